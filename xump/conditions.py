@@ -1,0 +1,132 @@
+"""When a selector is invoked: immutable values that say which messages it selects.
+
+`match` compares one field of the envelope with a pattern, `where` evaluates a filter, `&` joins them. `always`, `default`
+and `overflow` stand alone. A condition is inert: the core compiles it when a selector is created. What the operators
+mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field as dataclass_field
+from typing import Any, Union
+
+from xump import filters, operators
+from xump.errors import InvalidPattern
+
+FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
+
+
+class Condition:
+    """The root of all conditions. Compare with `==`, join with `&`."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Condition) -> Condition:
+        """Both must hold.
+
+        >>> match("eq", "audit") & where("size > 100")
+        match('eq', 'audit') & where('size > 100')
+        """
+        if not isinstance(other, Condition):
+            return NotImplemented
+        terms = [*self.terms(), *other.terms()]
+        return All(tuple(dict.fromkeys(terms)))
+
+    def terms(self) -> tuple[Condition, ...]:
+        """The conditions that are joined in this one."""
+        return (self,)
+
+
+@dataclass(frozen=True, repr=False)
+class Role(Condition):
+    """`always`, `default` or `overflow`."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def terms(self) -> tuple[Condition, ...]:
+        raise TypeError(f"{self.name} does not combine with other conditions; it stands alone")
+
+
+always = Role("always")
+default = Role("default")
+overflow = Role("overflow")
+
+
+@dataclass(frozen=True, repr=False)
+class Match(Condition):
+    """One field of the envelope against a pattern; see `match`."""
+
+    operator: str
+    pattern: str
+    field: str = "address"
+
+    def __repr__(self) -> str:
+        field = "" if self.field == "address" else f", field={self.field!r}"
+        return f"match({self.operator!r}, {self.pattern!r}{field})"
+
+
+@dataclass(frozen=True, repr=False)
+class Where(Condition):
+    """A filter; see `where`. `source` is the text, the items of the dict, or the callable; `tree` what it means."""
+
+    source: Any
+    tree: Any = dataclass_field(compare=False)
+
+    def __repr__(self) -> str:
+        source = dict(self.source) if isinstance(self.source, tuple) else self.source
+        return f"where({source!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class All(Condition):
+    """Conditions joined by `&`, in the order in which they were written."""
+
+    parts: tuple[Condition, ...]
+
+    def __repr__(self) -> str:
+        return " & ".join(map(repr, self.parts))
+
+    def terms(self) -> tuple[Condition, ...]:
+        return self.parts
+
+
+def match(operator: str, pattern: str, field: str = "address") -> Match:
+    """Select by comparing a field of the envelope with a pattern.
+
+    `operator` is `"eq"`, `"topic"` (words split by `.`; `*` is one word, `#` any number of words, none included), `"prefix"` or one
+    that was registered; `field` is `"address"`, `"reply_to"` or `"headers.NAME"` (text headers only). Matching costs
+    O(length of the field), whatever the number of selectors. Raises `InvalidPattern`, with the position.
+
+    >>> match("topic", "flight.*.JFK.#")
+    match('topic', 'flight.*.JFK.#')
+    """
+    check_field(field, ("address", "reply_to"))
+    operators.validate(operator, pattern)
+    return Match(operator, pattern, field)
+
+
+def where(filter: FilterSource) -> Where:
+    """Select by a filter: a string in the JMS selector syntax, a dict, or a callable `message -> bool`.
+
+    A dict asks for equality of every header named in it; a list is IN. Raises `InvalidFilter`, with the position.
+
+    >>> where({"region": "EU", "tier": ["gold", "silver"]})
+    where({'region': 'EU', 'tier': ('gold', 'silver')})
+    """
+    return Where(*filters.compile(filter))
+
+
+def check_field(name: str, fixed: tuple[str, ...]) -> None:
+    """Raise `InvalidPattern` unless `name` is one of `fixed` or `headers.NAME`."""
+    if not isinstance(name, str):
+        raise TypeError(f"field must be a str, got {type(name).__name__}")
+    if name not in fixed and not (name.startswith("headers.") and len(name) > len("headers.")):
+        allowed = ", ".join(map(repr, fixed))
+        raise InvalidPattern(f"unknown field {name!r}; allowed are {allowed} and 'headers.NAME'")

@@ -1,0 +1,14 @@
+"""The limits of messages and conditions, in one place, with the arithmetic. Beyond them is a `ValueError`."""
+
+from xump_ext.message import address_bytes_max, body_bytes_max, headers_bytes_max
+
+filter_chars_max = 4 * 1024
+"""Text of one filter."""
+
+filter_depth_max = 100
+"""Levels of one filter: each takes a C stack frame of some 100 bytes when it is evaluated."""
+
+pattern_bytes_max = address_bytes_max
+"""A pattern needs no more than what it is compared with."""
+
+__all__ = ["address_bytes_max", "body_bytes_max", "filter_chars_max", "filter_depth_max", "headers_bytes_max", "pattern_bytes_max"]

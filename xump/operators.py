@@ -1,0 +1,103 @@
+"""Match operators: the built-in ones, and those that programs and plug-ins register.
+
+An operator is a name and a function `matches(pattern, value) -> bool` over two strings. The three built-in ones are
+compiled into the core's match index; a registered one is called once per pattern and address, and its answer is
+remembered for that address, so it must depend on its arguments alone. Plug-ins register by the entry point group
+`xump.operators`, whose entries are such functions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from xump.errors import Conflict, InvalidPattern
+from xump.limits import pattern_bytes_max
+
+Matches = Callable[[str, str], bool]
+Validate = Callable[[str], None]
+
+BUILT_IN = ("eq", "topic", "prefix")
+_registered: dict[str, tuple[Matches, Validate | None]] = {}
+_plugins_loaded = False
+_lock = threading.RLock()
+
+
+def register_operator(name: str, matches: Matches, validate: Validate | None = None) -> None:
+    """Make `match(name, pattern)` call `matches(pattern, value)`.
+
+    `validate(pattern)`, if given, raises `ValueError` for a pattern that the operator does not accept. Raises `Conflict` for a
+    name that exists, `TypeError` for what is not callable; nothing is registered then.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"an operator's name is a non-empty str, got {name!r}")
+    if not callable(matches):
+        raise TypeError(f"operator {name!r} must be callable as matches(pattern, value), got {type(matches).__name__}")
+    if validate is not None and not callable(validate):
+        raise TypeError(f"validate of operator {name!r} must be callable, got {type(validate).__name__}")
+    with _lock:
+        if name in BUILT_IN or name in _registered:
+            raise Conflict(f"operator {name!r} exists already; there are {', '.join(operator_names())}")
+        _registered[name] = (matches, validate)
+
+
+def operator_names() -> list[str]:
+    """All operators by name: the built-in ones first, then the registered ones in their order."""
+    return [*BUILT_IN, *_registered]
+
+
+def registered(name: str) -> Matches | None:
+    """The function of a registered operator; None for a built-in one. Raises `InvalidPattern` for one that does not exist."""
+    if name in BUILT_IN:
+        return None
+    _load_plugins()
+    found = _registered.get(name)
+    if found is None:
+        raise InvalidPattern(f"unknown operator {name!r}; there are {', '.join(operator_names())}")
+    return found[0]
+
+
+def validate(operator: str, pattern: str) -> None:
+    """Raise `InvalidPattern` (or TypeError) unless `operator` exists and accepts `pattern`."""
+    if not isinstance(operator, str):
+        raise TypeError(f"operator must be a str, got {type(operator).__name__}")
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a str, got {type(pattern).__name__}")
+    registered(operator)
+    size = len(pattern.encode("utf-8", "surrogatepass"))
+    if size > pattern_bytes_max:
+        raise InvalidPattern(f"pattern has {size} bytes, allowed are {pattern_bytes_max}", pattern_bytes_max)
+    if operator == "topic":
+        _validate_topic(pattern)
+    elif operator in _registered:
+        check = _registered[operator][1]
+        if check is not None:
+            try:
+                check(pattern)
+            except ValueError as error:
+                raise InvalidPattern(f"operator {operator!r} does not accept {pattern!r}: {error}") from error
+
+
+def _validate_topic(pattern: str) -> None:
+    """A wildcard must be a word of its own: `a.b*` is more likely a mistake than an address."""
+    position = 0
+    for word in pattern.split("."):
+        if len(word) > 1:
+            for at, character in enumerate(word):
+                if character in "*#":
+                    raise InvalidPattern(
+                        f"topic pattern {pattern!r}: {character!r} at {position + at} must be a word of its own", position + at
+                    )
+        position += len(word) + 1
+
+
+def _load_plugins() -> None:
+    """Register what installed packages offer, once, when a name is first not known or needed."""
+    global _plugins_loaded
+    with _lock:
+        if _plugins_loaded:
+            return
+        _plugins_loaded = True
+        for entry in entry_points(group="xump.operators"):
+            register_operator(entry.name, entry.load())

@@ -1,0 +1,573 @@
+"""Messages: immutable content in one allocation, compact headers, and the objects that Python sees.
+
+A message in a queue is an entry (`index.pxd`) that points to its content. Content is shared by reference between all
+queues that hold it, so COPY and MOVE cost a counter. `Message` and `Headers` are thin faces over content, made when
+Python asks, and hold no object that the collector would have to visit: a million waiting messages are invisible to it.
+
+The compact headers are a block of fields, in the order in which they were given:
+
+    type u8 | name_bytes u16 | name (UTF-8) | value
+
+    value:  false, true   nothing
+            int, float    8 bytes, little-endian two's complement or IEEE 754
+            str, bytes    value_bytes u32, then the bytes (UTF-8 for str)
+"""
+
+from collections.abc import Mapping
+
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_CheckExact, PyDict_Next
+from cpython.mem cimport PyObject_Malloc, PyObject_Free
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.string cimport memcmp, memcpy
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    bint PyBytes_Check(object)
+    bint PyUnicode_Check(object)
+    bint PyFloat_Check(object)
+    bint PyLong_Check(object)
+    bint PyBool_Check(object)
+    double PyFloat_AS_DOUBLE(object)
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
+cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
+cdef Py_ssize_t HEADERS_BYTES_MAX = 1 << 20    # 1 MiB for the whole block
+cdef Py_ssize_t NAME_BYTES_MAX = 65535         # a u16 in the block
+
+address_bytes_max = ADDRESS_BYTES_MAX
+body_bytes_max = BODY_BYTES_MAX
+headers_bytes_max = HEADERS_BYTES_MAX
+
+
+# ---- content
+
+cdef str checked_text(object value, str what):
+    """An exact str that UTF-8 can express, within the limit."""
+    cdef Py_ssize_t size
+    if not PyUnicode_CheckExact(value):
+        if not PyUnicode_Check(value):
+            raise TypeError(f"{what} must be a str, got {type(value).__name__}")
+        value = str.__str__(value)
+    if PyUnicode_IS_COMPACT_ASCII(value):
+        size = PyUnicode_GET_LENGTH(value)
+    else:
+        PyUnicode_AsUTF8AndSize(value, &size)
+    if size > ADDRESS_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes, allowed are {ADDRESS_BYTES_MAX}")
+    return <str> value
+
+
+cdef bytes checked_body(object body):
+    if not PyBytes_CheckExact(body):
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise TypeError(f"body must be bytes, got {type(body).__name__}"
+                            + ("; encode it first" if isinstance(body, str) else ""))
+        body = bytes(memoryview(body))
+    if PyBytes_GET_SIZE(body) > BODY_BYTES_MAX:
+        raise ValueError(f"body has {PyBytes_GET_SIZE(body)} bytes, allowed are {BODY_BYTES_MAX}")
+    return <bytes> body
+
+
+cdef content_t* content_alloc(
+    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
+) except NULL:
+    """Content over checked objects, with room for `size` bytes of headers."""
+    cdef content_t* content = <content_t*> PyObject_Malloc(sizeof(content_t) + size)
+    if content == NULL:
+        raise MemoryError()
+    content.references = 1
+    content.header_count = count
+    content.header_bytes = size
+    content.body_bytes = <uint32_t> PyBytes_GET_SIZE(body)
+    content.body_inline = False
+    Py_INCREF(address)
+    Py_INCREF(body)
+    content.address = <void*> address
+    content.body = <void*> body
+    content.reply_to = optional(reply_to)
+    content.message_id = optional(message_id)
+    content.destination = optional(destination)
+    return content
+
+
+cdef inline void* optional(object value) noexcept:
+    if value is None:
+        return NULL
+    Py_INCREF(value)
+    return <void*> value
+
+
+cdef inline object object_or_none(const void* pointer):
+    return None if pointer == NULL else <object> pointer
+
+
+cdef void content_free(content_t* content) noexcept:
+    Py_XDECREF(<PyObject*> content.address)
+    Py_XDECREF(<PyObject*> content.body)
+    Py_XDECREF(<PyObject*> content.reply_to)
+    Py_XDECREF(<PyObject*> content.message_id)
+    Py_XDECREF(<PyObject*> content.destination)
+    PyObject_Free(content)
+
+
+cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
+    """Content from what a program gave. Raises TypeError and ValueError that say what was wrong."""
+    cdef content_t* content
+    cdef content_t* shared
+    cdef Py_ssize_t size = 0
+    cdef uint32_t count = 0
+    address = checked_text(address, "address")
+    body = checked_body(body)
+    if reply_to is not None:
+        reply_to = checked_text(reply_to, "reply_to")
+    if message_id is not None:
+        message_id = checked_text(message_id, "message_id")
+    if headers is not None:
+        if isinstance(headers, Headers):
+            shared = (<Headers> headers).content
+            return content_of_block(
+                address, body, reply_to, message_id, headers_of(shared), shared.header_count, shared.header_bytes)
+        if not PyDict_CheckExact(headers):
+            if not isinstance(headers, Mapping):
+                raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
+            headers = dict(headers)
+        size = block_measure(<dict> headers, &count)
+    content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
+    if count:
+        block_write(<dict> headers, <char*> headers_of(content))
+    return content
+
+
+cdef content_t* content_of_block(
+    object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
+) except NULL:
+    """Content over checked objects and a well-formed block of headers, which is copied."""
+    cdef content_t* content = content_alloc(address, body, reply_to, message_id, None, count, size)
+    memcpy(<char*> headers_of(content), block, size)
+    return content
+
+
+cdef content_t* content_of_buffers(
+    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count, uint32_t header_bytes
+) except NULL:
+    cdef content_t* content = <content_t*> PyObject_Malloc(sizeof(content_t) + header_bytes + body_bytes)
+    if content == NULL:
+        raise MemoryError()
+    content.references = 1
+    content.header_count = header_count
+    content.header_bytes = header_bytes
+    content.body_bytes = body_bytes
+    content.body_inline = True
+    Py_INCREF(address)
+    content.address = <void*> address
+    content.body = NULL
+    content.reply_to = optional(reply_to)
+    content.message_id = optional(message_id)
+    content.destination = NULL
+    memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
+    return content
+
+
+cdef object content_body(content_t* content):
+    if content.body == NULL:
+        body = PyBytes_FromStringAndSize(headers_of(content) + content.header_bytes, content.body_bytes)
+        Py_INCREF(body)
+        content.body = <void*> body
+    return <object> content.body
+
+
+cdef content_t* content_variant(content_t* content, object address, object reply_to, object destination) except NULL:
+    cdef content_t* variant = content_alloc(
+        address, content_body(content), reply_to, object_or_none(content.message_id), destination,
+        content.header_count, content.header_bytes)
+    memcpy(<char*> headers_of(variant), headers_of(content), content.header_bytes)
+    return variant
+
+
+cdef content_t* content_stamped(content_t* content, object destination) except NULL:
+    """The same content under a destination."""
+    return content_variant(content, <object> content.address, object_or_none(content.reply_to), destination)
+
+
+cdef content_t* content_without_destination(content_t* content) except NULL:
+    """The content as it was first published; shared when there is nothing to remove."""
+    if content.destination == NULL:
+        return content_share(content)
+    return content_variant(content, <object> content.address, object_or_none(content.reply_to), None)
+
+
+cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL:
+    """The content with its envelope mangled: the return address is the address now, headers say what happened."""
+    cdef dict headers = headers_dict(content)
+    cdef content_t* bounced
+    cdef Py_ssize_t size
+    cdef uint32_t count = 0
+    address = <object> content.address
+    headers.setdefault("xump_original_address", address)
+    headers["xump_bounced_from"] = queue
+    headers["xump_reason"] = reason
+    headers.pop("xump_detail", None)
+    if detail is not None:
+        headers["xump_detail"] = detail
+    if content.reply_to != NULL:
+        address = <object> content.reply_to
+    size = block_measure(headers, &count, False)
+    bounced = content_alloc(address, content_body(content), None, object_or_none(content.message_id),
+                            object_or_none(content.destination), count, <uint32_t> size)
+    block_write(headers, <char*> headers_of(bounced))
+    return bounced
+
+
+# ---- the block of headers
+
+cdef Py_ssize_t value_measure(object name, object value) except -1:
+    """Bytes that a value takes in the block; raises for what a header cannot hold."""
+    cdef Py_ssize_t size
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        PyUnicode_AsUTF8AndSize(value, &size)
+        return 4 + size
+    if PyBool_Check(value):
+        return 0
+    if PyLong_Check(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            raise ValueError(f"header {name!r}: {str(value)[:40]} does not fit in 64 bits, allowed are -2**63 to 2**63 - 1")
+        return 8
+    if PyFloat_Check(value):
+        return 8
+    if PyBytes_Check(value):
+        return 4 + PyBytes_GET_SIZE(value)
+    raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
+
+
+cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) except -1:
+    """Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit."""
+    cdef Py_ssize_t position = 0, size, total = 0
+    cdef PyObject* name
+    cdef PyObject* value
+    while PyDict_Next(headers, &position, &name, &value):
+        if not PyUnicode_Check(<object> name):
+            raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
+        PyUnicode_AsUTF8AndSize(<object> name, &size)
+        if size == 0 or size > NAME_BYTES_MAX:
+            raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
+        total += 3 + size + value_measure(<object> name, <object> value)
+        count[0] += 1
+    if limited and total > HEADERS_BYTES_MAX:
+        raise ValueError(f"headers have {total} bytes, allowed are {HEADERS_BYTES_MAX}")
+    return total
+
+
+cdef int block_write(dict headers, char* out) except -1:
+    """Writes what `block_measure` has checked."""
+    cdef Py_ssize_t position = 0, size
+    cdef uint16_t name_bytes
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef const char* text
+    while PyDict_Next(headers, &position, &name, &value):
+        text = PyUnicode_AsUTF8AndSize(<object> name, &size)
+        name_bytes = <uint16_t> size
+        memcpy(out + 1, &name_bytes, 2)
+        memcpy(out + 3, text, size)
+        out = value_write(<object> value, out, out + 3 + size)
+    return 0
+
+
+cdef char* value_write(object value, char* type, char* out) except NULL:
+    """Writes a value and its type; returns where the next field starts."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    cdef int64_t integer
+    cdef double real
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        text = PyUnicode_AsUTF8AndSize(value, &size)
+        type[0] = HEADER_STR
+        return bytes_write(out, text, size)
+    if PyBool_Check(value):
+        type[0] = HEADER_TRUE if value is True else HEADER_FALSE
+        return out
+    if PyLong_Check(value):
+        integer = PyLong_AsLongLongAndOverflow(value, &overflow)
+        type[0] = HEADER_INT
+        memcpy(out, &integer, 8)
+        return out + 8
+    if PyFloat_Check(value):
+        real = PyFloat_AS_DOUBLE(value)
+        type[0] = HEADER_FLOAT
+        memcpy(out, &real, 8)
+        return out + 8
+    type[0] = HEADER_BYTES
+    return bytes_write(out, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noexcept:
+    cdef uint32_t value_bytes = <uint32_t> size
+    memcpy(out, &value_bytes, 4)
+    memcpy(out + 4, text, size)
+    return out + 4 + size
+
+
+cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
+    cdef const char* at = headers_of(content) + position
+    if position >= content.header_bytes:
+        return 0
+    header.type = <uint8_t> at[0]
+    memcpy(&header.name_bytes, at + 1, 2)
+    header.name = at + 3
+    position += 3 + header.name_bytes
+    at += 3 + header.name_bytes
+    if header.type == HEADER_INT:
+        memcpy(&header.integer, at, 8)
+        return position + 8
+    if header.type == HEADER_FLOAT:
+        memcpy(&header.real, at, 8)
+        return position + 8
+    if header.type == HEADER_STR or header.type == HEADER_BYTES:
+        memcpy(&header.value_bytes, at, 4)
+        header.value = at + 4
+        return position + 4 + header.value_bytes
+    return position
+
+
+cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
+    cdef uint32_t position = header_next(content, 0, header)
+    while position:
+        if header.name_bytes == name_bytes and memcmp(header.name, name, name_bytes) == 0:
+            return True
+        position = header_next(content, position, header)
+    return False
+
+
+cdef object header_value(const header_t* header):
+    if header.type == HEADER_STR:
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+    if header.type == HEADER_INT:
+        return header.integer
+    if header.type == HEADER_FLOAT:
+        return header.real
+    if header.type == HEADER_BYTES:
+        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
+    return header.type == HEADER_TRUE
+
+
+cdef inline str header_name(const header_t* header):
+    return <str> PyUnicode_DecodeUTF8(header.name, header.name_bytes, NULL)
+
+
+cdef dict headers_dict(const content_t* content):
+    cdef dict headers = {}
+    cdef header_t header
+    cdef uint32_t position = header_next(content, 0, &header)
+    while position:
+        headers[header_name(&header)] = header_value(&header)
+        position = header_next(content, position, &header)
+    return headers
+
+
+# ---- what Python sees
+
+@cython.final
+@cython.freelist(256)
+cdef class Headers:
+    """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in their order.
+
+    A look-up compares with each header that precedes it; values are made anew at every access.
+    """
+
+    def __init__(self):
+        raise TypeError("headers come with a message: Message(headers={...}).headers")
+
+    def __dealloc__(self):
+        if self.content != NULL:
+            content_release(self.content)
+
+    def __getitem__(self, name):
+        cdef header_t header
+        if not self.find(name, &header):
+            raise KeyError(name)
+        return header_value(&header)
+
+    def get(self, name, default=None):
+        """The value of a header, or `default`."""
+        cdef header_t header
+        return header_value(&header) if self.find(name, &header) else default
+
+    cdef bint find(self, object name, header_t* header) except -1:
+        cdef Py_ssize_t size
+        cdef const char* text
+        if self.content.header_count == 0 or not PyUnicode_Check(name):
+            return False
+        try:
+            text = PyUnicode_AsUTF8AndSize(name, &size)
+        except UnicodeEncodeError:
+            return False            # a lone surrogate is in no header
+        return size <= NAME_BYTES_MAX and header_find(self.content, text, <uint16_t> size, header)
+
+    def __contains__(self, name):
+        cdef header_t header
+        return self.find(name, &header)
+
+    def __len__(self):
+        return self.content.header_count
+
+    def __iter__(self):
+        return iter(headers_dict(self.content))
+
+    def keys(self):
+        """The names, as a dict has them."""
+        return headers_dict(self.content).keys()
+
+    def values(self):
+        """The values, as a dict has them."""
+        return headers_dict(self.content).values()
+
+    def items(self):
+        """Names and values, as a dict has them."""
+        return headers_dict(self.content).items()
+
+    def __eq__(self, other):
+        if isinstance(other, Headers):
+            return headers_dict(self.content) == headers_dict((<Headers> other).content)
+        if isinstance(other, Mapping):
+            return headers_dict(self.content) == dict(other)
+        return NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self):
+        return repr(headers_dict(self.content))
+
+    def __reduce__(self):
+        return dict, (headers_dict(self.content),)
+
+
+Mapping.register(Headers)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """An immutable message: Message(address="", body=b"", headers=None, *, reply_to=None, message_id=None).
+
+    `body` is bytes (a bytearray or memoryview is copied), at most `body_bytes_max`; `headers` a mapping of str to bool, 64-bit
+    int, float, str or bytes. `id`, `timestamp` (POSIX nanoseconds) and `hops` belong to the queue that it was read from,
+    and are 0 before. Raises TypeError and ValueError. Cost: one allocation and the headers' bytes.
+
+    >>> Message("jobs", b"...", {"size": 700}).headers["size"]
+    700
+    """
+
+    def __cinit__(self):
+        self.content = NULL
+
+    def __init__(self, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
+        cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+        if self.content != NULL:
+            content_release(content)
+            raise TypeError("a message is immutable: use replace()")
+        self.content = content
+
+    def __dealloc__(self):
+        if self.content != NULL:
+            content_release(self.content)
+
+    @property
+    def address(self):
+        """What it is routed by."""
+        return <object> self.content.address
+
+    @property
+    def body(self):
+        """The payload."""
+        return content_body(self.content)
+
+    @property
+    def headers(self):
+        """A read-only mapping, see `Headers`."""
+        cdef Headers headers = Headers.__new__(Headers)
+        headers.content = content_share(self.content)
+        return headers
+
+    @property
+    def reply_to(self):
+        """The return address, or None."""
+        return object_or_none(self.content.reply_to)
+
+    @property
+    def message_id(self):
+        """The sender's own name for it, or None; Xump does not read it."""
+        return object_or_none(self.content.message_id)
+
+    @property
+    def destination(self):
+        """Stamped by `deliver(destination, queue)`; None until then."""
+        return object_or_none(self.content.destination)
+
+    def replace(self, **changes):
+        """A new message with these of address, body, headers, reply_to and message_id changed; its id is 0.
+
+        >>> Message("a", b"x").replace(address="b").address
+        'b'
+        """
+        values = {name: changes.pop(name, getattr(self, name)) for name in CHANGEABLE}
+        if changes:
+            raise TypeError(f"cannot replace {', '.join(map(repr, changes))}; allowed are {', '.join(CHANGEABLE)}")
+        return Message(values.pop("address"), values.pop("body"), values.pop("headers"), **values)
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self.__reduce__()[1] == (<Message> other).__reduce__()[1]
+
+    def __hash__(self):
+        return hash((self.address, self.body, self.message_id, self.id))
+
+    def __repr__(self):
+        parts = [repr(self.address), repr(self.body if len(self.body) <= 60 else self.body[:60] + b"...")]
+        if self.content.header_count:
+            parts.append(repr(self.headers))
+        for name in ("reply_to", "message_id", "destination"):
+            if getattr(self, name) is not None:
+                parts.append(f"{name}={getattr(self, name)!r}")
+        if self.id:
+            parts.append(f"id={self.id}")
+        return f"Message({', '.join(parts)})"
+
+    def __reduce__(self):
+        return _rebuild, (self.address, self.body, headers_dict(self.content), self.reply_to, self.message_id,
+                          self.destination, self.id, self.timestamp, self.hops)
+
+
+CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id")
+
+
+def _rebuild(address, body, headers, reply_to, message_id, destination, id, timestamp, hops):
+    """A message from its pickle."""
+    cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+    cdef content_t* stamped
+    if destination is not None:
+        stamped = content_stamped(content, checked_text(destination, "destination"))
+        content_release(content)
+        content = stamped
+    message = message_new(content, id, timestamp, hops)
+    content_release(content)
+    return message
+
+
+cdef Message message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops):
+    cdef Message message = Message.__new__(Message)
+    message.content = content_share(content)
+    message.id = id
+    message.timestamp = timestamp
+    message.hops = hops
+    return message
