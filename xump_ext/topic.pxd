@@ -1,0 +1,85 @@
+"""The trie of topic patterns: which of them match an address, word by word."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.hits cimport hits_t
+from xump_ext.items cimport blocks_t, items_t
+from xump_ext.texts cimport text_t, texts_t
+
+# What is reached from the root by the same words and wildcards. Two fill a cache line.
+cdef struct node_t:
+    uint32_t one        # the child by `*`, or 0; of a free node: the next free one
+    uint32_t many       # the child by a `#` that has something behind it, or 0
+    uint32_t edges      # how many children by words
+    uint32_t stamp      # when it was last entered (nodes below a `#` only)
+    items_t here        # of the patterns that end here
+    items_t tail        # of the patterns that go on with a `#` and end: they match whatever follows
+
+# A child by a word; the table is keyed by (word, node).
+cdef struct edge_t:
+    uint64_t word       # its id
+    uint32_t node
+    uint32_t child      # 0: the slot is empty (the root is nobody's child)
+
+# One word of an address or pattern.
+cdef struct word_t:
+    const char* text
+    size_t text_bytes
+    uint64_t hash
+    uint64_t id         # ID_UNREAD until somebody asks
+
+# One step from the root to where a pattern ends.
+cdef struct step_t:
+    uint32_t parent
+    uint32_t node
+    text_t* word        # NULL: by a wildcard
+    uint64_t hash       # of the word
+
+cdef class TopicTrie:
+    cdef node_t* nodes              # the first is the root
+    cdef uint32_t node_count        # used and free
+    cdef uint32_t node_capacity
+    cdef uint32_t node_free         # the first free one, or 0
+    cdef uint32_t node_used
+    cdef edge_t* edges
+    cdef size_t edge_capacity       # a power of two, or 0
+    cdef size_t edge_count
+    cdef texts_t words
+    cdef uint64_t word_id           # the last that was given
+    cdef blocks_t blocks
+    cdef size_t item_count
+
+    # Scratch, kept between calls: the path of a pattern, and the nodes that a match is at.
+    cdef step_t* path
+    cdef uint32_t path_count
+    cdef uint32_t path_capacity
+    cdef hits_t plain[2]
+    cdef hits_t floating[2]
+    cdef hits_t open
+    cdef public uint32_t clock
+
+    # Whether the item is new for the pattern; whether it was there.
+    cdef bint insert(self, const char* pattern, size_t pattern_bytes, uint32_t item) except -1
+    cdef bint erase(self, const char* pattern, size_t pattern_bytes, uint32_t item) except -1
+    # Appends the items of all patterns that match.
+    cdef int match(self, const char* value, size_t value_bytes, hits_t* hits) except -1 nogil
+    cdef size_t size(self) noexcept
+
+    cdef items_t* end_of(self, const char* pattern, size_t pattern_bytes, bint make) except? NULL
+    cdef int path_reserve(self) except -1
+    cdef void prune(self) noexcept
+    cdef void release(self) noexcept
+    cdef uint32_t node_new(self) except? 0
+    cdef void node_drop(self, uint32_t node) noexcept
+    cdef uint32_t edge_find(self, uint64_t word, uint32_t node) noexcept nogil
+    cdef uint32_t edge_new(self, const word_t* word, uint32_t node) except 0
+    cdef void edge_drop(self, uint64_t word, uint32_t node) noexcept
+    cdef bint edges_resize(self, size_t capacity) noexcept
+    cdef int step_plain(self, word_t* word, uint32_t turn, uint32_t opened, hits_t* hits) except -1 nogil
+    cdef int step_floating(self, word_t* word, uint32_t turn, uint32_t opened) except -1 nogil
+    cdef int step_open(self, word_t* word, uint32_t turn, uint32_t opened) except -1 nogil
+    cdef int step_below(self, word_t* word, uint32_t number, uint32_t turn, uint32_t opened) except -1 nogil
+    cdef int finish(self, uint32_t turn, uint32_t opened, hits_t* hits) except -1 nogil
+    cdef int enter(self, hits_t* list, uint32_t node, uint32_t stamp) except -1 nogil
+    cdef uint64_t word_id_of(self, word_t* word) noexcept nogil
+    cdef size_t check_node(self, uint32_t number, bint below_many) except? 0
