@@ -190,7 +190,7 @@ cdef class MatchIndex:
         self.check_table(&self.literal, &items, &blocks)
         require(blocks == self.blocks.used, "every block of items belongs to a text")
         items += self.topics.item_count + self.prefixes.item_count
-        for function, held in self.registered.values():
+        for _, held in self.registered.values():
             require(held and held == sorted(set(held)), "items ascend, and a pattern is there for them")
             items += <size_t> len(held)
         require(items == self.item_count, "items are counted")

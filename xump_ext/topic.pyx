@@ -526,7 +526,8 @@ cdef class TopicTrie:
                 require(self.edge_find(edge.word, edge.node) == edge.child, "an edge is found where it is")
                 used[edge.word] = used.get(edge.word, 0) + 1
                 children.setdefault(edge.node, []).append(edge.child)
-        require(edges == self.edge_count and edges * 2 <= self.edge_capacity, "edges are counted, and half of their table is empty")
+        require(edges == self.edge_count and edges * 2 <= self.edge_capacity,
+                "edges are counted, and half of their table is empty")
         require(used == word_of, "a word has a reference from each of its edges")
         seen = set()
         pending = [(0, False)] if self.node_count else []
