@@ -1,0 +1,495 @@
+"""Filters: trees of conditions over headers and envelope, in one array of nodes, evaluated in C.
+
+The logic is SQL's, with three values. A header that is missing is NULL; so is the result of arithmetic on anything but
+numbers, of a division by zero, and of an integer result beyond 64 bits. A comparison is unknown when one side is NULL or a
+NaN, when the sides are of unlike type (bool, number, text, bytes), and when it orders anything but numbers. NOT unknown is
+unknown; AND and OR are unknown unless the other side decides. An int and a float are compared by their exact values.
+Integers divide as in SQL and Java: towards zero.
+
+A node is evaluated as a truth (`truth`, for what sits under AND, OR, NOT or nothing) or as a value (`value_of`); each turns to
+the other where the tree changes sides. Values are passed by pointer: into the message, into the node, or into `scratch`, room
+that the caller offers for what has to be computed. Recursion is as deep as the tree, `DEPTH_MAX` at most, with up to 400
+bytes of stack a level.
+
+Header names are resolved before the tree is walked, in one pass over the headers, into as many slots as there are names; what
+is beyond `SLOTS_MAX` names is looked up when it is needed.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memset
+from xump_ext.filter_layout cimport (
+    ADD, AND, ANY_ONE, ANY_RUN, BETWEEN, DIVIDE, EQUAL, HEADER, HEADER_NULL, IN, IS_NULL, LESS, LESS_EQUAL, LIKE, LITERAL, MORE,
+    MORE_EQUAL, MULTIPLY, NEGATE, NOT, OR, SUBTRACT, SYS_ADDRESS, SYS_DELIVERY_COUNT, SYS_SIZE, SYS_TIMESTAMP, UNEQUAL, Layout,
+    Row, kind_of, place,
+)
+from xump_ext.message cimport (
+    HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, Message, content_t, header_find, header_next, header_t,
+)
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(PyObject*) nogil
+    const void* PyUnicode_DATA(PyObject*) nogil
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*) nogil
+    const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*)
+    void PyErr_Clear()
+
+cdef extern from *:
+    bint add_overflows "__builtin_add_overflow"(int64_t, int64_t, int64_t*) nogil
+    bint subtract_overflows "__builtin_sub_overflow"(int64_t, int64_t, int64_t*) nogil
+    bint multiply_overflows "__builtin_mul_overflow"(int64_t, int64_t, int64_t*) nogil
+
+cdef enum:
+    SLOTS_MAX = 16          # 16 x 48 bytes of stack; filters with more names are rare, and only slower
+    UNKNOWN = -1            # a truth that is neither
+    UNORDERED = 2           # what `order_numbers` says of a NaN; else -1, 0, 1
+
+cdef header_t nothing       # what a slot points to as long as no header was found
+nothing.type = HEADER_NULL
+
+# The headers of a message that a filter names. They are not copied into the slots: what was written field by field is slow to
+# read as a whole.
+cdef struct resolved_t:
+    const header_t* slots[SLOTS_MAX]
+    header_t headers[SLOTS_MAX]
+
+# What one evaluation looks at.
+cdef struct run_t:
+    const node_t* nodes
+    const content_t* content
+    const header_t** slots  # NULL if there are more names than slots
+    int64_t timestamp
+    uint32_t delivery_count
+
+
+@cython.final
+cdef class Filter:
+    """A compiled filter: Filter(tree), with a tree as `xump.filters.compile` returns it.
+
+    Raises TypeError for a callable, which is no tree, and for what is not in a tree; ValueError for one that is too deep. Cost:
+    one allocation, 56 bytes a node and the text.
+
+    >>> from xump_ext.message import Message
+    >>> size_above_100 = Filter((">", ("header", "size"), ("literal", 100)))
+    >>> [size_above_100.evaluate_message(Message(headers=h)) for h in ({"size": 700}, {"size": 7}, {})]
+    [True, False, None]
+    """
+
+    def __cinit__(self, tree):
+        layout = Layout()
+        place(layout, tree, 0)
+        filter_build(self, layout)
+
+    def __dealloc__(self):
+        PyMem_Free(self.nodes)
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.block_bytes
+
+    cdef int evaluate(self, const content_t* content, int64_t timestamp, uint32_t delivery_count) noexcept nogil:
+        cdef resolved_t resolved
+        cdef run_t run
+        run.nodes = self.nodes
+        run.content = content
+        run.timestamp = timestamp
+        run.delivery_count = delivery_count
+        run.slots = NULL
+        if self.name_count <= SLOTS_MAX:
+            run.slots = resolved.slots
+            resolve(content, self.names, self.name_count, &resolved)
+        return truth(&run, self.node_count - 1)
+
+    def evaluate_message(self, Message message not None, uint32_t delivery_count=0):
+        """True, False, or None for unknown."""
+        cdef int result = self.evaluate(message.content, message.timestamp, delivery_count)
+        return None if result == UNKNOWN else result == 1
+
+    def count(self, list messages not None, uint32_t delivery_count=0):
+        """How many of these messages the filter selects."""
+        cdef Py_ssize_t selected = 0
+        cdef Message message
+        for message in messages:
+            if message is None:
+                raise TypeError("expected a list of Message, got None in it")
+            if self.evaluate(message.content, message.timestamp, delivery_count) == 1:
+                selected += 1
+        return selected
+
+    def __repr__(self):
+        return f"<Filter: {self.node_count} nodes, {self.name_count} headers>"
+
+
+cdef int filter_build(Filter filter, Layout layout) except -1:
+    """Copies the layout into one block: nodes, then names, then text."""
+    cdef size_t nodes_bytes = len(layout.rows) * sizeof(node_t)
+    cdef size_t names_bytes = len(layout.names) * sizeof(node_t*)
+    cdef size_t text_bytes = len(layout.arena)
+    cdef uint32_t index
+    cdef char* text
+    filter.block_bytes = nodes_bytes + names_bytes + text_bytes
+    filter.nodes = <node_t*> PyMem_Malloc(filter.block_bytes)
+    if filter.nodes == NULL:
+        raise MemoryError()
+    filter.node_count = len(layout.rows)
+    filter.name_count = len(layout.names)
+    filter.names = <node_t**> (<char*> filter.nodes + nodes_bytes)
+    text = <char*> filter.names + names_bytes
+    memcpy(text, <char*> layout.arena, text_bytes)
+    memset(filter.nodes, 0, nodes_bytes)
+    for index, row in enumerate(layout.rows):
+        node_write(&filter.nodes[index], <Row> row, text)
+        if filter.nodes[index].operation == HEADER:
+            filter.names[filter.nodes[index].left] = &filter.nodes[index]
+    return 0
+
+
+cdef void node_write(node_t* node, Row row, const char* text) noexcept:
+    node.operation = row.operation
+    node.left = row.left
+    node.right = row.right
+    node.third = row.third
+    node.value.type = row.type
+    node.value.integer = row.integer
+    node.value.real = row.real
+    node.value.value = text + row.text
+    node.value.value_bytes = row.text_bytes
+    if row.operation == HEADER:
+        node.value.name = node.value.value
+        node.value.name_bytes = row.text_bytes
+
+
+# ---- values
+
+cdef void resolve(const content_t* content, node_t** names, uint32_t count, resolved_t* resolved) noexcept nogil:
+    """Finds the headers of all names in one pass."""
+    cdef header_t* header = resolved.headers    # where the next one goes; it stays there if a name wants it
+    cdef const header_t* name
+    cdef uint32_t slot, missing = count, position
+    for slot in range(count):
+        resolved.slots[slot] = &nothing
+    position = header_next(content, 0, header) if count else 0
+    while position:
+        for slot in range(count):
+            name = &names[slot].value
+            if (name.name_bytes == header.name_bytes and name.name[0] == header.name[0]
+                    and memcmp(name.name, header.name, header.name_bytes) == 0):
+                if resolved.slots[slot] == &nothing:
+                    resolved.slots[slot] = header
+                    header += 1
+                    missing -= 1
+                break
+        if missing == 0:
+            return
+        position = header_next(content, position, header)
+
+
+cdef const header_t* value_of(const run_t* run, uint32_t index, header_t* scratch) noexcept nogil:
+    """The value of a node; it is in `scratch` if it had to be computed."""
+    cdef const node_t* node = &run.nodes[index]
+    cdef int result
+    if node.operation == LITERAL:
+        return &node.value
+    if node.operation == HEADER:
+        if run.slots != NULL:
+            return run.slots[node.left]
+        if not header_find(run.content, node.value.name, node.value.name_bytes, scratch):
+            scratch.type = HEADER_NULL
+    elif node.operation <= SYS_DELIVERY_COUNT:
+        envelope(run, node.operation, scratch)
+    elif node.operation <= NEGATE:
+        arithmetic(run, node, scratch)
+    else:
+        result = truth(run, index)
+        scratch.type = HEADER_NULL if result == UNKNOWN else HEADER_TRUE if result else HEADER_FALSE
+    return scratch
+
+
+cdef void envelope(const run_t* run, uint8_t operation, header_t* result) noexcept nogil:
+    """The value of a `sys.` name."""
+    result.type = HEADER_INT
+    if operation == SYS_TIMESTAMP:
+        result.integer = run.timestamp
+    elif operation == SYS_SIZE:
+        result.integer = run.content.body_bytes
+    elif operation == SYS_DELIVERY_COUNT:
+        result.integer = run.delivery_count
+    elif operation == SYS_ADDRESS:
+        text_of(<PyObject*> run.content.address, result)
+    else:
+        text_of(<PyObject*> run.content.reply_to, result)
+
+
+cdef void text_of(PyObject* text, header_t* result) noexcept nogil:
+    """The UTF-8 of a str, or NULL."""
+    cdef Py_ssize_t size = 0
+    result.type = HEADER_NULL
+    if text == NULL:
+        return
+    if PyUnicode_IS_COMPACT_ASCII(text):
+        result.value = <const char*> PyUnicode_DATA(text)
+        size = PyUnicode_GET_LENGTH(text)
+    else:
+        with gil:       # its UTF-8 may have to be made; the str keeps it
+            result.value = PyUnicode_AsUTF8AndSize(text, &size)
+            if result.value == NULL:
+                PyErr_Clear()
+                return
+    result.type = HEADER_STR
+    result.value_bytes = <uint32_t> size
+
+
+cdef void arithmetic(const run_t* run, const node_t* node, header_t* result) noexcept nogil:
+    cdef header_t left_scratch, right_scratch
+    cdef const header_t* left = value_of(run, node.left, &left_scratch)
+    if node.operation != NEGATE:
+        compute(node.operation, left, value_of(run, node.right, &right_scratch), result)
+    elif left.type == HEADER_FLOAT:
+        result.type = HEADER_FLOAT
+        result.real = -left.real
+    elif left.type == HEADER_INT and left.integer != INT64_MIN:
+        result.type = HEADER_INT
+        result.integer = -left.integer
+    else:
+        result.type = HEADER_NULL
+
+
+cdef void compute(uint8_t operation, const header_t* left, const header_t* right, header_t* result) noexcept nogil:
+    """What two numbers make; NULL for anything else."""
+    cdef double a, b
+    result.type = HEADER_NULL
+    if left.type == HEADER_INT and right.type == HEADER_INT:
+        if compute_integer(operation, left.integer, right.integer, &result.integer):
+            result.type = HEADER_INT
+    elif kind_of(left.type) == kind_of(HEADER_INT) and kind_of(right.type) == kind_of(HEADER_INT):
+        a = left.real if left.type == HEADER_FLOAT else <double> left.integer
+        b = right.real if right.type == HEADER_FLOAT else <double> right.integer
+        if operation == DIVIDE and b == 0.0:
+            return
+        result.type = HEADER_FLOAT
+        if operation == ADD:
+            result.real = a + b
+        elif operation == SUBTRACT:
+            result.real = a - b
+        elif operation == MULTIPLY:
+            result.real = a * b
+        else:
+            result.real = a / b
+
+
+cdef bint compute_integer(uint8_t operation, int64_t a, int64_t b, int64_t* result) noexcept nogil:
+    """False if the result does not fit in 64 bits, or does not exist."""
+    if operation == ADD:
+        return not add_overflows(a, b, result)
+    if operation == SUBTRACT:
+        return not subtract_overflows(a, b, result)
+    if operation == MULTIPLY:
+        return not multiply_overflows(a, b, result)
+    if b == 0 or (b == -1 and a == INT64_MIN):
+        return False
+    result[0] = a // b      # cdivision: towards zero
+    return True
+
+
+# ---- truths
+
+cdef int truth(const run_t* run, uint32_t index) noexcept nogil:
+    """1, 0, or UNKNOWN, which is also what a value has that is no bool."""
+    cdef const node_t* node = &run.nodes[index]
+    cdef header_t scratch
+    cdef const header_t* value
+    cdef int left
+    if node.operation == AND or node.operation == OR:
+        return junction(run, node, node.operation == OR)
+    if node.operation == NOT:
+        left = truth(run, node.left)
+        return UNKNOWN if left == UNKNOWN else 1 - left
+    if node.operation >= EQUAL:
+        return predicate(run, node)
+    value = value_of(run, index, &scratch)
+    if value.type == HEADER_TRUE:
+        return 1
+    return 0 if value.type == HEADER_FALSE else UNKNOWN
+
+
+cdef int junction(const run_t* run, const node_t* node, int decisive) noexcept nogil:
+    """AND, which a 0 decides, or OR, which a 1 decides."""
+    cdef int left = truth(run, node.left)
+    cdef int right
+    if left == decisive:
+        return left
+    right = truth(run, node.right)
+    return right if right == decisive or left != UNKNOWN else UNKNOWN
+
+
+cdef int predicate(const run_t* run, const node_t* node) noexcept nogil:
+    """A condition on a value."""
+    cdef header_t left_scratch, right_scratch
+    cdef const header_t* left = value_of(run, node.left, &left_scratch)
+    cdef const header_t* right
+    cdef int low, high
+    if node.operation == IN:
+        return in_literals(run, node, left)
+    if node.operation == IS_NULL:
+        return left.type == HEADER_NULL
+    right = value_of(run, node.right, &right_scratch)
+    if node.operation == LIKE:
+        if left.type != HEADER_STR:
+            return UNKNOWN
+        return like(left.value, left.value_bytes, <const unsigned char*> right.value, right.value_bytes)
+    if node.operation == EQUAL:
+        return equal(left, right)
+    if node.operation == UNEQUAL:
+        low = equal(left, right)
+        return UNKNOWN if low == UNKNOWN else 1 - low
+    if node.operation != BETWEEN:
+        return ordered(node.operation, left, right)
+    low = ordered(MORE_EQUAL, left, right)
+    right = value_of(run, node.third, &right_scratch)
+    high = ordered(LESS_EQUAL, left, right)
+    if low == 0 or high == 0:
+        return 0
+    return 1 if low == 1 and high == 1 else UNKNOWN
+
+
+cdef int equal(const header_t* left, const header_t* right) noexcept nogil:
+    cdef int order
+    if left.type == HEADER_NULL or kind_of(left.type) != kind_of(right.type):
+        return UNKNOWN
+    if left.type >= HEADER_STR:
+        return left.value_bytes == right.value_bytes and memcmp(left.value, right.value, left.value_bytes) == 0
+    if left.type <= HEADER_TRUE:
+        return left.type == right.type
+    order = order_numbers(left, right)
+    return UNKNOWN if order == UNORDERED else order == 0
+
+
+cdef int ordered(uint8_t operation, const header_t* left, const header_t* right) noexcept nogil:
+    cdef int order
+    if kind_of(left.type) != kind_of(HEADER_INT) or kind_of(right.type) != kind_of(HEADER_INT):
+        return UNKNOWN
+    order = order_numbers(left, right)
+    if order == UNORDERED:
+        return UNKNOWN
+    if operation == LESS:
+        return order < 0
+    if operation == LESS_EQUAL:
+        return order <= 0
+    if operation == MORE:
+        return order > 0
+    return order >= 0
+
+
+cdef int order_numbers(const header_t* left, const header_t* right) noexcept nogil:
+    """-1, 0, 1 or UNORDERED."""
+    cdef int order
+    if left.type == HEADER_INT and right.type == HEADER_INT:
+        return (left.integer > right.integer) - (left.integer < right.integer)
+    if left.type == HEADER_INT:
+        return order_mixed(left.integer, right.real)
+    if right.type == HEADER_INT:
+        order = order_mixed(right.integer, left.real)
+        return order if order == UNORDERED else -order
+    if left.real != left.real or right.real != right.real:
+        return UNORDERED
+    return (left.real > right.real) - (left.real < right.real)
+
+
+cdef int order_mixed(int64_t integer, double real) noexcept nogil:
+    """Compares exactly: a 64-bit integer as a double would be rounded."""
+    cdef int64_t whole
+    if real != real:
+        return UNORDERED
+    if real >= 9223372036854775808.0:
+        return -1
+    if real < -9223372036854775808.0:
+        return 1
+    whole = <int64_t> real
+    if integer != whole:
+        return 1 if integer > whole else -1
+    # What was cut off decides. Where `whole` does not fit a double, beyond 2**53, nothing was.
+    return (real < <double> whole) - (real > <double> whole)
+
+
+# ---- IN and LIKE
+
+cdef int in_literals(const run_t* run, const node_t* node, const header_t* value) noexcept nogil:
+    """As a row of comparisons joined by OR: unlike literals make unknown of what would be false."""
+    cdef header_t whole
+    if value.type == HEADER_FLOAT:
+        if value.real != value.real:
+            return UNKNOWN
+        # `filter_layout` has made integers of whole floats.
+        if -9223372036854775808.0 <= value.real < 9223372036854775808.0 and <double> <int64_t> value.real == value.real:
+            whole.type = HEADER_INT
+            whole.integer = <int64_t> value.real
+            value = &whole
+    if found_literal(&run.nodes[node.right], node.third, value):
+        return 1
+    return 0 if value.type != HEADER_NULL and node.value.integer == 1 << kind_of(value.type) else UNKNOWN
+
+
+cdef bint found_literal(const node_t* literals, uint32_t count, const header_t* wanted) noexcept nogil:
+    """Binary search."""
+    cdef uint32_t low = 0, high = count, middle
+    cdef int order
+    while low < high:
+        middle = (low + high) // 2
+        order = order_literals(&literals[middle].value, wanted)
+        if order == 0:
+            return True
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return False
+
+
+cdef int order_literals(const header_t* left, const header_t* right) noexcept nogil:
+    """The order of `sort_key`."""
+    if left.type != right.type:
+        return -1 if left.type < right.type else 1
+    if left.type == HEADER_INT or left.type == HEADER_FLOAT:
+        return order_numbers(left, right)
+    if left.type < HEADER_STR:
+        return 0
+    if left.value_bytes != right.value_bytes:
+        return -1 if left.value_bytes < right.value_bytes else 1
+    return memcmp(left.value, right.value, left.value_bytes)
+
+
+cdef bint like(const char* text, uint32_t text_bytes, const unsigned char* pattern, uint32_t pattern_bytes) noexcept nogil:
+    """Whether a pattern matches all of a text. Only the last % can be wrong about its length: at most text x pattern steps."""
+    cdef uint32_t at = 0, wanted = 0            # where we are in text and pattern
+    cdef uint32_t run_end = 0, after_run = 0    # where the last run ends in the text, and what follows it in the pattern
+    while at < text_bytes:
+        if wanted < pattern_bytes and pattern[wanted] == ANY_RUN:
+            wanted += 1
+            if wanted == pattern_bytes:
+                return True
+            run_end = at
+            after_run = wanted
+        elif wanted < pattern_bytes and pattern[wanted] == ANY_ONE:
+            at = after_character(text, at, text_bytes)
+            wanted += 1
+        elif wanted < pattern_bytes and pattern[wanted] == <unsigned char> text[at]:
+            at += 1
+            wanted += 1
+        elif after_run == 0:
+            return False
+        else:
+            run_end = after_character(text, run_end, text_bytes)
+            at = run_end
+            wanted = after_run
+    if wanted < pattern_bytes and pattern[wanted] == ANY_RUN:
+        wanted += 1
+    return wanted == pattern_bytes
+
+
+cdef inline uint32_t after_character(const char* text, uint32_t at, uint32_t text_bytes) noexcept nogil:
+    """Where the next code point starts."""
+    at += 1
+    while at < text_bytes and (text[at] & 0xC0) == 0x80:
+        at += 1
+    return at

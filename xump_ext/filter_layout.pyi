@@ -1,0 +1,1 @@
+filter_depth_max: int
