@@ -184,13 +184,13 @@ def compiled(source):
 # ---- the oracles
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(any_trees(), messages, st.integers(0, 2**32 - 1))
 def test_compiled_agrees_with_reference(tree, message, delivery_count):
     assert Filter(tree).evaluate_message(message, delivery_count) is evaluate(tree, message, delivery_count)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(written_trees, messages, st.randoms(use_true_random=False))
 def test_text_is_read_back_as_its_tree(tree, message, chance):
     text = text_of(tree, chance)
@@ -214,7 +214,7 @@ connection = sqlite3.connect(":memory:", check_same_thread=False)
 connection.execute("PRAGMA case_sensitive_like = ON")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(sql_trees, sql_headers)
 def test_sqlite_agrees(tree, headers):
     """Where the dialects agree: SQLite orders text, compares unlike types, has ints for bools, turns int overflow into a float
