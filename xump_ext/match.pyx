@@ -108,7 +108,7 @@ cdef class MatchIndex:
         cdef uint64_t hashed
         cdef text_t* found
         if self.exact.count or self.literal.count:
-            hashed = text_hash(self.exact.seed, value, value_bytes)
+            hashed = text_hash(self.exact.seed, value, value_bytes)         # one seed, so one hash for both
             found = texts_find(&self.exact, hashed, 0, value, value_bytes)
             if found != NULL:
                 items_hit(&self.blocks, &found.meaning.items, hits)

@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from xump_ext.hits cimport hits_t
 from xump_ext.items cimport blocks_t, items_t
 from xump_ext.texts cimport text_t, texts_t
+from xump_ext.words cimport word_t
 
 # What is reached from the root by the same words and wildcards. Two fill a cache line.
 cdef struct node_t:
@@ -20,13 +21,6 @@ cdef struct edge_t:
     uint64_t word       # its id
     uint32_t node
     uint32_t child      # 0: the slot is empty (the root is nobody's child)
-
-# One word of an address or pattern.
-cdef struct word_t:
-    const char* text
-    size_t text_bytes
-    uint64_t hash
-    uint64_t id         # ID_UNREAD until somebody asks
 
 # One step from the root to where a pattern ends.
 cdef struct step_t:
@@ -56,7 +50,7 @@ cdef class TopicTrie:
     cdef hits_t plain[2]
     cdef hits_t floating[2]
     cdef hits_t open
-    cdef public uint32_t clock
+    cdef public uint32_t clock      # counts matches and words; what stamps are compared with (a test may set it near its end)
 
     # Whether the item is new for the pattern; whether it was there.
     cdef bint insert(self, const char* pattern, size_t pattern_bytes, uint32_t item) except -1
