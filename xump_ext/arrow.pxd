@@ -1,0 +1,85 @@
+"""The structs of the Arrow C data interface, and how its buffers are read.
+
+The layout is fixed by https://arrow.apache.org/docs/format/CDataInterface.html: any library that speaks it hands its
+columns over by pointer, and so none of them is a dependency. Whoever holds a struct whose `release` is not NULL calls it
+once; a struct is moved by copying it and setting the `release` of the old place to NULL.
+
+Buffers need not be aligned (slices of files are not), so every number is read by memcpy, which compiles to one load.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    ARROW_FLAG_NULLABLE = 2
+
+cdef struct ArrowSchema:
+    const char* format
+    const char* name
+    const char* metadata
+    int64_t flags
+    int64_t n_children
+    ArrowSchema** children
+    ArrowSchema* dictionary
+    void (*release)(ArrowSchema*) noexcept nogil
+    void* private_data
+
+cdef struct ArrowArray:
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void** buffers
+    ArrowArray** children
+    ArrowArray* dictionary
+    void (*release)(ArrowArray*) noexcept nogil
+    void* private_data
+
+cdef struct ArrowArrayStream:
+    int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+    int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+    const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+    void (*release)(ArrowArrayStream*) noexcept nogil
+    void* private_data
+
+cdef inline bint bit_at(const uint8_t* bits, int64_t at) noexcept nogil:
+    return (bits[at >> 3] >> (at & 7)) & 1
+
+cdef inline int32_t int32_at(const char* numbers, int64_t at) noexcept nogil:
+    cdef int32_t number
+    memcpy(&number, numbers + 4 * at, 4)
+    return number
+
+cdef inline int64_t int64_at(const char* numbers, int64_t at) noexcept nogil:
+    cdef int64_t number
+    memcpy(&number, numbers + 8 * at, 8)
+    return number
+
+# Offsets are of 32 bits, or of 64 in the large types.
+cdef inline int64_t offset_at(const char* offsets, int64_t at, bint large) noexcept nogil:
+    return int64_at(offsets, at) if large else int32_at(offsets, at)
+
+# Most texts are short, and a call of memcpy or memcmp takes longer than they do: up to 16 bytes go by two words that may overlap.
+cdef inline void copy_short(char* out, const char* text, int64_t size) noexcept nogil:
+    cdef uint64_t low, high
+    cdef uint32_t low4, high4
+    if 8 <= size <= 16:
+        memcpy(&low, text, 8)
+        memcpy(&high, text + size - 8, 8)
+        memcpy(out, &low, 8)
+        memcpy(out + size - 8, &high, 8)
+    elif 4 <= size < 8:
+        memcpy(&low4, text, 4)
+        memcpy(&high4, text + size - 4, 4)
+        memcpy(out, &low4, 4)
+        memcpy(out + size - 4, &high4, 4)
+    else:
+        memcpy(out, text, size)
+
+cdef inline bint same_bytes(const char* left, const char* right, int64_t size) noexcept nogil:
+    if 8 <= size <= 16:
+        return int64_at(left, 0) == int64_at(right, 0) and int64_at(left + size - 8, 0) == int64_at(right + size - 8, 0)
+    if 4 <= size < 8:
+        return int32_at(left, 0) == int32_at(right, 0) and int32_at(left + size - 4, 0) == int32_at(right + size - 4, 0)
+    return memcmp(left, right, size) == 0

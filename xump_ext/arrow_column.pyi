@@ -1,0 +1,1 @@
+"""Arrow columns, checked before they are read; for the compiled readers only."""

@@ -1,0 +1,1 @@
+"""Headers out of Arrow columns; for the compiled reader only."""
