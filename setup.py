@@ -22,8 +22,10 @@ extensions = [
 ]
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         extensions,
+        nthreads=os.cpu_count() or 1,
         build_dir="build/cython",
         compiler_directives={
             "language_level": 3,

@@ -1,0 +1,43 @@
+"""Xump: an embeddable message engine. Queues joined by selectors, credit-based flow control, pluggable stores.
+
+>>> import xump
+>>> with xump.Engine() as engine:
+...     jobs = engine.create_queue("jobs")
+...     worker = engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=10)
+...     number = engine.publish("jobs", "resize", b"cat.png", {"width": 80})
+...     for delivery in engine.deliveries("worker"):
+...         with delivery as message:
+...             print(message.address, message.headers["width"])
+resize 80
+"""
+
+from xump.actions import bounce_to, copy_to, deliver, discard, field, move_to
+from xump.conditions import always, default, match, overflow, where
+from xump.engine import Engine
+from xump.errors import (
+    Closed,
+    Conflict,
+    ForkedError,
+    InvalidFilter,
+    InvalidPattern,
+    InvariantError,
+    QueueFull,
+    QueueNotFound,
+    Reentrant,
+    SelectorNotFound,
+    StaleDelivery,
+    StoreCorrupt,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+    StoreNotFound,
+    TransactionError,
+    XumpError,
+)
+from xump.operators import register_operator
+from xump.queue import Queue
+from xump.selector import Selector
+from xump.store import Store, register_store
+from xump_ext.core import Delivery
+from xump_ext.message import Message
+from xump_ext.selector import INFINITE

@@ -1,0 +1,492 @@
+"""The engine: one graph of queues and selectors in one process. Arguments are checked here; the work is done in `xump_ext`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeVar
+
+from xump import operators, topology
+from xump.actions import Action, Field
+from xump.conditions import All, Condition, Match, Role, Where
+from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
+from xump.filters import equalities
+from xump.queue import Queue, position
+from xump.selector import Selector
+from xump.store import Store
+from xump.transaction import Transaction
+from xump_ext.check import check as check_books
+from xump_ext.core import Core, Delivery, DeliveryIterator
+from xump_ext.selector import INFINITE, Infinite
+
+logger = logging.getLogger("xump")
+logger.addHandler(logging.NullHandler())
+
+VERBS = {"copy": 0, "move": 1, "deliver": 2, "bounce": 3, "discard": 4}
+ROLES = {"always": 0, "default": 1, "overflow": 2}
+HOP_LIMIT_MAX = 65_534
+COUNT_MAX = 2**62
+"""No limit, window or count is above this: it leaves room for sums in 64 bits."""
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+Taken = TypeVar("Taken")
+
+
+class Engine(Core):
+    """An engine, with a RAM store named "ram" that is the default.
+
+    `clock` gives POSIX nanoseconds and is read once per call; `hop_limit` is how many queues a message may go through without waiting in a
+    dead letter queue; `dead_letter` names the queue for what no queue's own takes. Any thread may call; calls are serialized.
+
+    >>> from xump import always, deliver
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    ...     jobs.publish("resize", b"cat.png")
+    ...     for delivery in engine.deliveries("worker"):
+    ...         with delivery as message:
+    ...             print(message.address, message.body)
+    1
+    resize b'cat.png'
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], int] = time.time_ns, hop_limit: int = 64, dead_letter: str | None = None
+    ) -> None:
+        if not callable(clock):
+            raise TypeError(f"clock must be callable and return POSIX nanoseconds, got {type(clock).__name__}")
+        _check_count("hop_limit", hop_limit, 1, HOP_LIMIT_MAX)
+        if dead_letter is not None:
+            dead_letter = _name_of(dead_letter, "dead_letter")
+        self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
+        self._stores: dict[str, Store] = {"ram": Store("ram", "ram", {})}
+        self._named: dict[str, Selector] = {}
+        self._last_selector = 0
+        self._last_queue = 0
+        self._build_lock = threading.RLock()
+        _engines.add(self)
+
+    # ---- stores, queues, selectors
+
+    @property
+    def stores(self) -> Mapping[str, Store]:
+        """The stores by name; read-only."""
+        return MappingProxyType(self._stores)
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues by name; read-only."""
+        return MappingProxyType(self._queues)
+
+    @property
+    def selectors(self) -> Mapping[int, Selector]:
+        """The selectors by id; read-only."""
+        return MappingProxyType(self._selectors)
+
+    def create_store(self, name: str, type: str = "ram", **options: Any) -> Store:
+        """Open a store, made if it is not there. With the same properties again: the same store; with others: `Conflict`.
+
+        Raises `StoreNotFound` for a type that does not exist, TypeError for options that the type does not have.
+        """
+        name = _name_of(name, "store name")
+        self._check_open()
+        with self._build_lock:
+            store = self._stores.get(name)
+            if store is not None:
+                if (store.type, store.options) != (type, options):
+                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options {store.options}; "
+                                   f"asked for were {type!r} and {options}")
+                return store
+            store = self._stores[name] = Store(name, type, options)
+            return store
+
+    def create_queue(
+        self,
+        name: str | None = None,
+        *,
+        store: str = "ram",
+        limit: int | None = None,
+        history_limit: int | None = 0,
+        auto_delete: bool = False,
+        dead_letter: str | None = None,
+        delivery_limit: int | None = None,
+    ) -> Queue:
+        """Make a queue; without a name the engine names it. Messages that wait for its name are routed.
+
+        `limit`: how many may be ready (None: any number); `history_limit`: how many processed ones are kept (None: all); `auto_delete`:
+        it deletes itself with its last selector; `dead_letter`: the queue, existing or not, for what cannot be processed here;
+        `delivery_limit`: after how many takes a nacked message goes there. With the same properties again: the same queue; with
+        others: `Conflict`. Raises `StoreNotFound`.
+        """
+        if name is not None:
+            name = _name_of(name, "queue name")
+        if limit is not None:
+            _check_count("limit", limit, 0, COUNT_MAX)
+        if history_limit is not None:
+            _check_count("history_limit", history_limit, 0, COUNT_MAX)
+        if delivery_limit is not None:
+            _check_count("delivery_limit", delivery_limit, 1, 2**32 - 1)
+        if dead_letter is not None:
+            dead_letter = _name_of(dead_letter, "dead_letter")
+        if not isinstance(auto_delete, bool):
+            raise TypeError(f"auto_delete must be a bool, got {type(auto_delete).__name__}")
+        store_name = _name_of(store, "store")
+        self._check_open()
+        with self._build_lock:
+            if store_name not in self._stores:
+                raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
+            properties = (store_name, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+            if name in self._queues:
+                return self._same_queue(self._queues[name], properties)
+            if name is None:
+                name = self._next_queue_name()
+            queue = Queue.__new__(Queue)
+            queue._name(self, name, self._stores[store_name])
+            self._create_queue(queue, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+            return queue
+
+    def _same_queue(self, queue: Queue, properties: tuple[Any, ...]) -> Queue:
+        names = ("store", "limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
+        for name, wanted in zip(names, properties, strict=True):
+            if getattr(queue, name) != wanted:
+                raise Conflict(f"queue {queue.name!r} exists with {name}={getattr(queue, name)!s}; asked for was {wanted!r}")
+        return queue
+
+    def _next_queue_name(self) -> str:
+        while True:
+            self._last_queue += 1
+            name = f"queue-{self._last_queue}"
+            if name not in self._queues:
+                return name
+
+    def create_selector(
+        self,
+        source: Any,
+        *,
+        when: Condition,
+        do: Action,
+        credit: int | Infinite = 1,
+        enabled: bool = True,
+        start: Any = "current",
+        name: str | None = None,
+    ) -> Selector:
+        """Make a selector on a queue: on the messages that `when` selects, it does `do`.
+
+        `credit` is how many messages a consuming selector may have taken and not been paid for, or INFINITE. `start`, for COPY: "current"
+        (the frontier on), "tail" (live ones only), "head", an id or an aware datetime (a replay of all that the queue
+        holds from there, entering the target at the call, then live). A `name` makes it idempotent: with the same properties
+        again the same selector; with others `Conflict`. Raises `QueueNotFound`, `QueueFull` (a replay without room), ValueError, TypeError.
+        """
+        role, terms = _compile_condition(when)
+        _check_action(do, role, start, source)
+        if credit is not INFINITE:
+            _check_count("credit", credit, 0, COUNT_MAX)
+        if not isinstance(enabled, bool):
+            raise TypeError(f"enabled must be a bool, got {type(enabled).__name__}")
+        if name is not None:
+            name = _name_of(name, "selector name")
+        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start)
+        self._check_open()
+        with self._build_lock:
+            queue = self._queue(source, "source")
+            created = (queue.name, when, do, credit, enabled, start)
+            if name is not None and name in self._named:
+                return self._same_selector(self._named[name], created)
+            self._check_single(queue, role, enabled)
+            target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")
+            self._last_selector += 1
+            selector = Selector.__new__(Selector)
+            selector._describe(self, self._last_selector, name, queue, when, do, created)
+            try:
+                self._create_selector(
+                    selector, VERBS[do.verb], ROLES[role], terms, _field_of(do.queue), target,
+                    _field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
+                    credit, enabled, begin,
+                )
+            except BaseException:
+                self._last_selector -= 1
+                raise
+            if name is not None:
+                self._named[name] = selector
+            return selector
+
+    def _same_selector(self, selector: Selector, created: tuple[Any, ...]) -> Selector:
+        for what, had, wanted in zip(("source", "when", "do", "credit", "enabled", "start"), selector.created, created, strict=True):
+            if had != wanted or repr(had) != repr(wanted):
+                raise Conflict(f"selector {selector.name!r} exists with {what}={had!r}; asked for was {wanted!r}")
+        return selector
+
+    def _check_single(self, queue: Queue, role: str, enabled: bool) -> None:
+        """A queue has at most one enabled default and one enabled overflow selector."""
+        if role == "always" or not enabled:
+            return
+        for other in self._selectors.values():
+            if other.source is queue and other.when == Role(role) and other.enabled:
+                raise Conflict(f"queue {queue.name!r} has an enabled {role} selector already, number {other.id}; disable that first")
+
+    def _enable(self, selector: Selector, enabled: bool) -> None:
+        with self._build_lock:
+            if enabled and isinstance(selector.when, Role) and not selector.enabled:
+                self._check_single(selector.source, selector.when.name, True)
+            super()._enable(selector, enabled)
+
+    def delete_queue(self, name: Any) -> bool:
+        """Delete a queue, its messages, and every selector that has it as source or named target. Whether there was one."""
+        with self._build_lock:
+            return bool(self._forget(self._delete_queue(name)))
+
+    def delete_selector(self, selector: Any) -> bool:
+        """Delete a selector (or number); what it has outstanding returns to its queue. Whether there was one."""
+        with self._build_lock:
+            face = self._selectors.get(selector)
+            if face is None or (isinstance(selector, Selector) and face is not selector):
+                self._check_open()
+                return False
+            self._forget(self._delete_selector(face))
+            return True
+
+    def _forget(self, deleted_queues: list[str]) -> list[str]:
+        """Names of selectors that are gone are free again."""
+        for name in [name for name, selector in self._named.items() if selector.id not in self._selectors]:
+            del self._named[name]
+        return deleted_queues
+
+    def delete_store(self, name: str) -> bool:
+        """Close a store and delete its queues; its files stay. Whether there was one."""
+        self._check_open()
+        with self._build_lock:
+            store = self._stores.get(name)
+            if store is None:
+                return False
+            if store.name == "ram":
+                raise ValueError("the store 'ram' is always there and cannot be deleted")
+            for queue in [queue for queue in self._queues.values() if queue.store is store]:
+                self.delete_queue(queue)
+            del self._stores[store.name]
+            store.backend.close()
+            return True
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """A block in which nothing is routed, so that no message meets half a graph. Nests; at its end one run over everything,
+        also when the block raises."""
+        self._building(1)
+        try:
+            yield
+        finally:
+            self._building(-1)
+
+    def _queue(self, name: Any, what: str) -> Queue:
+        if not isinstance(name, (str, Queue)):
+            raise TypeError(f"{what} must be the name of a queue, got {type(name).__name__}")
+        queue = self._queues.get(name)
+        if queue is None or (isinstance(name, Queue) and queue is not name):
+            raise QueueNotFound(f"{what}: no queue {str(name)!r} in this engine")
+        return queue
+
+    # ---- taking
+
+    def take(self, n: int, destination: str | None = None, *, timeout: float | None = 0.0) -> list[Delivery]:
+        """Up to n deliveries, in order of delivery; waits up to `timeout` seconds (None: for ever) for the first one."""
+        _check_count("n", n, 0, COUNT_MAX)
+        _check_destination(destination)
+        _check_timeout(timeout)
+        taken = self._take(n, destination)
+        if taken or timeout == 0 or n == 0:
+            return taken
+        return self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
+
+    def deliveries(self, destination: str | None = None, *, timeout: float | None = 0.0) -> DeliveryIterator:
+        """An iterator over what is deliverable, and over what acks given meanwhile release.
+
+        It ends when nothing has been deliverable for `timeout` seconds (None: never). What was nacked after it began is not yielded by it
+        again. No destination: every one, in order of delivery.
+        """
+        _check_destination(destination)
+        _check_timeout(timeout)
+        self._check_open()
+        return DeliveryIterator(self, destination, timeout)
+
+    def _wait(self, take: Callable[[], Taken | None], destination: str | None, timeout: float | None) -> Taken | None:
+        """What `take()` gives once it gives something; None after `timeout` seconds. No thread polls: who offers wakes."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            woken = threading.Lock()
+            woken.acquire()
+            waiter = (destination, woken.release)
+            self._waiters.append(waiter)
+            try:
+                taken = take()
+                if taken is not None:
+                    return taken
+                left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+                if not woken.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                    return take()
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+    def _wake_waiters(self) -> None:
+        """Something was offered: whoever waits for it tries again."""
+        for waiter in list(self._waiters):
+            if self._deliverable(waiter[0]):
+                try:
+                    self._waiters.remove(waiter)
+                except ValueError:
+                    continue
+                waiter[1]()
+
+    def transaction(self) -> Transaction:
+        """Publishes and acks that happen together when the block ends: `with engine.transaction() as tx: ...`."""
+        return Transaction(self)
+
+    def sync(self, *, timeout: float | None = None) -> None:
+        """Return when all that was published or acked before is durable; at once, for RAM."""
+        _check_timeout(timeout)
+        self._check_open()
+
+    # ---- watching
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and gauges: {"engine": …, "queues": {name: …}, "selectors": {id: …}}, plain dicts. O(queues + selectors)."""
+        self._check_open()
+        return {
+            "engine": self._counters(),
+            "queues": {name: queue.counters() for name, queue in list(self._queues.items())},
+            "selectors": {id: selector.counters() for id, selector in list(self._selectors.items())},
+        }
+
+    def check(self) -> None:
+        """Verify every law of the engine from scratch. Raises `InvariantError` saying which and where. O(everything)."""
+        check_books(self)
+
+    def to_mermaid(self) -> str:
+        """The graph as a Mermaid flowchart."""
+        return topology.to_mermaid(self)
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz' language."""
+        return topology.to_dot(self)
+
+    def topology(self) -> dict[str, Any]:
+        """Stores, queues and selectors as a plain dict, which `apply` takes. Raises `Conflict` for what cannot be saved (a callable)."""
+        return topology.describe(self)
+
+    def apply(self, description: Mapping[str, Any]) -> None:
+        """Create what a `topology()` describes and is not there yet, in one building block. Checked as a whole beforehand."""
+        topology.apply(self, description)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Make all durable and let go. Idempotent; later calls raise `Closed`."""
+        self._close()
+        _engines.discard(self)
+        for store in self._stores.values():
+            store.backend.close()
+        self._stores.clear()
+        self._named.clear()
+        for waiter in list(self._waiters):
+            waiter[1]()
+        self._waiters.clear()
+
+    def __enter__(self) -> Engine:
+        self._check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<Engine, closed>"
+        return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
+
+    def _report(self, troubles: list[tuple[int, BaseException]]) -> None:
+        """What user code raised inside a call: logged once per condition; what is no Exception goes on its way."""
+        for selector, error in troubles:
+            if not isinstance(error, Exception):
+                raise error
+            logger.error("the condition of selector %d raised; that counts as no match", selector, exc_info=error)
+
+
+def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
+    """The role, and the terms as the core takes them. Two terms that differ in type only differ in their repr."""
+    if not isinstance(when, Condition):
+        raise TypeError(f"when must be a condition (always, default, overflow, match(...), where(...)), got {type(when).__name__}")
+    if isinstance(when, Role):
+        return when.name, ()
+    terms: list[tuple[Any, ...]] = []
+    for part in when.parts if isinstance(when, All) else (when,):
+        if isinstance(part, Match):
+            terms.append(("match", part.operator, part.pattern, part.field, operators.registered(part.operator)))
+        elif isinstance(part, Where) and part.tree[0] == "call":
+            terms.append(("call", part.tree[1]))
+        elif isinstance(part, Where):
+            terms.append(("filter", part.tree, tuple(equalities(part.tree)), repr(part.tree)))
+        else:
+            raise TypeError(f"{part!r} is no condition that a selector can have")
+    return "always", tuple(terms)
+
+
+def _check_action(do: object, role: str, start: object, source: object) -> None:
+    if not isinstance(do, Action):
+        raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}")
+    if role == "overflow":
+        if not do.consuming:
+            raise ValueError("an overflow selector must take what is too much; copy_to does not")
+        if do.queue is not None and do.queue == source:
+            raise ValueError(f"an overflow selector cannot put into its own queue {str(source)!r}")
+    if do.consuming and start != "current":
+        raise ValueError(f"start={start!r} is for copy_to; {do!r} sees ready messages only: start='current'")
+
+
+def _field_of(name: object) -> str | None:
+    return name.name if isinstance(name, Field) else None
+
+
+def _name_of(name: object, what: str) -> str:
+    text = str(name) if isinstance(name, (Queue, Store)) else name
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str, got {type(name).__name__}")
+    if not text:
+        raise ValueError(f"{what} must not be empty")
+    text.encode("utf-8")
+    return text
+
+
+def _check_count(what: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} must be an int, got {type(value).__name__}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be from {least} to {most}, got {value}")
+
+
+def _check_destination(destination: object) -> None:
+    if destination is not None and not isinstance(destination, str):
+        raise TypeError(f"destination must be a str or None, got {type(destination).__name__}")
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be seconds or None, got {type(timeout).__name__}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must not be negative, got {timeout}")
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,87 @@
+"""Stores by type: the ones that are installed, and those that a program registers.
+
+A store type is a callable `factory(name, **options)`. Plug-ins register by the entry point group `xump.stores`, whose names are
+the types. What a store has to do is the contract in `xump_ext`; here is only who is who.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from xump.errors import Conflict, StoreNotFound
+
+Factory = Callable[..., Any]
+
+_registered: dict[str, Factory] = {}
+_lock = threading.RLock()
+
+
+def register_store(type: str, factory: Factory) -> None:
+    """Make `create_store(name, type, **options)` call `factory(name, **options)`.
+
+    Raises `Conflict` for a type that exists, TypeError for what is not callable; nothing is registered then.
+    """
+    if not isinstance(type, str) or not type:
+        raise TypeError(f"a store type is a non-empty str, got {type!r}")
+    if not callable(factory):
+        raise TypeError(f"store type {type!r} must be callable as factory(name, **options), got {factory.__class__.__name__}")
+    with _lock:
+        if type in store_types():
+            raise Conflict(f"store type {type!r} exists already; there are {', '.join(store_types())}")
+        _registered[type] = factory
+
+
+def store_types() -> list[str]:
+    """All types that can be created, sorted."""
+    return sorted({*_registered, *_installed()})
+
+
+def factory_of(type: str) -> Factory:
+    """The factory of a type. Raises `StoreNotFound`, naming those that exist."""
+    with _lock:
+        if type not in _registered:
+            if type == "ram":
+                from xump.stores.ram import RamStore
+
+                _registered[type] = RamStore
+            elif type in _installed():
+                _registered[type] = _installed()[type].load()
+            else:
+                raise StoreNotFound(f"no store type {type!r}; there are {', '.join(store_types())}")
+        return _registered[type]
+
+
+def _installed() -> Mapping[str, Any]:
+    return {entry.name: entry for entry in entry_points(group="xump.stores")}
+
+
+class Store:
+    """A store of an engine: what `Engine.create_store` returns. It is equal to its name."""
+
+    def __init__(self, name: str, type: str, options: Mapping[str, Any]) -> None:
+        self.name = name
+        self.type = type
+        self.options = dict(options)
+        factory = factory_of(type)
+        try:
+            inspect.signature(factory).bind(name, **options)
+        except TypeError as error:
+            allowed = [p.name for p in inspect.signature(factory).parameters.values()][1:]
+            raise TypeError(f"store type {type!r}: {error}; its options are {', '.join(allowed) or 'none'}") from None
+        self.backend = factory(name, **options)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other if isinstance(other, str) else self is other
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<Store {self.name!r} of type {self.type!r}>"

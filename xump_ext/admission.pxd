@@ -1,0 +1,35 @@
+"""Messages at the door: the declarations of `admission.pyx`."""
+
+from libc.stdint cimport int64_t
+
+from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
+from xump_ext.message cimport content_t
+
+cdef struct admission_t:
+    queue_t* queue              # NULL: no such queue
+    content_t* content          # owned until it has entered
+    entry_t* paid               # or what an ack in between pays for
+
+cdef class Admissions:
+    cdef engine_t* engine
+    cdef admission_t* items
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef bint limited           # some queue has a limit, or does not exist
+    cdef list names             # of queues that do not exist, by position
+    cdef dict ready             # what would be added to the ready ones
+    cdef dict spent             # what would be taken of a selector's credit
+
+    cdef int add(self, queue_t* queue, object name, content_t* content) except -1
+    cdef int add_payment(self, entry_t* entry) except -1
+    cdef int check(self) except -1
+    cdef bint fits(self, queue_t* queue, content_t* content) except -1
+    cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
+    cdef admission_t* next_item(self) except NULL
+    cdef int check_one(self, Py_ssize_t i) except -1
+    cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
+    cdef int64_t ready_of(self, queue_t* queue) except -1
+    cdef int enters(self, queue_t* queue) except -1
+    cdef int spend(self, selector_t* selector, int credits) except -1
+
+cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1

@@ -1,0 +1,160 @@
+"""Messages at the door: many that enter together are played through on paper first, so that all of them do or none.
+
+On paper stands what each queue and each overflow selector would have after those before (rule 1). Nothing of the engine is
+touched: `fits` only writes into two dictionaries of differences.
+"""
+
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+
+from xump_ext.credit cimport puts
+from xump_ext.envelope cimport field_text, queue_named, target_of
+from xump_ext.errors import QueueFull, QueueNotFound
+from xump_ext.graph cimport (
+    DEAD, DEAD_ENTRY, DELIVER, DISCARD, FIELD_NONE, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
+)
+from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
+from xump_ext.message cimport content_bounced, content_release
+
+
+cdef class Admissions:
+    """What a call brings: messages for queues, and payments between them, in order."""
+
+    def __cinit__(self):
+        self.names = []
+        self.ready = {}
+        self.spent = {}
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.items[i].content != NULL:
+                content_release(self.items[i].content)
+        free(self.items)
+
+    cdef admission_t* next_item(self) except NULL:
+        cdef Py_ssize_t capacity
+        cdef admission_t* items
+        if self.count == self.capacity:
+            capacity = self.capacity * 2 if self.capacity else 16
+            items = <admission_t*> realloc(self.items, capacity * sizeof(admission_t))
+            if items == NULL:
+                raise MemoryError()
+            self.items = items
+            self.capacity = capacity
+        self.count += 1
+        return &self.items[self.count - 1]
+
+    cdef int add(self, queue_t* queue, object name, content_t* content) except -1:
+        """Takes over the reference to the content."""
+        cdef admission_t* item = self.next_item()
+        item.queue = queue
+        item.content = content
+        item.paid = NULL
+        self.names.append(name)
+        if queue == NULL or queue.limit != UNLIMITED:
+            self.limited = True
+        return 0
+
+    cdef int add_payment(self, entry_t* entry) except -1:
+        cdef admission_t* item = self.next_item()
+        item.queue = NULL
+        item.content = NULL
+        item.paid = entry
+        self.names.append(None)
+        return 0
+
+    # ---- on paper
+
+    cdef int check(self) except -1:
+        """Raises QueueFull or QueueNotFound for the first message that would be turned away with nobody to take it."""
+        cdef Py_ssize_t i
+        cdef entry_t* entry
+        if not self.limited:
+            return 0
+        for i in range(self.count):
+            entry = self.items[i].paid
+            if entry == NULL:
+                self.check_one(i)
+            while entry != NULL:
+                self.spend(<selector_t*> entry.holder, -1)
+                entry = entry.parent
+        return 0
+
+    cdef int check_one(self, Py_ssize_t i) except -1:
+        cdef queue_t* queue = self.items[i].queue
+        cdef content_t* content = self.items[i].content
+        cdef queue_t* letters
+        if queue == NULL:
+            letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
+            if letters == NULL or not self.letter_fits(letters, content, self.names[i], REASON_NO_QUEUE):
+                raise QueueNotFound(f"no queue {self.names[i]!r}")
+        elif not self.fits(queue, content):
+            letters = own_dead_letter(queue)
+            if letters == NULL or letters == queue or not self.letter_fits(
+                    letters, content, (<object> queue.face).name, REASON_OVERFLOW):
+                raise QueueFull(f"queue {(<object> queue.face).name!r} has {queue.ready} ready messages and a limit of "
+                                f"{queue.limit}: no room for message {i + 1} of {self.count}")
+        return 0
+
+    cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:
+        cdef content_t* bounced = content_bounced(content, origin, reason_name(reason), None)
+        try:
+            return self.fits(letters, bounced)
+        finally:
+            content_release(bounced)
+
+    cdef int64_t ready_of(self, queue_t* queue) except -1:
+        return queue.ready + <int64_t> self.ready.get(<uintptr_t> queue, 0)
+
+    cdef int enters(self, queue_t* queue) except -1:
+        self.ready[<uintptr_t> queue] = self.ready.get(<uintptr_t> queue, 0) + 1
+        return 0
+
+    cdef int spend(self, selector_t* selector, int credits) except -1:
+        if not selector.infinite and selector.verb != DISCARD:
+            self.spent[<uintptr_t> selector] = self.spent.get(<uintptr_t> selector, 0) + credits
+        return 0
+
+    cdef bint fits(self, queue_t* queue, content_t* content) except -1:
+        """Whether the message could enter now; then it has, on paper."""
+        if queue.limit == UNLIMITED or <uint64_t> self.ready_of(queue) < queue.limit:
+            self.enters(queue)
+            return True
+        return self.overflow_fits(queue, content)
+
+    cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
+        cdef selector_t* overflow = queue.overflow
+        cdef queue_t* target
+        if overflow == NULL or not overflow.enabled:
+            return False
+        if not overflow.infinite and overflow.verb != DISCARD and (
+            overflow.available - <int64_t> self.spent.get(<uintptr_t> overflow, 0) <= 0
+        ):
+            return False
+        if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
+            return False
+        if puts(overflow):
+            target = target_of(overflow, content)
+            if target == NULL or target == queue or <uint64_t> self.ready_of(target) >= target.limit:
+                return False
+            self.enters(target)
+        elif overflow.verb == DELIVER and overflow.infinite:
+            self.enters(queue)      # bound: it counts as ready until the application takes it
+        self.spend(overflow, 1)
+        return True
+
+
+# ---- for good
+
+cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1:
+    """Dead-letters a message that has not entered any queue; False when that cannot be. Leaves the reference alone."""
+    cdef content_t* bounced
+    if letters == NULL:
+        return False
+    bounced = content_bounced(content, origin, reason_name(reason), None)
+    if not can_enter(letters, bounced):
+        content_release(bounced)
+        return False
+    enter(letters.engine, letters, bounced, hops, 0, DEAD | DEAD_ENTRY, NULL, NULL)
+    return True

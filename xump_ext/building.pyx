@@ -1,0 +1,319 @@
+"""Queues and selectors come and go (rules 9, 13, 14).
+
+Deleting is done in two halves: first every link is undone, downstream children taken back and their parents made to wait
+again, through all queues that delete themselves for it; then, when the books are right, the run goes on.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
+from xump_ext.envelope cimport QueueHandle, field_free, field_set
+from xump_ext.graph cimport (
+    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, REASON_COUNT, REDELIVERED, TAKEN, UNLIMITED,
+    destination_t, place_t,
+)
+from xump_ext.heap cimport heap_remove
+from xump_ext.index cimport entry_free, index_free, index_from, list_remove
+from xump_ext.ledger cimport (
+    DELETED, destination_left, destination_named, leave_ready, release, room_left, send_back, settle, stir, unbind,
+)
+from xump_ext.message cimport content_release
+from xump_ext.plan cimport Clause, Plan
+from xump_ext.selector import INFINITE
+
+
+# ---- queues
+
+cdef queue_t* queue_create(
+    engine_t* engine, QueueFace face, object limit, object history_limit, bint auto_delete, object dead_letter,
+    object delivery_limit, list spare_slots
+) except NULL:
+    """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14)."""
+    cdef queue_t* queue = <queue_t*> calloc(1, sizeof(queue_t))
+    cdef Plan plan = Plan.__new__(Plan)
+    cdef QueueHandle other
+    if queue == NULL:
+        raise MemoryError()
+    queue.next_id = 1
+    queue.frontier = 1
+    queue.limit = UNLIMITED if limit is None else limit
+    queue.history_limit = UNLIMITED if history_limit is None else history_limit
+    queue.delivery_limit = delivery_limit or 0
+    queue.auto_delete = auto_delete
+    queue.slot = spare_slots.pop() if spare_slots else len(<dict> engine.queues)
+    queue.engine = engine
+    queue.face = <void*> face
+    queue.plan = <void*> plan
+    if dead_letter is not None:
+        Py_INCREF(dead_letter)
+        queue.dead_letter = <void*> dead_letter
+    plan.queue = queue
+    plan.engine = engine
+    face.plan = plan
+    face.queue = queue
+    (<dict> engine.queues)[face.name] = face
+    for other in list((<dict> engine.queues).values()):
+        if other.queue.watched:
+            (<Plan> other.queue.plan).queue_created(queue, face.name)
+            wake_named(engine, <Plan> other.queue.plan)
+    return queue
+
+
+cdef int wake_named(engine_t* engine, Plan plan) except -1:
+    """A queue that messages name has come: their selectors may go on."""
+    cdef Clause clause
+    cdef uint32_t i
+    for clause in list(plan.clauses.values()):
+        if clause.c.names_queue:
+            for i in range(clause.c.count):
+                selector_wake(engine, clause.c.selectors[i])
+    return 0
+
+
+cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots):
+    """Deletes the queue, its selectors, and every queue that deletes itself for it; returns the names of the queues."""
+    cdef list doomed = [<object> queue.face], names = []
+    queue.dying = True
+    while doomed:
+        queue = (<QueueHandle> doomed.pop()).queue
+        queue_unlink(engine, queue, selectors, doomed)
+        names.append((<object> queue.face).name)
+        queue_free(engine, queue, spare_slots)
+    return names
+
+
+cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doomed) except -1:
+    """Deletes its selectors and recalls what has an unpaid parent elsewhere."""
+    cdef SelectorFace face
+    cdef entry_t* entry
+    cdef entry_t* next
+    cdef entry_t* parent
+    for face in [face for face in selectors.values()
+                 if (<SelectorFace> face).selector.source == queue or (<SelectorFace> face).selector.target == queue]:
+        selector_end(engine, face.selector, selectors, doomed)
+    entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        parent = entry.parent
+        next = index_from(&queue.index, entry.id + 1)
+        if parent != NULL:
+            release(engine, parent)
+            parent.flags |= REDELIVERED
+            send_back(engine, parent)
+        entry = next
+    return 0
+
+
+cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:
+    """What remains goes with it: unrouted, waiting, history."""
+    cdef entry_t* entry
+    cdef entry_t* next
+    cdef queue_t** link
+    while queue.line_head != NULL:
+        place_leave(engine, queue.line_head)
+    heap_remove(&engine.able, &queue.able)
+    entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        next = index_from(&queue.index, entry.id + 1)
+        (<dict> engine.nacked).pop(<size_t> entry, None)
+        content_release(entry.content)
+        entry_free(engine, entry)
+        entry = next
+    groups_empty(queue)
+    (<Plan> queue.plan).close()
+    free(queue.returning)
+    if queue.stirred:
+        link = &engine.stirred
+        while link[0] != queue:
+            link = &link[0].next_stirred
+        link[0] = queue.next_stirred
+    index_free(&queue.index)
+    spare_slots.append(queue.slot)
+    del (<dict> engine.queues)[(<object> queue.face).name]
+    (<QueueFace> queue.face).queue = NULL
+    (<QueueFace> queue.face).plan = None
+    Py_XDECREF(<PyObject*> queue.dead_letter)
+    free(queue)
+    return 0
+
+
+cdef void groups_empty(queue_t* queue) noexcept:
+    group = queue.groups
+    while group != NULL:
+        group.head = group.tail = group.finger = NULL
+        group.count = 0
+        group = group.next
+
+
+# ---- selectors
+
+cdef int selector_create(
+    engine_t* engine, SelectorFace face, int verb, int role, tuple terms, object queue_field, object target,
+    object destination_field, object destination, object credit, bint enabled
+) except -1:
+    """A selector of checked properties. `terms` is what the condition asks, compiled by the clause that it joins."""
+    cdef selector_t* selector = <selector_t*> calloc(1, sizeof(selector_t))
+    cdef queue_t* source = face.source.queue
+    if selector == NULL:
+        raise MemoryError()
+    selector.id = face.id
+    selector.verb = verb
+    selector.role = role
+    selector.source = source
+    selector.ready.key = face.id
+    selector.ready.owner = selector
+    selector.infinite = credit is INFINITE
+    selector.window = selector.available = 0 if selector.infinite else credit
+    field_set(&selector.to_queue, queue_field)
+    field_set(&selector.to_destination, destination_field)
+    if target is not None:
+        selector.target = (<QueueFace> target).queue
+        selector.next_same_target = selector.target.sources
+        selector.target.sources = selector
+        selector.target.overflown += role == OVERFLOW
+    elif role == OVERFLOW and queue_field is not None:
+        engine.field_overflows += 1
+    if destination is not None:
+        if target is None and queue_field is None:
+            selector.destination = destination_named(engine, destination)
+            selector.destination.pins += 1
+        else:
+            Py_INCREF(destination)
+            selector.stamp = <void*> destination
+    selector.face = <void*> face
+    if role != OVERFLOW:
+        try:
+            (<Plan> source.plan).clause_join((role, verb != COPY, terms, queue_field, destination_field), selector, list(terms))
+        except BaseException:
+            selector_free(engine, selector)
+            raise
+        if not source.active:
+            source.active = True
+            stir(engine, source)
+    face.selector = selector
+    source.selectors += 1
+    if enabled:
+        selector_enable(engine, selector, True)
+    return 0
+
+
+cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1:
+    if selector.enabled == enabled:
+        return 0
+    selector.enabled = enabled
+    if selector.role == OVERFLOW:
+        if enabled:
+            selector.source.overflow = selector
+        elif selector.source.overflow == selector:
+            selector.source.overflow = NULL
+    elif enabled:
+        selector.clause.enabled += 1
+        stir(engine, selector.source)       # parked messages
+    else:
+        selector.clause.enabled -= 1
+        selector_rest(selector)
+    return selector_wake(engine, selector)
+
+
+cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots):
+    """Deletes the selector, and its queue if that deletes itself; returns the names of the queues deleted."""
+    cdef list doomed = [], names = []
+    cdef QueueFace face
+    selector_end(engine, selector, selectors, doomed)
+    for face in doomed:
+        names += queue_delete(engine, face.queue, selectors, spare_slots)
+    return names
+
+
+cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed) except -1:
+    """Its messages wait again in its queue; the queue is added to `doomed` if that was its last selector."""
+    cdef queue_t* source = selector.source
+    cdef SelectorFace face = <SelectorFace> selector.face
+    cdef queue_t* target
+    selector_enable(engine, selector, False)
+    while selector.held.tail != NULL:
+        selector_gives_back(engine, selector.held.tail)
+    while selector.taken.tail != NULL:
+        selector_gives_back(engine, selector.taken.tail)
+    while selector.places != NULL:
+        target = selector.places.target
+        place_leave(engine, selector.places)
+        line_wake(engine, target)
+    if selector.clause != NULL:
+        (<Plan> source.plan).clause_leave(selector)
+        source.active = bool((<Plan> source.plan).clauses)
+    selector_unlink_target(engine, selector)
+    del selectors[face.id]
+    source.selectors -= 1
+    face.selector = NULL
+    selector_free(engine, selector)
+    if source.auto_delete and source.selectors == 0 and not source.dying:
+        source.dying = True
+        doomed.append(<object> source.face)
+    return 0
+
+
+cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
+    if entry.state == BOUND:
+        unbind(engine, entry)
+        entry.queue.ready -= 1
+    else:
+        release(engine, entry)
+        entry.flags |= REDELIVERED
+    return send_back(engine, entry)
+
+
+cdef int selector_unlink_target(engine_t* engine, selector_t* selector) except -1:
+    cdef selector_t** link
+    if selector.target != NULL:
+        link = &selector.target.sources
+        while link[0] != selector:
+            link = &link[0].next_same_target
+        link[0] = selector.next_same_target
+        selector.target.overflown -= selector.role == OVERFLOW
+    elif selector.role == OVERFLOW and selector.to_queue.kind:
+        engine.field_overflows -= 1
+    if selector.destination != NULL:
+        selector.destination.pins -= 1
+        destination_left(engine, selector.destination)
+    return 0
+
+
+cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
+    Py_XDECREF(<PyObject*> selector.stamp)
+    field_free(&selector.to_queue)
+    field_free(&selector.to_destination)
+    free(selector)
+    return 0
+
+
+# ---- messages
+
+cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
+    """Deletes a message in whatever state; an outstanding one is taken back first. Who supplied it is paid."""
+    if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
+        release(engine, entry)
+    elif entry.state == BOUND:
+        unbind(engine, entry)
+        room_left(engine, entry.queue)
+    elif entry.state == HISTORY:
+        list_remove(&entry.queue.history, entry)
+    else:
+        leave_ready(engine, entry)
+    return settle(engine, entry, DELETED, 0)
+
+
+cdef list replay_of(engine_t* engine, selector_t* selector):
+    """The ids of what a COPY selector replays: all that its queue holds from `replayed` on and that it selects, in order."""
+    cdef queue_t* queue = selector.source
+    cdef Plan plan = <Plan> queue.plan
+    cdef Clause clause = <Clause> selector.clause.face
+    cdef entry_t* entry = index_from(&queue.index, selector.replayed)
+    cdef list found = []
+    while entry != NULL and entry.id < selector.start:
+        if clause.holds(entry) and (selector.role != DEFAULT or plan.route(entry).slot_count == 0):
+            found.append(entry.id)
+        entry = index_from(&queue.index, entry.id + 1)
+    return found

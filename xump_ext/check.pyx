@@ -1,0 +1,1 @@
+def check(engine): pass

@@ -1,0 +1,41 @@
+"""Who may take, and what waits for them: the declarations of `credit.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from xump_ext.graph cimport (
+    DELIVER, DISCARD, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+)
+from xump_ext.heap cimport heap_change, heap_root, node_t
+from xump_ext.message cimport content_t
+
+cdef inline bint has_credit(const selector_t* selector) noexcept:
+    return selector.infinite or selector.available > 0 or selector.verb == DISCARD
+
+cdef inline bint is_able(const selector_t* selector) noexcept:
+    return selector.enabled and has_credit(selector)
+
+cdef inline bint puts(const selector_t* selector) noexcept:
+    """Whether the selector puts what it takes into another queue."""
+    return selector.verb != DISCARD and (
+        selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
+
+cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
+cdef void selector_rest(selector_t* selector) noexcept
+cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
+cdef entry_t* lane_oldest(lane_t* lane) noexcept
+cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
+
+cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
+cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1
+cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1
+cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
+
+cdef int line_wake(engine_t* engine, queue_t* queue) except -1
+cdef int room_made(engine_t* engine, queue_t* queue) except -1
+cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL
+cdef bint waits_for(const place_t* place) except -1
+cdef int place_leave(engine_t* engine, place_t* place) except -1
+cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept
+
+cdef int waiting_add(group_t* group, entry_t* entry) except -1
+cdef void waiting_remove(group_t* group, entry_t* entry) noexcept

@@ -1,0 +1,338 @@
+"""Credit, rotation and room: who may take a message, and what waits for whom (rules 1, 4, 5, 8).
+
+Ready. A consuming selector stands in its clause's heap while it is enabled, has credit (DISCARD and INFINITE always do) and is not
+known to lack room. The key is the moment when it was last served, so the root is next in the round robin; one without
+credit keeps its key and so its place.
+
+Waiting. Entries wait in groups, groups in lanes. A lane's heap is keyed by the oldest entry of each group, lazily: others may have
+taken that entry since, so a key is a lower bound that is corrected when it comes to the root. Each correction is paid for by
+an entry that left; a credit finds its message in O(log groups) amortized.
+
+Room. A selector that is tried and finds its target full leaves the heap and joins the target's line. Whoever makes room wakes
+the line; the first in it goes first, and joins the end again when it is next refused. A selector whose target is named by
+a field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines.
+
+Waking. What may be able to go on is put into the engine's `able` heap, by the sequence of the message in question: the run
+takes the oldest first. Waking what turns out to be unable costs one look.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+
+from xump_ext.envelope cimport QueueHandle, content_made, field_text, queue_named, target_of
+from xump_ext.graph cimport (
+    COPY, DELIVER, DISCARD, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
+)
+from xump_ext.heap cimport heap_add, heap_remove
+from xump_ext.message cimport content_release
+
+
+# ---- selectors that are ready
+
+cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
+    """The selector may have become able: let it stand ready, and what waits for it be looked at."""
+    cdef clause_t* clause = selector.clause
+    cdef lane_t* lane
+    if not is_able(selector):
+        return 0
+    if clause == NULL:
+        return line_wake(engine, selector.source)
+    if selector.verb == COPY or (selector.places != NULL and not clause.names_queue):
+        return 0        # its turn comes when there is room
+    if selector.ready.position == 0:
+        heap_add(&clause.ready, &selector.ready, selector.ready.key)
+    lane = clause.lanes
+    while lane != NULL:
+        lane_wake(engine, lane)
+        lane = lane.next
+    return 0
+
+
+cdef void selector_rest(selector_t* selector) noexcept:
+    """The selector cannot take any more (no credit, disabled, or in a line)."""
+    if selector.clause != NULL:
+        heap_remove(&selector.clause.ready, &selector.ready)
+
+
+# ---- what waits
+
+cdef int waiting_add(group_t* group, entry_t* entry) except -1:
+    """Puts an entry in its place by age. New ones belong at the end; what returns is put near what returned before it."""
+    cdef entry_t* before
+    cdef uint32_t i
+    if group.tail == NULL or group.tail.sequence < entry.sequence:
+        before = group.tail
+    else:
+        before = group.finger if group.finger != NULL else group.head
+        while before != NULL and before.sequence > entry.sequence:
+            before = before.previous
+        while (group.head if before == NULL else before.next).sequence < entry.sequence:
+            before = group.head if before == NULL else before.next
+        group.finger = entry
+    entry.previous = before
+    entry.next = group.head if before == NULL else before.next
+    if before == NULL:
+        group.head = entry
+    else:
+        before.next = entry
+    if entry.next == NULL:
+        group.tail = entry
+    else:
+        entry.next.previous = entry
+    entry.holder = group
+    entry.state = WAITING
+    group.count += 1
+    if before == NULL:
+        for i in range(group.member_count):
+            member_lower(group.members[i], entry.sequence)
+    return 0
+
+
+cdef int member_lower(member_t* member, uint64_t sequence) except -1:
+    if member.node.position == 0:
+        heap_add(&member.lane.groups, &member.node, sequence)
+    elif sequence < member.node.key:
+        heap_change(&member.lane.groups, &member.node, sequence)
+    return 0
+
+
+cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
+    if group.finger == entry:
+        group.finger = entry.next if entry.next != NULL else entry.previous
+    if entry.previous == NULL:
+        group.head = entry.next
+    else:
+        entry.previous.next = entry.next
+    if entry.next == NULL:
+        group.tail = entry.previous
+    else:
+        entry.next.previous = entry.previous
+    group.count -= 1
+    entry.holder = NULL
+
+
+cdef entry_t* lane_oldest(lane_t* lane) noexcept:
+    """The oldest entry that waits for this lane, or NULL."""
+    cdef node_t* node = heap_root(&lane.groups)
+    cdef group_t* group
+    while node != NULL:
+        group = <group_t*> node.owner
+        if group.head == NULL:
+            heap_remove(&lane.groups, node)
+        elif group.head.sequence != node.key:
+            heap_change(&lane.groups, node, group.head.sequence)
+        else:
+            return group.head
+        node = heap_root(&lane.groups)
+    return NULL
+
+
+cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
+    """Somebody may be able to take what waits here."""
+    cdef entry_t* entry
+    if lane.groups.count == 0 or lane.queue.held:
+        return 0
+    entry = lane_oldest(lane)
+    if entry == NULL:
+        return 0
+    if lane.able.position == 0:
+        lane.able.kind = LANE
+        lane.able.owner = lane
+        heap_add(&engine.able, &lane.able, entry.sequence)
+    elif lane.able.key != entry.sequence:
+        heap_change(&engine.able, &lane.able, entry.sequence)
+    return 0
+
+
+cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL:
+    """Where the messages wait that the selector would put into `target`; cost as the targets that are waited for."""
+    cdef lane_t* lane = selector.clause.lanes
+    while lane != NULL:
+        if lane.target == NULL or queue_named(lane.queue.engine, <object> lane.target) == target:
+            return lane
+        lane = lane.next
+    return NULL
+
+
+# ---- room
+
+cdef inline uint64_t ready_without(const queue_t* queue, const entry_t* leaving) noexcept:
+    """How many are ready once `leaving` is out of its queue (rule: what moves within its own queue makes its own room)."""
+    if leaving != NULL and leaving.queue == queue and (leaving.state == WAITING or leaving.state == UNROUTED):
+        return queue.ready - 1
+    return queue.ready
+
+
+cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept:
+    return ready_without(queue, leaving) < queue.limit
+
+
+cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
+    """Whether `target` can take what `selector` would make of `entry`: below its limit, or by its overflow selector."""
+    cdef content_t* content
+    if has_room_below_limit(target, entry):
+        return True
+    if target.overflow == NULL:
+        return False
+    if not names_by_field(target.overflow):
+        return overflow_has_room(target, NULL, entry)
+    content = content_made(selector, entry)
+    try:
+        return overflow_has_room(target, content, entry)
+    finally:
+        content_release(content)
+
+
+cdef inline bint names_by_field(const selector_t* selector) noexcept:
+    return selector.to_queue.kind != FIELD_NONE or selector.to_destination.kind != FIELD_NONE
+
+
+cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
+    """Whether the queue's overflow selector can take this content (needed only if a field of it names something)."""
+    cdef selector_t* overflow = queue.overflow
+    cdef queue_t* target
+    if overflow == NULL or not is_able(overflow):
+        return False
+    if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
+        return False
+    if not puts(overflow):
+        return True
+    target = target_of(overflow, content)
+    return target != NULL and target != queue and has_room_below_limit(target, leaving)
+
+
+cdef bint room_for_any(queue_t* queue) except -1:
+    """Room whatever the message: what an overflow selector with a field can take does not count."""
+    cdef selector_t* overflow = queue.overflow
+    if queue.ready < queue.limit:
+        return True
+    if overflow == NULL or names_by_field(overflow):
+        return False
+    return overflow_has_room(queue, NULL, NULL)
+
+
+# ---- lines
+
+cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1:
+    """Tries the target: it has room and nobody stands before the selector. Else the selector joins the line."""
+    if has_room(target, entry, selector):
+        if target.line_head == NULL:
+            return True
+        line_prune(engine, target)
+        if target.line_head == NULL or target.line_head.selector == selector:
+            return True
+    place_join(engine, selector, target)
+    return False
+
+
+cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept:
+    cdef place_t* place = selector.places
+    while place != NULL and place.target != target:
+        place = place.other
+    return place
+
+
+cdef int place_join(engine_t* engine, selector_t* selector, queue_t* target) except -1:
+    """The end of the line, unless the selector stands in it already."""
+    cdef place_t* place
+    if place_in(selector, target) != NULL:
+        return 0
+    place = <place_t*> calloc(1, sizeof(place_t))
+    if place == NULL:
+        raise MemoryError()
+    place.selector = selector
+    place.target = target
+    place.other = selector.places
+    selector.places = place
+    place.previous = target.line_tail
+    if target.line_tail == NULL:
+        target.line_head = place
+    else:
+        target.line_tail.next = place
+    target.line_tail = place
+    if not selector.clause.names_queue:
+        selector_rest(selector)
+    return 0
+
+
+cdef int place_leave(engine_t* engine, place_t* place) except -1:
+    """Out of the line; ready again if it is able."""
+    cdef selector_t* selector = place.selector
+    cdef queue_t* target = place.target
+    cdef place_t** link = &selector.places
+    while link[0] != place:
+        link = &link[0].other
+    link[0] = place.other
+    if place.previous == NULL:
+        target.line_head = place.next
+    else:
+        place.previous.next = place.next
+    if place.next == NULL:
+        target.line_tail = place.previous
+    else:
+        place.next.previous = place.previous
+    free(place)
+    if is_able(selector) and selector.ready.position == 0:
+        heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
+    return 0
+
+
+cdef entry_t* place_oldest(const place_t* place) except? NULL:
+    """What the selector would put into the target now, or NULL: nothing waits, no credit, disabled, or held."""
+    cdef lane_t* lane
+    if not is_able(place.selector) or place.selector.source.held:
+        return NULL
+    lane = lane_of(place.selector, place.target)
+    return NULL if lane == NULL else lane_oldest(lane)
+
+
+cdef bint waits_for(const place_t* place) except -1:
+    """Whether the selector has something to put into the target, were there room."""
+    return place_oldest(place) != NULL
+
+
+cdef int line_prune(engine_t* engine, queue_t* queue) except -1:
+    """Those at the head of the line who have nothing to put here leave it, if there is room at all."""
+    while queue.line_head != NULL and place_oldest(queue.line_head) == NULL and room_for_any(queue):
+        place_leave(engine, queue.line_head)
+    return 0
+
+
+cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL:
+    """The message that the first in line would put here; NULL when nobody would."""
+    line_prune(engine, queue)
+    return NULL if queue.line_head == NULL else place_oldest(queue.line_head)
+
+
+cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
+    """There may be room in this queue for those who stand in its line."""
+    cdef entry_t* entry
+    if queue.line_head == NULL:
+        return 0
+    entry = line_next(engine, queue)
+    if entry == NULL:
+        return 0
+    if queue.able.position == 0:
+        queue.able.kind = LINE
+        queue.able.owner = queue
+        heap_add(&engine.able, &queue.able, entry.sequence)
+    elif queue.able.key != entry.sequence:
+        heap_change(&engine.able, &queue.able, entry.sequence)
+    return 0
+
+
+cdef int room_made(engine_t* engine, queue_t* queue) except -1:
+    """A message left the ready ones of `queue`: its line moves, and so may those of queues that overflow into it."""
+    cdef selector_t* selector
+    if queue.line_head != NULL:
+        line_wake(engine, queue)
+    if queue.overflown:
+        selector = queue.sources
+        while selector != NULL:
+            if selector.role == OVERFLOW:
+                line_wake(engine, selector.source)
+            selector = selector.next_same_target
+    if engine.field_overflows:
+        for handle in (<dict> engine.queues).values():
+            line_wake(engine, (<QueueHandle> handle).queue)
+    return 0

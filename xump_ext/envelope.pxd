@@ -1,0 +1,19 @@
+"""Fields of the envelope, and what a selector makes of it: the declarations of `envelope.pyx`."""
+
+from xump_ext.graph cimport destination_t, engine_t, entry_t, field_t, queue_t, selector_t
+from xump_ext.message cimport content_t
+
+cdef class QueueHandle:
+    """What the engine's mapping of names holds; the public `Queue` derives from it."""
+    cdef queue_t* queue
+
+cdef class DestinationHandle:
+    cdef destination_t destination
+
+cdef int field_set(field_t* field, object name) except -1
+cdef void field_free(field_t* field) noexcept
+cdef object field_text(const field_t* field, content_t* content)
+cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_t* size) except? NULL
+cdef queue_t* queue_named(engine_t* engine, object name) except? NULL
+cdef queue_t* target_of(const selector_t* selector, content_t* content) except? NULL
+cdef content_t* content_made(const selector_t* selector, entry_t* entry) except NULL

@@ -1,0 +1,119 @@
+"""Fields of the envelope, and what a selector makes of it (rule 11).
+
+A target or destination is fixed, or a field of the message names it. MOVE shares the content as it is, BOUNCE mangles the
+envelope, DELIVER with a queue stamps the destination on it.
+"""
+
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.stdint cimport uint16_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from xump_ext.graph cimport (
+    BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
+)
+from xump_ext.message cimport (
+    HEADER_STR, content_bounced, content_share, content_stamped, header_find, header_t,
+)
+
+cdef extern from "Python.h":
+    PyObject* PyDict_GetItem(object mapping, object key)
+
+
+cdef class QueueHandle:
+    pass
+
+
+cdef class DestinationHandle:
+    pass
+
+
+cdef int field_set(field_t* field, object name) except -1:
+    """From a checked name: `address`, `reply_to`, `destination` or `headers.NAME`; None names no field."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    field.name = NULL
+    field.name_bytes = 0
+    if name is None:
+        field.kind = FIELD_NONE
+    elif name == "address":
+        field.kind = FIELD_ADDRESS
+    elif name == "reply_to":
+        field.kind = FIELD_REPLY_TO
+    elif name == "destination":
+        field.kind = FIELD_DESTINATION
+    else:
+        header = name[len("headers."):]
+        text = PyUnicode_AsUTF8AndSize(header, &size)
+        field.name = <char*> malloc(size)
+        if field.name == NULL:
+            raise MemoryError()
+        memcpy(field.name, text, size)
+        field.name_bytes = <uint16_t> size
+        field.kind = FIELD_HEADER
+    return 0
+
+
+cdef void field_free(field_t* field) noexcept:
+    free(field.name)
+    field.name = NULL
+
+
+cdef inline void* envelope_object(const field_t* field, content_t* content) noexcept:
+    """The str of a field that is no header; borrowed, or NULL."""
+    if field.kind == FIELD_ADDRESS:
+        return content.address
+    if field.kind == FIELD_REPLY_TO:
+        return content.reply_to
+    if field.kind == FIELD_DESTINATION:
+        return content.destination
+    return NULL
+
+
+cdef object field_text(const field_t* field, content_t* content):
+    """What the field names: a non-empty str, or None."""
+    cdef header_t header
+    cdef void* found
+    if field.kind == FIELD_HEADER:
+        if not header_find(content, field.name, field.name_bytes, &header) or header.type != HEADER_STR:
+            return None
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL) if header.value_bytes else None
+    found = envelope_object(field, content)
+    return <object> found if found != NULL and <object> found else None
+
+
+cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_t* size) except? NULL:
+    """The UTF-8 text of a field, empty or not; NULL when there is none. Not terminated."""
+    cdef header_t header
+    cdef void* found
+    if field.kind == FIELD_HEADER:
+        if not header_find(content, field.name, field.name_bytes, &header) or header.type != HEADER_STR:
+            return NULL
+        size[0] = header.value_bytes
+        return header.value
+    found = envelope_object(field, content)
+    return NULL if found == NULL else PyUnicode_AsUTF8AndSize(<object> found, size)
+
+
+cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
+    """The queue of that name, or NULL. Cost: one look-up."""
+    cdef PyObject* found = NULL if name is None else PyDict_GetItem(<object> engine.queues, name)
+    return NULL if found == NULL else (<QueueHandle> found).queue
+
+
+cdef queue_t* target_of(const selector_t* selector, content_t* content) except? NULL:
+    """Where the selector would put this content: its named target, or the one that the field names; NULL for none."""
+    if selector.to_queue.kind == FIELD_NONE:
+        return selector.target
+    return queue_named(selector.source.engine, field_text(&selector.to_queue, content))
+
+
+cdef content_t* content_made(const selector_t* selector, entry_t* entry) except NULL:
+    """What the selector puts into its target; a new reference."""
+    if selector.verb == BOUNCE:
+        return content_bounced(entry.content, (<object> entry.queue.face).name, "bounced", None)
+    if selector.verb == DELIVER:
+        stamp = <object> selector.stamp if selector.stamp != NULL else field_text(&selector.to_destination, entry.content)
+        return content_stamped(entry.content, stamp)
+    return content_share(entry.content)

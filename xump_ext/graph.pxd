@@ -1,0 +1,333 @@
+"""The core's table of contents: what an engine is made of, as C structs. Rules are elsewhere; here are only the nouns.
+
+    engine ─┬─ queues ─┬─ index: pages of entries by id                 index.pxd
+            │          ├─ clauses ─┬─ copies, or ready selectors        plan.pyx, credit.pyx
+            │          │           └─ lanes ── groups ── waiting entries
+            │          ├─ history
+            │          └─ line: selectors waiting for room here         credit.pyx
+            ├─ able: lanes and lines that may be able to go on          routing.pyx
+            ├─ work: entries to be routed, oldest first                 routing.pyx
+            └─ offers: deliveries that the application can take         ledger.pyx
+
+An **entry** is a message in a queue. It is in exactly one list at a time, by its state:
+
+    UNROUTED   none: the frontier is before it        counts as ready
+    WAITING    its group's, in order of entry         counts as ready
+    BOUND      its selector's `held`, offered         counts as ready (INFINITE DELIVER)
+    OFFERED    its selector's `held`, offered         counts as outstanding
+    TAKEN      its selector's `taken`                 counts as outstanding
+    MOVED      its selector's `held`                  counts as outstanding
+    HISTORY    its queue's `history`                  counts as history
+
+A **clause** is one condition of one queue and all the selectors that share it, so that ten thousand workers are one thing to
+match. A **group** is the set of waiting entries that were hit by the same clauses. A **lane** is what waits for one
+clause (and, where a field of the message names the target, for one target): the groups in it stand in a heap by their
+oldest entry, so that a credit finds its message without a look at the others.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from xump_ext.heap cimport heap_t, node_t
+from xump_ext.message cimport content_t
+
+cdef enum:
+    UNROUTED = 0
+    WAITING = 1
+    BOUND = 2
+    OFFERED = 3
+    TAKEN = 4
+    MOVED = 5
+    HISTORY = 6
+
+cdef enum:
+    # entry flags
+    REDELIVERED = 1         # was outstanding before, and came back
+    MARKED = 2              # routed to the default role: default selectors may take it
+    DEAD = 4                # dead-lettered in the run in which it entered here, by this or an earlier queue
+    DEAD_ENTRY = 8          # entered here by dead-lettering
+    NACKED = 16             # the engine knows the number of its last nack
+    QUEUED = 32             # parked, and to be routed again: stands in `work` though it waits
+
+cdef enum:
+    # verbs
+    COPY = 0
+    MOVE = 1
+    DELIVER = 2
+    BOUNCE = 3
+    DISCARD = 4
+
+cdef enum:
+    # roles of clauses and selectors
+    ORDINARY = 0
+    DEFAULT = 1
+    OVERFLOW = 2
+
+cdef enum:
+    # what is in the heap of what may be able to go on
+    LANE = 0
+    LINE = 1
+
+cdef enum:
+    # why a message is dead-lettered or dropped; the order of `REASONS` in ledger.pyx
+    REASON_OVERFLOW = 0
+    REASON_UNROUTABLE = 1
+    REASON_REJECTED = 2
+    REASON_DELIVERY_LIMIT = 3
+    REASON_HOPS = 4
+    REASON_NO_QUEUE = 5
+    REASON_COUNT = 6
+
+cdef enum:
+    PAGE_SLOTS = 32         # a page with one live entry costs 300 bytes: the price of the sparsest backlog
+    PAGE_SHIFT = 5
+
+cdef extern from *:
+    """
+    #define XUMP_UNLIMITED 0xFFFFFFFFFFFFFFFFULL
+    """
+    const uint64_t UNLIMITED "XUMP_UNLIMITED"
+
+cdef struct entry_t:
+    uint64_t id
+    uint64_t sequence       # of its entry, engine-wide
+    int64_t timestamp
+    content_t* content
+    queue_t* queue
+    entry_t* previous
+    entry_t* next
+    void* holder            # group_t* when WAITING, selector_t* when bound or outstanding
+    entry_t* parent         # the unpaid entry upstream that this one came from by MOVE
+    void* child             # entry_t* when MOVED, offer_t* when offered, entry_t** in its delivery when TAKEN
+    uint32_t delivery_count
+    uint16_t hops
+    uint8_t state
+    uint8_t flags
+
+cdef struct list_t:
+    entry_t* head
+    entry_t* tail
+    uint64_t count
+
+cdef struct page_t:
+    uint64_t number         # id >> PAGE_SHIFT
+    page_t* previous
+    page_t* next
+    uint32_t live
+    entry_t* slots[PAGE_SLOTS]
+
+cdef struct index_t:
+    page_t* head
+    page_t* tail
+    page_t** table          # open addressing by page number
+    uint32_t count
+    uint32_t mask           # size of the table - 1
+
+cdef struct destination_t:
+    void* name              # str, owned by the engine's mapping
+    offer_t* head
+    offer_t* tail
+    uint64_t count
+    uint32_t pins           # selectors that name it
+
+cdef struct offer_t:
+    entry_t* entry
+    destination_t* destination
+    uint64_t number         # of the offer, engine-wide
+    offer_t* previous       # among all
+    offer_t* next
+    offer_t* above          # among those of its destination
+    offer_t* below
+
+cdef struct field_t:
+    uint8_t kind            # FIELD_NONE .. FIELD_HEADER
+    uint16_t name_bytes
+    char* name              # of the header, owned
+
+cdef enum:
+    FIELD_NONE = 0
+    FIELD_ADDRESS = 1
+    FIELD_REPLY_TO = 2
+    FIELD_DESTINATION = 3
+    FIELD_HEADER = 4
+
+cdef struct place_t:        # a selector's place in the line of a queue that has no room
+    selector_t* selector
+    queue_t* target
+    place_t* previous
+    place_t* next
+    place_t* other          # the selector's next place (a field may name many targets)
+
+cdef struct selector_t:
+    node_t ready            # in its clause's heap, by rotation; key: when it was last served
+    uint32_t id
+    uint8_t verb
+    uint8_t role
+    bint enabled
+    bint infinite
+    int64_t window
+    int64_t available
+    queue_t* source
+    queue_t* target         # named target, or NULL
+    clause_t* clause        # NULL for overflow selectors
+    destination_t* destination  # named destination of a delivery, or NULL
+    void* stamp             # str: named destination of a deliver with a queue, or NULL
+    field_t to_queue
+    field_t to_destination
+    uint64_t start          # COPY: ids from here on are live for it
+    uint64_t replayed       # COPY: ids from here to `start` were copied by its replay
+    place_t* places
+    list_t held             # bound, offered or moved
+    list_t taken
+    selector_t* next_same_target
+    uint64_t served
+    uint64_t copied
+    uint64_t dropped
+    uint64_t paid
+    uint64_t returned
+    uint64_t errors
+    void* face              # Selector
+
+cdef struct lane_t:
+    node_t able             # in the engine's heap
+    clause_t* clause
+    queue_t* queue
+    void* target            # str, owned: the target that a field names; NULL when the selectors name theirs
+    heap_t groups           # member_t nodes; a key is never above the sequence of the group's oldest entry
+    lane_t* next            # of the same clause
+    uint32_t members        # groups that belong to it
+
+cdef struct member_t:
+    node_t node             # owner: the group
+    lane_t* lane
+
+cdef struct group_t:
+    queue_t* queue
+    entry_t* head
+    entry_t* tail
+    entry_t* finger         # where the last one was put back
+    uint64_t count
+    member_t** members
+    uint32_t member_count
+    uint32_t* slots         # parked: the whole hit set
+    uint32_t slot_count
+    bint marked
+    bint parked
+    bint pinned             # a route refers to it
+    void* key               # tuple, owned, or NULL when the plan's mapping does not know it (any more)
+    group_t* previous
+    group_t* next
+
+cdef struct clause_t:
+    uint32_t slot
+    uint8_t role
+    bint consuming
+    bint names_queue        # a field names the target queue
+    heap_t ready            # consuming selectors with credit, not in a line; root: served longest ago
+    selector_t** selectors  # all, by id
+    uint32_t count
+    uint32_t capacity
+    uint32_t enabled        # of them
+    lane_t* lanes
+    void* face              # Clause
+
+cdef struct route_t:
+    uint32_t* slots
+    uint32_t slot_count
+    selector_t** copies     # by id
+    uint32_t copy_count
+    clause_t** clauses      # consuming
+    uint32_t clause_count
+    bint names_queue        # one of the clauses names its queue by a field
+    group_t* group          # where its entries wait; made when the first one does
+    uint64_t hash
+    route_t* next
+
+cdef struct queue_t:
+    index_t index
+    uint64_t next_id
+    uint64_t frontier       # no unrouted id is below
+    int64_t timestamp       # of the newest
+    uint64_t ready
+    uint64_t unrouted
+    uint64_t outstanding
+    list_t history
+    uint64_t limit          # UNLIMITED: none
+    uint64_t history_limit  # UNLIMITED: none
+    uint32_t delivery_limit # 0: none
+    uint32_t slot           # its number in trips
+    bint held
+    bint active             # has an ordinary or default selector
+    bint dying              # being deleted
+    bint auto_delete
+    void* dead_letter       # str or NULL
+    place_t* line_head
+    place_t* line_tail
+    node_t able             # in the engine's heap, for its line
+    selector_t* overflow    # the enabled one
+    selector_t* sources     # selectors that name it as target
+    uint32_t selectors      # that have it as source
+    group_t* groups
+    group_t* returning      # what came back and has not been matched again
+    queue_t* next_stirred
+    bint stirred            # something here has to be looked at when the call goes on
+    uint32_t watched        # consuming clauses whose target a field names
+    uint32_t overflown      # overflow selectors that name it as target
+    uint64_t entered
+    uint64_t settled
+    uint64_t deleted
+    uint64_t dropped[REASON_COUNT]
+    uint64_t dead_lettered[REASON_COUNT]
+    engine_t* engine
+    void* plan              # Plan
+    void* face              # Queue
+
+cdef struct trip_t:
+    uint64_t mask           # of slots, modulo 64: most look-ups end here
+    uint32_t* slots         # the queues entered: a list while short, then a table
+    uint32_t count
+    uint32_t capacity
+    uint32_t references
+    trip_t* next            # among the spare ones
+
+cdef struct work_t:
+    entry_t* entry
+    trip_t* trip
+
+cdef struct chunk_t:
+    chunk_t* previous       # among those with room
+    chunk_t* next
+    entry_t* spare          # linked by `next`
+    uint32_t live
+    uint32_t fresh          # entries never used so far
+    bint listed
+
+cdef struct engine_t:
+    uint64_t sequence
+    uint64_t run_start      # the first sequence that has not waited yet
+    uint64_t served
+    uint64_t offered
+    uint64_t nacks
+    int64_t now
+    uint32_t hop_limit
+    uint32_t building
+    uint32_t field_overflows    # overflow selectors whose target a field names
+    queue_t* stirred
+    heap_t able
+    work_t* work            # ring
+    uint64_t work_head
+    uint64_t work_count
+    uint64_t work_mask
+    offer_t* offers_head
+    offer_t* offers_tail
+    uint64_t offer_count
+    offer_t* spare_offers
+    trip_t* spare_trips
+    chunk_t* chunks         # with room
+    chunk_t* spare_chunk
+    uint64_t entries
+    void* dead_letter       # str or NULL
+    void* queues            # dict of str to QueueHandle
+    void* destinations      # dict of str to DestinationHandle
+    void* nacked            # dict of an entry's address to the number of its last nack
+    void* troubles          # list of what user code raised in this call
+    void* face              # Core

@@ -1,0 +1,92 @@
+"""An indexed binary heap of nodes that live inside their owners: one mechanism for every "which comes first".
+
+The node with the lowest key stands at the root. A node knows its position, so a key can be changed and a node removed in
+O(log n), and no allocation is made but for the array. Keys are unique where order matters.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+cdef struct node_t:
+    uint64_t key
+    uint32_t position       # 1-based; 0: in no heap
+    uint32_t kind           # what the owner is, where a heap mixes
+    void* owner
+
+cdef struct heap_t:
+    node_t** nodes
+    uint32_t count
+    uint32_t capacity
+
+cdef inline void heap_place(heap_t* heap, uint32_t at, node_t* node) noexcept nogil:
+    heap.nodes[at] = node
+    node.position = at + 1
+
+cdef inline void heap_rise(heap_t* heap, node_t* node) noexcept nogil:
+    cdef uint32_t at = node.position - 1, above
+    while at:
+        above = (at - 1) >> 1
+        if heap.nodes[above].key <= node.key:
+            break
+        heap_place(heap, at, heap.nodes[above])
+        at = above
+    heap_place(heap, at, node)
+
+cdef inline void heap_sink(heap_t* heap, node_t* node) noexcept nogil:
+    cdef uint32_t at = node.position - 1, below
+    while True:
+        below = 2 * at + 1
+        if below >= heap.count:
+            break
+        if below + 1 < heap.count and heap.nodes[below + 1].key < heap.nodes[below].key:
+            below += 1
+        if heap.nodes[below].key >= node.key:
+            break
+        heap_place(heap, at, heap.nodes[below])
+        at = below
+    heap_place(heap, at, node)
+
+cdef inline int heap_add(heap_t* heap, node_t* node, uint64_t key) except -1 nogil:
+    cdef uint32_t capacity
+    cdef node_t** nodes
+    if heap.count == heap.capacity:
+        capacity = heap.capacity * 2 if heap.capacity else 4
+        nodes = <node_t**> realloc(heap.nodes, capacity * sizeof(node_t*))
+        if nodes == NULL:
+            with gil:
+                raise MemoryError()
+        heap.nodes = nodes
+        heap.capacity = capacity
+    node.key = key
+    heap_place(heap, heap.count, node)
+    heap.count += 1
+    heap_rise(heap, node)
+    return 0
+
+cdef inline void heap_change(heap_t* heap, node_t* node, uint64_t key) noexcept nogil:
+    cdef bint lower = key < node.key
+    node.key = key
+    if lower:
+        heap_rise(heap, node)
+    else:
+        heap_sink(heap, node)
+
+cdef inline void heap_remove(heap_t* heap, node_t* node) noexcept nogil:
+    cdef node_t* last
+    if node.position == 0:
+        return
+    heap.count -= 1
+    last = heap.nodes[heap.count]
+    if last != node:
+        heap_place(heap, node.position - 1, last)
+        heap_rise(heap, last)
+        heap_sink(heap, last)
+    node.position = 0
+
+cdef inline node_t* heap_root(heap_t* heap) noexcept nogil:
+    return heap.nodes[0] if heap.count else NULL
+
+cdef inline void heap_free(heap_t* heap) noexcept nogil:
+    free(heap.nodes)
+    heap.nodes = NULL
+    heap.count = heap.capacity = 0

@@ -1,0 +1,210 @@
+"""The slow half of `index.pxd`: chunks and pages come and go; an index is walked."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, index_t, page_t
+
+TABLE_MIN = 8
+
+
+# ---- chunks
+
+cdef chunk_t* chunk_new(engine_t* engine) except NULL:
+    """A chunk with room, first in the engine's list; the spare one if there is."""
+    cdef chunk_t* chunk = engine.spare_chunk
+    if chunk != NULL:
+        engine.spare_chunk = NULL
+    else:
+        chunk = <chunk_t*> xump_chunk_alloc()
+        if chunk == NULL:
+            raise MemoryError()
+    chunk.previous = NULL
+    chunk.next = engine.chunks
+    if chunk.next != NULL:
+        chunk.next.previous = chunk
+    chunk.spare = NULL
+    chunk.live = 0
+    chunk.fresh = 0
+    chunk.listed = True
+    engine.chunks = chunk
+    return chunk
+
+
+cdef void chunk_emptied(engine_t* engine, chunk_t* chunk) noexcept:
+    """One empty chunk is kept, so that a queue that hovers around a chunk's edge does not call the system each time."""
+    if chunk.next == NULL and chunk.previous == NULL:
+        return
+    if chunk.previous == NULL:
+        engine.chunks = chunk.next
+    else:
+        chunk.previous.next = chunk.next
+    if chunk.next != NULL:
+        chunk.next.previous = chunk.previous
+    if engine.spare_chunk == NULL:
+        engine.spare_chunk = chunk
+    else:
+        free(chunk)
+
+
+cdef void chunks_free(engine_t* engine) noexcept:
+    """All entries are gone: at most these chunks are left."""
+    cdef chunk_t* chunk
+    free(engine.spare_chunk)
+    engine.spare_chunk = NULL
+    while engine.chunks != NULL:
+        chunk = engine.chunks
+        engine.chunks = chunk.next
+        free(chunk)
+
+
+# ---- pages
+
+cdef inline uint32_t page_home(const index_t* index, uint64_t number) noexcept:
+    # Fibonacci hashing spreads runs of neighbours, which page numbers are.
+    return <uint32_t> ((number * 0x9E3779B97F4A7C15ULL) >> 32) & index.mask
+
+
+cdef void table_put(index_t* index, page_t* page) noexcept:
+    cdef uint32_t at = page_home(index, page.number)
+    while index.table[at] != NULL:
+        at = (at + 1) & index.mask
+    index.table[at] = page
+
+
+cdef int table_resize(index_t* index, uint32_t size) except -1:
+    cdef page_t** table = <page_t**> calloc(size, sizeof(page_t*))
+    cdef page_t* page
+    if table == NULL:
+        raise MemoryError()
+    free(index.table)
+    index.table = table
+    index.mask = size - 1
+    page = index.head
+    while page != NULL:
+        table_put(index, page)
+        page = page.next
+    return 0
+
+
+cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
+    """A page behind all others."""
+    cdef page_t* page
+    if index.table == NULL:
+        table_resize(index, TABLE_MIN)
+    elif index.count * 2 > index.mask:
+        table_resize(index, (index.mask + 1) * 2)
+    page = <page_t*> calloc(1, sizeof(page_t))
+    if page == NULL:
+        raise MemoryError()
+    page.number = number
+    page.previous = index.tail
+    if index.tail == NULL:
+        index.head = page
+    else:
+        index.tail.next = page
+    index.tail = page
+    index.count += 1
+    table_put(index, page)
+    return page
+
+
+cdef page_t* page_find(const index_t* index, uint64_t number) noexcept:
+    cdef uint32_t at
+    if index.table == NULL:
+        return NULL
+    at = page_home(index, number)
+    while index.table[at] != NULL:
+        if index.table[at].number == number:
+            return index.table[at]
+        at = (at + 1) & index.mask
+    return NULL
+
+
+cdef void page_remove(index_t* index, page_t* page) noexcept:
+    table_remove(index, page)
+    if page.previous == NULL:
+        index.head = page.next
+    else:
+        page.previous.next = page.next
+    if page.next == NULL:
+        index.tail = page.previous
+    else:
+        page.next.previous = page.previous
+    index.count -= 1
+    free(page)
+    if index.mask >= TABLE_MIN * 2 and index.count * 8 < index.mask:
+        try:
+            table_resize(index, (index.mask + 1) // 2)
+        except MemoryError:
+            pass        # the large table goes on serving
+
+
+cdef void table_remove(index_t* index, page_t* page) noexcept:
+    """Later pages of the probe sequence move up into the hole, so that no tombstones gather."""
+    cdef uint32_t hole = page_home(index, page.number), at, home
+    while index.table[hole] != page:
+        hole = (hole + 1) & index.mask
+    at = hole
+    while True:
+        at = (at + 1) & index.mask
+        if index.table[at] == NULL:
+            break
+        home = page_home(index, index.table[at].number)
+        if ((at - home) & index.mask) >= ((at - hole) & index.mask):
+            index.table[hole] = index.table[at]
+            hole = at
+    index.table[hole] = NULL
+
+
+cdef void index_free(index_t* index) noexcept:
+    """Frees the pages, not the entries."""
+    cdef page_t* page
+    while index.head != NULL:
+        page = index.head
+        index.head = page.next
+        free(page)
+    free(index.table)
+    index.table = NULL
+    index.tail = NULL
+    index.count = index.mask = 0
+
+
+cdef entry_t* index_from(const index_t* index, uint64_t id) noexcept:
+    cdef uint64_t number = id >> PAGE_SHIFT
+    cdef uint32_t slot = 0
+    cdef page_t* page = index_page(index, number)
+    if page != NULL:
+        slot = <uint32_t> (id & (PAGE_SLOTS - 1))
+    else:
+        page = index.head
+        while page != NULL and page.number < number:
+            page = page.next
+    while page != NULL:
+        while slot < PAGE_SLOTS:
+            if page.slots[slot] != NULL:
+                return page.slots[slot]
+            slot += 1
+        slot = 0
+        page = page.next
+    return NULL
+
+
+cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept:
+    cdef uint64_t number = id >> PAGE_SHIFT
+    cdef int slot = PAGE_SLOTS - 1
+    cdef page_t* page = index_page(index, number)
+    if page != NULL:
+        slot = <int> (id & (PAGE_SLOTS - 1))
+    else:
+        page = index.tail
+        while page != NULL and page.number > number:
+            page = page.previous
+    while page != NULL:
+        while slot >= 0:
+            if page.slots[slot] != NULL:
+                return page.slots[slot]
+            slot -= 1
+        slot = PAGE_SLOTS - 1
+        page = page.previous
+    return NULL

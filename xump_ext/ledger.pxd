@@ -1,0 +1,56 @@
+"""The books: what enters, moves, is paid for and leaves; the declarations of `ledger.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.graph cimport (
+    DEAD, DEAD_ENTRY, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t,
+)
+from xump_ext.message cimport content_t
+
+cdef enum:
+    # the last word
+    PROCESSED = 0
+    DROPPED = 1
+    DELETED = 2
+
+cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
+    """Dead-lettered, and not at rest anywhere since (rule 12)."""
+    return entry.flags & DEAD and entry.sequence >= engine.run_start
+
+cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexcept:
+    """A message that has waited in a dead letter queue starts anew (rule 12)."""
+    return 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
+
+cdef inline void stir(engine_t* engine, queue_t* queue) noexcept:
+    """When the call goes on, this queue has to be looked at."""
+    if not queue.stirred:
+        queue.stirred = True
+        queue.next_stirred = engine.stirred
+        engine.stirred = queue
+
+cdef uint64_t enter(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, trip_t* trip
+) except 0
+cdef bint can_enter(queue_t* queue, content_t* content) except -1
+cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
+cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
+cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
+cdef int leave_ready(engine_t* engine, entry_t* entry) except -1
+cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, trip_t* trip) except -1
+cdef int pay(engine_t* engine, entry_t* entry) except -1
+cdef int release(engine_t* engine, entry_t* entry) except -1
+cdef int room_left(engine_t* engine, queue_t* queue) except -1
+cdef int unbind(engine_t* engine, entry_t* entry) except -1
+cdef int send_back(engine_t* engine, entry_t* entry) except -1
+cdef int note_nack(engine_t* engine, entry_t* entry) except -1
+cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
+cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1
+cdef str reason_name(int reason)
+cdef dict counts_by_reason(const uint64_t* counts)
+cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
+cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
+cdef int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1
+cdef destination_t* destination_named(engine_t* engine, object name) except NULL
+cdef int destination_left(engine_t* engine, destination_t* destination) except -1
+cdef void offers_free(engine_t* engine) noexcept

@@ -1,0 +1,601 @@
+"""The books (rules 1, 3, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
+
+A message that MOVE took stays outstanding in its queue, linked with what it became; when that is settled the link is followed
+upwards, one payment per step. INFINITE passes its own link on instead. Release is the way back: what a message became is
+taken out from the lowest link up, credit is given back unpaid, and the message waits again.
+
+Every function keeps all counters and links right before it returns; the only thing it may leave behind is work: entries to be
+routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from xump_ext.credit cimport (
+    has_room_below_limit, is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_rest, selector_wake,
+    waiting_add, waiting_remove,
+)
+from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
+from xump_ext.graph cimport (
+    BOUND, DISCARD, FIELD_NONE, HISTORY, MARKED, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
+    TAKEN, UNLIMITED, UNROUTED, WAITING, group_t, work_t,
+)
+from xump_ext.heap cimport heap_add, heap_change
+from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
+from xump_ext.message cimport content_bounced, content_release, content_share
+from xump_ext.plan cimport Plan
+from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static inline long long xump_system_time(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        return (long long) t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
+    """
+    int64_t system_time "xump_system_time"() noexcept nogil
+
+REASONS = ("overflow", "unroutable", "rejected", "delivery-limit", "hops", "no-queue")
+
+cdef uint64_t SERVED = <uint64_t> 1 << 32       # never served: the key is the selector's id, which is below this
+
+
+cdef str reason_name(int reason):
+    return REASONS[reason]
+
+
+cdef dict counts_by_reason(const uint64_t* counts):
+    """The counts that are not zero, by name."""
+    cdef int reason
+    return {REASONS[reason]: counts[reason] for reason in range(REASON_COUNT) if counts[reason]}
+
+
+# ---- work
+
+cdef int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    """The entry is to be routed; it came last. Shares the trip."""
+    cdef work_t* ring
+    cdef uint64_t i, size
+    cdef work_t* item
+    if engine.work == NULL or engine.work_count > engine.work_mask:
+        size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
+        ring = <work_t*> malloc(size * sizeof(work_t))
+        if ring == NULL:
+            raise MemoryError()
+        for i in range(engine.work_count):
+            ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
+        free(engine.work)
+        engine.work = ring
+        engine.work_head = 0
+        engine.work_mask = size - 1
+    item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
+    item.entry = entry
+    item.trip = trip_share(trip)
+    engine.work_count += 1
+    return 0
+
+
+cdef void work_forget(engine_t* engine, entry_t* entry) noexcept:
+    """A parked entry that was to be routed again was taken first."""
+    cdef uint64_t i
+    for i in range(engine.work_count):
+        if engine.work[(engine.work_head + i) & engine.work_mask].entry == entry:
+            engine.work[(engine.work_head + i) & engine.work_mask].entry = NULL
+    entry.flags &= ~QUEUED
+
+
+# ---- entry (rule 1)
+
+cdef uint64_t enter(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, trip_t* trip
+) except 0:
+    """The message is in the queue from here on; returns its id there. Takes over the reference to `content`. Beyond the limit
+    the overflow selector takes it at once: the caller has made sure that it can."""
+    cdef entry_t* entry = entry_new(engine)
+    cdef uint64_t id = queue.next_id
+    queue.next_id += 1
+    engine.sequence += 1
+    if engine.now == 0:
+        engine.now = system_time()
+    if queue.timestamp < engine.now:
+        queue.timestamp = engine.now
+    entry.id = id
+    entry.sequence = engine.sequence
+    entry.timestamp = queue.timestamp
+    entry.content = content
+    entry.queue = queue
+    entry.hops = <uint16_t> hops
+    entry.delivery_count = delivery_count
+    entry.flags = <uint8_t> flags
+    entry.state = UNROUTED
+    entry.parent = parent
+    if parent != NULL:
+        parent.child = entry
+    index_add(&queue.index, entry)
+    queue.entered += 1
+    queue.unrouted += 1
+    queue.ready += 1
+    if trip != NULL:
+        trip_add(trip, queue.slot)
+    if queue.ready > queue.limit:
+        take(engine, queue.overflow, entry, trip)
+    elif not queue.active or queue.held:
+        pass
+    elif engine.building:
+        stir(engine, queue)
+    else:
+        work_push(engine, entry, trip)
+    return id
+
+
+cdef bint can_enter(queue_t* queue, content_t* content) except -1:
+    """Below the limit, or the overflow selector can take it."""
+    return queue.ready < queue.limit or overflow_has_room(queue, content, NULL)
+
+
+cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
+    """Out of the unrouted or waiting ones; there is room now. The entry is in no list."""
+    detach_ready(engine, entry)
+    return room_made(engine, entry.queue)
+
+
+cdef int detach_ready(engine_t* engine, entry_t* entry) except -1:
+    """`leave_ready` for one that may enter the same queue again in this step."""
+    cdef queue_t* queue = entry.queue
+    cdef group_t* group
+    if entry.flags & QUEUED:
+        work_forget(engine, entry)
+    if entry.state == WAITING:
+        group = <group_t*> entry.holder
+        waiting_remove(group, entry)
+        if group.count == 0 and not group.pinned:
+            (<Plan> queue.plan).group_left(group)
+    else:
+        queue.unrouted -= 1
+    queue.ready -= 1
+    return 0
+
+
+# ---- the last word (rules 7, 8)
+
+cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    """The message, which is in no list any more, is done with in its queue; payment climbs."""
+    cdef entry_t* parent
+    cdef selector_t* supplier
+    while True:
+        parent = entry.parent
+        entry.parent = NULL
+        end(engine, entry, how, reason)
+        if parent == NULL:
+            return 0
+        supplier = <selector_t*> parent.holder
+        parent.child = NULL
+        list_remove(&supplier.held, parent)
+        parent.queue.outstanding -= 1
+        supplier.available += 1
+        supplier.paid += 1
+        selector_wake(engine, supplier)
+        entry = parent
+        how = PROCESSED
+
+
+cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    """Into the history, or gone and counted."""
+    cdef queue_t* queue = entry.queue
+    if how == DROPPED:
+        queue.dropped[reason] += 1
+    elif how == DELETED:
+        queue.deleted += 1
+    elif queue.history_limit:
+        entry.state = HISTORY
+        entry.holder = NULL
+        entry.child = NULL
+        list_append(&queue.history, entry)
+        if queue.history.count <= queue.history_limit:
+            return 0
+        entry = queue.history.head
+        list_remove(&queue.history, entry)
+        queue.settled += 1
+    else:
+        queue.settled += 1
+    return destroy(engine, entry)
+
+
+cdef int destroy(engine_t* engine, entry_t* entry) except -1:
+    if entry.flags & NACKED:
+        del (<dict> engine.nacked)[<uintptr_t> entry]
+    index_remove(&entry.queue.index, entry)
+    content_release(entry.content)
+    entry_free(engine, entry)
+    return 0
+
+
+# ---- taking (rules 4, 8)
+
+cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
+    """The selector, which can, takes a ready message."""
+    engine.served += 1
+    selector.served += 1
+    if puts(selector):
+        return put(engine, selector, entry, trip)
+    if selector.verb == DISCARD:
+        leave_ready(engine, entry)
+        rotate(selector, SERVED + engine.served)
+        return settle(engine, entry, PROCESSED, 0)
+    return offer(engine, selector, entry)
+
+
+cdef int rotate(selector_t* selector, uint64_t key) except -1:
+    """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
+    if selector.clause == NULL:
+        return 0
+    if not is_able(selector):
+        selector_rest(selector)
+        selector.ready.key = key
+    elif selector.ready.position:
+        heap_change(&selector.clause.ready, &selector.ready, key)
+    else:
+        selector.ready.key = key
+        if selector.places == NULL or selector.clause.names_queue:
+            heap_add(&selector.clause.ready, &selector.ready, key)
+    return 0
+
+
+cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
+    """MOVE, BOUNCE, or DELIVER with a queue: into a target that has room."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* target = target_of(selector, entry.content)
+    cdef uint32_t hops = hops_of(engine, entry) + 1
+    cdef int flags = (entry.flags & REDELIVERED) | (DEAD if is_fresh(engine, entry) else 0)
+    cdef uint32_t delivery_count = entry.delivery_count
+    cdef uint64_t id, nack = nacked(engine, entry)
+    cdef content_t* content
+    cdef entry_t* parent = entry
+    if selector.places != NULL and place_in(selector, target) != NULL:
+        place_leave(engine, place_in(selector, target))
+    if hops > engine.hop_limit:
+        leave_ready(engine, entry)
+        rotate(selector, SERVED + engine.served)
+        return dead_letter(engine, entry, REASON_HOPS, None, trip)
+    content = content_made(selector, entry)
+    detach_ready(engine, entry)
+    trip = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
+    if selector.infinite:
+        parent = entry.parent
+        entry.parent = NULL
+        rotate(selector, SERVED + engine.served)
+        end(engine, entry, PROCESSED, 0)
+    else:
+        selector.available -= 1
+        queue.outstanding += 1
+        entry.state = MOVED
+        entry.holder = selector
+        list_append(&selector.held, entry)
+        rotate(selector, SERVED + engine.served)
+    id = enter(engine, target, content, hops, delivery_count, flags, parent, trip)
+    trip_release(engine, trip)
+    if nack:
+        carry_nack(engine, index_get(&target.index, id), nack)
+    return room_made(engine, queue)
+
+
+# ---- copies (rule 3)
+
+cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
+    """One copy into the target, unless the trip has been there; one that cannot go there is dead-lettered or dropped."""
+    cdef queue_t* target = target_of(selector, entry.content)
+    cdef uint32_t hops = hops_of(engine, entry) + 1
+    cdef bint fresh = is_fresh(engine, entry)
+    if target == NULL or trip_has(trip, target.slot):
+        return 0
+    if hops > engine.hop_limit:
+        return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
+    if target.ready >= target.limit and not overflow_has_room(target, entry.content, NULL):
+        trip_add(trip, target.slot)
+        return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
+    selector.copied += 1
+    enter(engine, target, content_share(entry.content), hops, 0, DEAD if fresh else 0, NULL, trip)
+    return 0
+
+
+cdef int lose_copy(
+    engine_t* engine, selector_t* selector, entry_t* entry, queue_t* letters, queue_t* origin, int reason, trip_t* trip
+) except -1:
+    """A copy that `origin` cannot have: into the dead letter queue, else counted at its selector."""
+    cdef content_t* content
+    if letters != NULL and letters != origin and not is_fresh(engine, entry):
+        content = content_bounced(entry.content, (<object> origin.face).name, REASONS[reason], None)
+        if can_enter(letters, content):
+            origin.dead_lettered[reason] += 1
+            enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, trip)
+            return 0
+        content_release(content)
+    selector.dropped += 1
+    return 0
+
+
+# ---- dead letters (rule 11)
+
+cdef inline uint32_t clamp(uint32_t hops) noexcept:
+    return hops if hops < 65535 else 65535
+
+
+cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
+    return NULL if queue.dead_letter == NULL else queue_named(queue.engine, <object> queue.dead_letter)
+
+
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
+    """The queue's own, else that of the nearest queue upstream still waiting for its payment, else the engine's."""
+    cdef queue_t* found
+    while entry != NULL:
+        found = own_dead_letter(entry.queue)
+        if found != NULL:
+            return found
+        entry = entry.parent
+    return NULL if engine.dead_letter == NULL else queue_named(engine, <object> engine.dead_letter)
+
+
+cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, trip_t* trip) except -1:
+    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it; settles it either way."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* letters = dead_letter_of(engine, entry)
+    cdef content_t* content
+    cdef trip_t* own
+    if letters != NULL and letters != queue and not is_fresh(engine, entry):
+        content = content_bounced(entry.content, (<object> queue.face).name, REASONS[reason], detail)
+        if can_enter(letters, content):
+            queue.dead_lettered[reason] += 1
+            own = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
+            enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, own)
+            trip_release(engine, own)
+            return settle(engine, entry, PROCESSED, 0)
+        content_release(content)
+    return settle(engine, entry, DROPPED, reason)
+
+
+# ---- deliveries
+
+cdef destination_t* destination_named(engine_t* engine, object name) except NULL:
+    cdef DestinationHandle handle = (<dict> engine.destinations).get(name)
+    if handle is None:
+        handle = DestinationHandle.__new__(DestinationHandle)
+        memset(&handle.destination, 0, sizeof(destination_t))
+        (<dict> engine.destinations)[name] = handle
+        handle.destination.name = <void*> name      # the mapping's key holds it
+    return &handle.destination
+
+
+cdef int destination_left(engine_t* engine, destination_t* destination) except -1:
+    """A destination that holds nothing and that no selector names is forgotten."""
+    if destination.count == 0 and destination.pins == 0:
+        del (<dict> engine.destinations)[<object> destination.name]
+    return 0
+
+
+cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
+    """DELIVER: the message waits for the application under a destination name."""
+    cdef destination_t* destination = selector.destination
+    cdef queue_t* queue = entry.queue
+    cdef offer_t* offer = engine.spare_offers
+    if destination == NULL:
+        destination = destination_named(engine, field_text(&selector.to_destination, entry.content))
+    if offer != NULL:
+        engine.spare_offers = offer.next
+    else:
+        offer = <offer_t*> malloc(sizeof(offer_t))
+        if offer == NULL:
+            raise MemoryError()
+    detach_ready(engine, entry)
+    if selector.infinite:
+        queue.ready += 1
+        entry.state = BOUND
+    else:
+        room_made(engine, queue)
+        selector.available -= 1
+        queue.outstanding += 1
+        entry.state = OFFERED
+    entry.holder = selector
+    list_append(&selector.held, entry)
+    rotate(selector, SERVED + engine.served)
+    offer_append(engine, destination, offer, entry)
+    return 0
+
+
+cdef void offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) noexcept:
+    engine.offered += 1
+    engine.offer_count += 1
+    destination.count += 1
+    offer.entry = entry
+    offer.destination = destination
+    offer.number = engine.offered
+    offer.next = NULL
+    offer.previous = engine.offers_tail
+    if offer.previous == NULL:
+        engine.offers_head = offer
+    else:
+        offer.previous.next = offer
+    engine.offers_tail = offer
+    offer.below = NULL
+    offer.above = destination.tail
+    if offer.above == NULL:
+        destination.head = offer
+    else:
+        offer.above.below = offer
+    destination.tail = offer
+    entry.child = offer
+
+
+cdef int offer_remove(engine_t* engine, entry_t* entry) except -1:
+    cdef offer_t* offer = <offer_t*> entry.child
+    cdef destination_t* destination = offer.destination
+    entry.child = NULL
+    if offer.previous == NULL:
+        engine.offers_head = offer.next
+    else:
+        offer.previous.next = offer.next
+    if offer.next == NULL:
+        engine.offers_tail = offer.previous
+    else:
+        offer.next.previous = offer.previous
+    if offer.above == NULL:
+        destination.head = offer.below
+    else:
+        offer.above.below = offer.below
+    if offer.below == NULL:
+        destination.tail = offer.above
+    else:
+        offer.below.above = offer.above
+    engine.offer_count -= 1
+    destination.count -= 1
+    offer.number = 0            # whoever remembers this offer sees that it is gone
+    offer.next = engine.spare_offers
+    engine.spare_offers = offer
+    return destination_left(engine, destination)
+
+
+cdef void offers_free(engine_t* engine) noexcept:
+    cdef offer_t* offer
+    while engine.spare_offers != NULL:
+        offer = engine.spare_offers
+        engine.spare_offers = offer.next
+        free(offer)
+
+
+cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
+    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
+    by that, and not remembered."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    entry.delivery_count += 1
+    if entry.state == BOUND:
+        unbind(engine, entry)
+        room_left(engine, entry.queue)
+        return settle(engine, entry, PROCESSED, 0)
+    offer_remove(engine, entry)
+    list_remove(&selector.held, entry)
+    list_append(&selector.taken, entry)
+    entry.state = TAKEN
+    entry.child = remembered
+    remembered[0] = entry
+    return 0
+
+
+cdef int unbind(engine_t* engine, entry_t* entry) except -1:
+    """A bound entry is no longer offered. It is in no list, and still counted as ready."""
+    list_remove(&(<selector_t*> entry.holder).held, entry)
+    entry.holder = NULL
+    return offer_remove(engine, entry)
+
+
+cdef int room_left(engine_t* engine, queue_t* queue) except -1:
+    """One that was bound is not ready any more."""
+    queue.ready -= 1
+    return room_made(engine, queue)
+
+
+cdef int pay(engine_t* engine, entry_t* entry) except -1:
+    """The application pays for what it has taken."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    forget_delivery(entry)
+    entry.holder = NULL
+    list_remove(&selector.taken, entry)
+    entry.queue.outstanding -= 1
+    selector.available += 1
+    selector.paid += 1
+    settle(engine, entry, PROCESSED, 0)
+    return selector_wake(engine, selector)
+
+
+cdef inline void forget_delivery(entry_t* entry) noexcept:
+    """The delivery, if the application still has it, is stale."""
+    if entry.child != NULL:
+        (<entry_t**> entry.child)[0] = NULL
+        entry.child = NULL
+
+
+# ---- the way back (rules 9, 10)
+
+cdef int give_back(engine_t* engine, entry_t* entry) except -1:
+    """An outstanding entry, whose child is gone, leaves its selector; the credit is available again, unpaid."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    if entry.state == TAKEN:
+        forget_delivery(entry)
+        list_remove(&selector.taken, entry)
+    else:
+        if entry.state == OFFERED:
+            offer_remove(engine, entry)
+        list_remove(&selector.held, entry)
+    entry.child = NULL
+    entry.holder = NULL
+    entry.queue.outstanding -= 1
+    selector.available += 1
+    selector.returned += 1
+    return selector_wake(engine, selector)
+
+
+cdef int release(engine_t* engine, entry_t* entry) except -1:
+    """Takes an outstanding entry back from whoever has it: what it became is deleted, from the lowest link up. The entry
+    is then in no list."""
+    cdef entry_t* lowest = entry
+    cdef entry_t* parent
+    cdef uint64_t nack
+    while lowest.state == MOVED:
+        lowest = <entry_t*> lowest.child
+    while lowest != entry:
+        if lowest.state == OFFERED or lowest.state == TAKEN or lowest.state == MOVED:
+            give_back(engine, lowest)
+        elif lowest.state == BOUND:
+            unbind(engine, lowest)
+            room_left(engine, lowest.queue)
+        else:
+            leave_ready(engine, lowest)
+        parent = lowest.parent
+        lowest.parent = NULL
+        parent.child = NULL
+        parent.delivery_count = lowest.delivery_count
+        parent.flags |= lowest.flags & REDELIVERED
+        nack = nacked(engine, lowest)
+        if nack:
+            carry_nack(engine, parent, nack)
+        end(engine, lowest, DELETED, 0)
+        lowest = parent
+    return give_back(engine, entry)
+
+
+cdef int send_back(engine_t* engine, entry_t* entry) except -1:
+    """An entry that was released waits again at its old place; `routing.go_on` will match it anew."""
+    cdef queue_t* queue = entry.queue
+    if queue.returning == NULL:
+        queue.returning = <group_t*> calloc(1, sizeof(group_t))
+        if queue.returning == NULL:
+            raise MemoryError()
+        queue.returning.queue = queue
+        queue.returning.pinned = True
+    queue.ready += 1
+    waiting_add(queue.returning, entry)
+    stir(engine, queue)
+    return 0
+
+
+cdef int note_nack(engine_t* engine, entry_t* entry) except -1:
+    """An iteration that began before does not yield this message again."""
+    engine.nacks += 1
+    return carry_nack(engine, entry, engine.nacks)
+
+
+cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1:
+    """NULL: what the message became has come to its end already."""
+    if entry != NULL:
+        entry.flags |= NACKED
+        (<dict> engine.nacked)[<uintptr_t> entry] = number
+    return 0
+
+
+cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0:
+    """The number of the entry's last nack; 0 for none."""
+    return (<dict> engine.nacked)[<uintptr_t> entry] if entry.flags & NACKED else 0

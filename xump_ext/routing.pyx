@@ -1,0 +1,388 @@
+"""The run: a call drives the graph until it is quiet (rules 2 to 7).
+
+    while something is left:
+        what waits and may be able to go on, oldest entry first     step_lane, step_line
+        else the oldest unrouted entry                              step_work
+
+Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
+among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
+route. An entry is routed once. What the ledger leaves behind (lanes and lines in `able`, entries in `work`, queues in
+`stirred`) is all that a run has to look at; so a call costs what it causes, not what there is.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort
+
+from xump_ext.credit cimport (
+    has_room, lane_oldest, lane_wake, line_next, line_wake, may_put, puts, selector_wake, waiting_add, waiting_remove,
+)
+from xump_ext.envelope cimport QueueHandle, target_of
+from xump_ext.graph cimport (
+    COPY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNROUTED, WAITING, clause_t, group_t, lane_t, place_t, route_t, trip_t,
+    work_t,
+)
+from xump_ext.heap cimport heap_remove, heap_root, node_t
+from xump_ext.index cimport index_from
+from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take, work_push
+from xump_ext.plan cimport Clause, Plan
+from xump_ext.trip cimport trip_new, trip_release
+
+
+cdef int go_on(engine_t* engine) except -1:
+    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves."""
+    stirred_rematch(engine)
+    if engine.building:
+        return 0
+    if engine.stirred != NULL:
+        stirred_gather(engine)
+    while True:
+        if engine.able.count:
+            step_able(engine)
+        elif engine.work_count:
+            step_work(engine)
+        else:
+            break
+    engine.run_start = engine.sequence + 1
+    return 0
+
+
+# ---- what was stirred
+
+cdef int stirred_rematch(engine_t* engine) except -1:
+    """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
+    cdef queue_t* queue = engine.stirred
+    cdef entry_t* entry
+    cdef entry_t* next
+    while queue != NULL:
+        if queue.returning != NULL:
+            entry = queue.returning.head
+            while entry != NULL:
+                next = entry.next
+                rematch(engine, entry)
+                entry = next
+        queue = queue.next_stirred
+    return 0
+
+
+cdef int rematch(engine_t* engine, entry_t* entry) except -1:
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* route = plan.route(entry)
+    cdef group_t* group
+    cdef uint32_t i
+    waiting_remove(entry.queue.returning, entry)
+    group = plan.group(route, entry, entry.flags & MARKED, False)
+    waiting_add(group, entry)
+    for i in range(group.member_count):
+        lane_wake(engine, group.members[i].lane)
+    return 0
+
+
+cdef int stirred_gather(engine_t* engine) except -1:
+    """Unrouted and parked entries of queues that were held, inactive or being built become work, in order of entry."""
+    cdef queue_t* queue
+    cdef uint32_t queues = 0
+    cdef bint parked = False
+    while engine.stirred != NULL:
+        queue = engine.stirred
+        engine.stirred = queue.next_stirred
+        queue.next_stirred = NULL
+        queue.stirred = False
+        if not queue.held:
+            queues += gather_unrouted(engine, queue)
+            parked |= gather_parked(engine, queue)
+    if queues > 1 or parked:
+        work_sort(engine)
+    return 0
+
+
+cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
+    cdef entry_t* entry
+    cdef uint64_t left = queue.unrouted
+    if not queue.active or left == 0:
+        return False
+    entry = index_from(&queue.index, queue.frontier)
+    while left:
+        if entry.state == UNROUTED:
+            work_push(engine, entry, NULL)
+            left -= 1
+        entry = index_from(&queue.index, entry.id + 1)
+    return True
+
+
+cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
+    """Parked entries of whose hit set somebody may act now."""
+    cdef Plan plan = <Plan> queue.plan
+    cdef group_t* group = queue.groups
+    cdef entry_t* entry
+    cdef route_t* route
+    cdef bint found = False
+    while group != NULL:
+        if group.parked and group.head != NULL:
+            route = plan.parked_route(group)
+            entry = group.head
+            while entry != NULL:
+                if not entry.flags & QUEUED and may_act(route, entry):
+                    entry.flags |= QUEUED
+                    work_push(engine, entry, NULL)
+                    found = True
+                entry = entry.next
+        group = group.next
+    return found
+
+
+cdef bint may_act(const route_t* route, const entry_t* entry) noexcept:
+    """Whether somebody in the hit set is enabled and does not start behind the message."""
+    cdef uint32_t i
+    for i in range(route.clause_count):
+        if route.clauses[i].enabled:
+            return True
+    for i in range(route.copy_count):
+        if route.copies[i].enabled and entry.id >= route.copies[i].replayed:
+            return True
+    return False
+
+
+cdef int by_sequence(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t x = (<work_t*> a).entry.sequence, y = (<work_t*> b).entry.sequence
+    return (x > y) - (x < y)
+
+
+cdef int work_sort(engine_t* engine) except -1:
+    """All that was gathered, oldest first. The ring is laid out straight for it."""
+    cdef uint64_t i, count = engine.work_count
+    cdef work_t* items = <work_t*> malloc(count * sizeof(work_t) + 1)
+    if items == NULL:
+        raise MemoryError()
+    for i in range(count):
+        items[i] = engine.work[(engine.work_head + i) & engine.work_mask]
+    qsort(items, count, sizeof(work_t), by_sequence)
+    for i in range(count):
+        engine.work[(engine.work_head + i) & engine.work_mask] = items[i]
+    free(items)
+    return 0
+
+
+cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
+    """A queue is no longer held: whatever waits in it, and whoever stands in a line for it, is looked at."""
+    cdef Clause clause
+    cdef lane_t* lane
+    cdef place_t* place
+    cdef uint32_t i
+    for clause in list((<Plan> queue.plan).clauses.values()):
+        lane = clause.c.lanes
+        while lane != NULL:
+            lane_wake(engine, lane)
+            lane = lane.next
+        for i in range(clause.c.count):
+            place = clause.c.selectors[i].places
+            while place != NULL:
+                line_wake(engine, place.target)
+                place = place.other
+    return 0
+
+
+# ---- steps
+
+cdef int step_able(engine_t* engine) except -1:
+    cdef node_t* node = heap_root(&engine.able)
+    heap_remove(&engine.able, node)
+    if node.kind == LINE:
+        return step_line(engine, <queue_t*> node.owner, node.key)
+    return step_lane(engine, <lane_t*> node.owner, node.key)
+
+
+cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t sequence) except -1:
+    """The oldest message of a lane, if anybody can take it."""
+    cdef entry_t* entry = lane_oldest(lane)
+    cdef clause_t* clause = lane.clause
+    cdef selector_t* selector
+    if entry == NULL or lane.queue.held:
+        return 0
+    if entry.sequence != sequence:
+        return lane_wake(engine, lane)      # somebody else took the one in question; others may be older now
+    selector = choose_waiting(engine, <group_t*> entry.holder, entry)
+    if selector == NULL:
+        return 0
+    take(engine, selector, entry, NULL)
+    if clause.ready.count == 0:
+        return 0
+    if not clause.names_queue:
+        return lane_wake(engine, lane)
+    lane = clause.lanes         # the one in question ends with its last message
+    while lane != NULL:
+        lane_wake(engine, lane)
+        lane = lane.next
+    return 0
+
+
+cdef int step_line(engine_t* engine, queue_t* queue, uint64_t sequence) except -1:
+    """The first in the line of a queue, if there is room for what it would put there."""
+    cdef entry_t* entry = line_next(engine, queue)
+    cdef selector_t* selector
+    if entry == NULL:
+        return 0
+    if entry.sequence != sequence:
+        return line_wake(engine, queue)
+    selector = queue.line_head.selector
+    if not has_room(queue, entry, selector):
+        return 0
+    take(engine, selector, entry, NULL)
+    selector_wake(engine, selector)
+    return line_wake(engine, queue)
+
+
+cdef int step_work(engine_t* engine) except -1:
+    """The oldest entry that is to be routed."""
+    cdef work_t item = engine.work[engine.work_head & engine.work_mask]
+    engine.work_head += 1
+    engine.work_count -= 1
+    if item.entry != NULL:
+        try:
+            route(engine, item.entry, item.trip)
+        finally:
+            trip_release(engine, item.trip)
+    return 0
+
+
+# ---- routing one entry
+
+cdef int route(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    cdef queue_t* queue = entry.queue
+    cdef Plan plan = <Plan> queue.plan
+    cdef route_t* hits
+    if entry.state == WAITING:
+        return route_parked(engine, entry)
+    queue.frontier = entry.id + 1
+    hits = plan.route(entry)
+    if hits.slot_count == 0 and plan.defaults:
+        hits = plan.defaults_route(entry)
+        if hits.slot_count:
+            entry.flags |= MARKED
+    if hits.slot_count == 0:
+        leave_ready(engine, entry)
+        return dead_letter(engine, entry, REASON_UNROUTABLE, None, trip)
+    return dispatch(engine, entry, hits, trip)
+
+
+cdef int route_parked(engine_t* engine, entry_t* entry) except -1:
+    """With the hit set that it was parked with; its conditions are not evaluated again."""
+    cdef group_t* group = <group_t*> entry.holder
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* hits = plan.parked_route(group)
+    entry.flags &= ~QUEUED
+    waiting_remove(group, entry)
+    entry.state = UNROUTED
+    entry.queue.unrouted += 1
+    plan.group_left(group)
+    return dispatch(engine, entry, hits, NULL)
+
+
+cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+    """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
+    cdef bint copied = False, own = False
+    cdef selector_t* selector
+    cdef uint32_t i
+    if hits.copy_count:
+        own = trip == NULL
+        if own:
+            trip = trip_new(engine, entry.queue.slot)
+        for i in range(hits.copy_count):
+            selector = hits.copies[i]
+            if selector.enabled and entry.id >= selector.replayed:
+                copied = True
+                if entry.id >= selector.start:
+                    make_copy(engine, selector, entry, trip)
+    if hits.clause_count:
+        selector = choose(engine, hits.clauses, hits.clause_count, entry)
+        if selector != NULL:
+            take(engine, selector, entry, trip)
+        else:
+            wait(engine, entry, hits, not copied and not may_act(hits, entry))
+    elif copied:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    else:
+        wait(engine, entry, hits, True)
+    if own:
+        trip_release(engine, trip)
+    return 0
+
+
+cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked) except -1:
+    """Ready, routed, and nobody can take it now."""
+    cdef group_t* group = (<Plan> entry.queue.plan).group(hits, entry, entry.flags & MARKED, parked)
+    entry.queue.unrouted -= 1
+    return waiting_add(group, entry)
+
+
+# ---- whose turn it is (rule 4)
+
+cdef selector_t* choose_waiting(engine_t* engine, group_t* group, entry_t* entry) except? NULL:
+    cdef clause_t* few[16]
+    cdef clause_t** clauses = few
+    cdef uint32_t i
+    if group.member_count > 16:
+        clauses = <clause_t**> malloc(group.member_count * sizeof(clause_t*))
+        if clauses == NULL:
+            raise MemoryError()
+    for i in range(group.member_count):
+        clauses[i] = group.members[i].lane.clause
+    try:
+        return choose(engine, clauses, group.member_count, entry)
+    finally:
+        if clauses != few:
+            free(clauses)
+
+
+cdef selector_t* choose(engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry) except? NULL:
+    """The one served longest ago of those who are ready and find room; who finds none joins a line and is out of the heap."""
+    cdef selector_t* best
+    cdef node_t* node
+    cdef uint32_t i
+    for i in range(count):
+        if clauses[i].names_queue:
+            return choose_by_field(engine, clauses, count, entry)
+    while True:
+        best = NULL
+        for i in range(count):
+            node = heap_root(&clauses[i].ready)
+            if node != NULL and (best == NULL or node.key < best.ready.key):
+                best = <selector_t*> node.owner
+        if best == NULL or not puts(best) or may_put(engine, best, entry, best.target):
+            return best
+
+
+cdef int by_key(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t x = (<node_t**> a)[0].key, y = (<node_t**> b)[0].key
+    return (x > y) - (x < y)
+
+
+cdef selector_t* choose_by_field(engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry) except? NULL:
+    """The same where the message names the target: a selector that is refused here may be welcome elsewhere, so it stays in the
+    heap. Costs a sort of those who are ready."""
+    cdef selector_t* selector
+    cdef queue_t* target
+    cdef uint32_t i, j, total = 0
+    cdef node_t** nodes
+    for i in range(count):
+        total += clauses[i].ready.count
+    nodes = <node_t**> malloc(total * sizeof(node_t*) + 1)
+    if nodes == NULL:
+        raise MemoryError()
+    total = 0
+    for i in range(count):
+        for j in range(clauses[i].ready.count):
+            nodes[total] = clauses[i].ready.nodes[j]
+            total += 1
+    qsort(nodes, total, sizeof(node_t*), by_key)
+    try:
+        for i in range(total):
+            selector = <selector_t*> nodes[i].owner
+            if not puts(selector):
+                return selector
+            target = target_of(selector, entry.content)
+            if target != NULL and may_put(engine, selector, entry, target):
+                return selector
+        return NULL
+    finally:
+        free(nodes)
