@@ -165,7 +165,7 @@ def test_columns_of_a_taken_batch_are_passed_over() -> None:
 
 def test_any_shape_of_data() -> None:
     batch = pa.record_batch({"address": ["a", "b", "c"], "body": [b"1", b"2", b"3"]})
-    rows = [("a", b"1", {}, None, None), ("b", b"2", {}, None, None), ("c", b"3", {}, None, None)]
+    rows: list[Any] = [("a", b"1", {}, None, None), ("b", b"2", {}, None, None), ("c", b"3", {}, None, None)]
     array = pa.StructArray.from_arrays([pa.array(["z", "a", "b", "c"]), pa.array([b"z", b"1", b"2", b"3"])], ["address", "body"])
     for data in (
         batch,
