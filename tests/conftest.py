@@ -1,0 +1,53 @@
+"""What tests are run over: both engines, the model and the compiled one, with a clock that the test owns."""
+
+import pytest
+
+from tests.model import ModelEngine
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self):
+        self.now = 1_000_000_000_000
+
+    def __call__(self):
+        return self.now
+
+    def tick(self, seconds=1):
+        self.now += seconds * 1_000_000_000
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(params=["model", "engine"])
+def engine_class(request):
+    if request.param == "model":
+        return ModelEngine
+    import xump
+
+    return xump.Engine
+
+
+@pytest.fixture
+def make(engine_class, clock):
+    """Makes engines; whatever a test did with them, their laws hold at its end."""
+    engines = []
+
+    def make(**options):
+        engines.append(engine_class(clock=clock, **options))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.check()
+        engine.close()
+
+
+@pytest.fixture
+def engine(make):
+    return make()
