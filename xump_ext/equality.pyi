@@ -1,3 +1,5 @@
+"""Conditions that test one header for equality."""
+
 from typing import final
 
 from xump_ext.message import Message

@@ -1,3 +1,5 @@
+"""The match index: which patterns, of whatever operator, match one field of the envelope."""
+
 from collections.abc import Callable
 from typing import final
 

@@ -1,3 +1,5 @@
+"""Prefixes: which of many texts does a value start with."""
+
 from typing import final
 
 @final

@@ -1,3 +1,5 @@
+"""The trie of topic patterns."""
+
 from typing import final
 
 @final

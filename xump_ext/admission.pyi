@@ -1,0 +1,3 @@
+"""Messages at the door; for the compiled modules only."""
+
+class Admissions: ...

@@ -1,0 +1,1 @@
+"""Queues and selectors come and go; for the compiled modules only."""

@@ -1,0 +1,1 @@
+"""Credit, rotation and room; for the compiled modules only."""

@@ -1,0 +1,3 @@
+"""Chunks and pages of a queue's index; for the compiled modules only."""
+
+TABLE_MIN: int

@@ -1,0 +1,3 @@
+"""The books; for the compiled modules only."""
+
+REASONS: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""The run; for the compiled modules only."""
