@@ -281,7 +281,8 @@ class Engine(Core):
         try:
             yield
         finally:
-            self._building(-1)
+            if not self.closed:
+                self._building(-1)
 
     def _queue(self, name: Any, what: str) -> Queue:
         if not isinstance(name, (str, Queue)):

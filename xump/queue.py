@@ -46,7 +46,7 @@ class Queue(QueueFace):
 
     def browse(
         self,
-        start: Start | None = None,
+        start: Start = "head",
         *,
         state: State | None = None,
         where: FilterSource | None = None,
@@ -55,8 +55,8 @@ class Queue(QueueFace):
     ) -> Iterator[Message]:
         """Messages, with their ids, without consuming them: oldest first, from `start` on.
 
-        `start` is "head" (the default), "current" (the frontier), an id, or an aware datetime. `reverse=True` goes down from
-        `start`, inclusive; its default is the newest. `state` is "ready", "outstanding" or "history"; `where` a filter as in
+        `start` is "head", "current" (the frontier), an id, or an aware datetime. `reverse=True` goes down from `start`, inclusive;
+        "head" then means the newest. `state` is "ready", "outstanding" or "history"; `where` a filter as in
         `xump.where`; at most `limit` messages are given. Reads pages of 256: what changes meanwhile may be seen or not. Costs O(1)
         a message looked at; finding a time costs as the pages of the queue.
         """
@@ -74,11 +74,9 @@ class Queue(QueueFace):
         at = self._position(start, reverse)
         return self._pages(at, state, compiled, call, limit, reverse)
 
-    def _position(self, start: Start | None, reverse: bool) -> Any:
-        if start is None:
-            return ID_MAX if reverse else 1
+    def _position(self, start: Start, reverse: bool) -> Any:
         if start == "head":
-            return 1
+            return ID_MAX if reverse else 1
         if start == "current":
             return self.frontier
         return position(start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xump_ext.faces import SelectorFace
+from xump_ext.selector import INFINITE
 
 
 class Selector(SelectorFace):
@@ -28,6 +29,8 @@ class Selector(SelectorFace):
             raise ValueError(f"n must not be negative, got {n}")
         if self.do.verb != "deliver" or self.do.queue is not None:
             raise ValueError(f"selector {self.id} does {self.do!r} and is paid from below; only deliveries are paid for")
+        if self.credit is INFINITE:
+            raise ValueError(f"selector {self.id} has INFINITE credit; what it delivers is settled when it is taken")
         self.engine._pay(self, n)
 
     def enable(self) -> None:

@@ -91,7 +91,7 @@ cdef class Admissions:
                 raise QueueNotFound(f"no queue {self.names[i]!r}")
         elif not self.fits(queue, content):
             letters = own_dead_letter(queue)
-            if letters == NULL or letters == queue or not self.letter_fits(
+            if letters == NULL or not self.letter_fits(
                     letters, content, (<object> queue.face).name, REASON_OVERFLOW):
                 raise QueueFull(f"queue {(<object> queue.face).name!r} has {queue.ready} ready messages and a limit of "
                                 f"{queue.limit}: no room for message {i + 1} of {self.count}")

@@ -41,8 +41,8 @@ cdef enum:
 
 cdef enum:
     SLOTS = 1024            # 24 KiB; a handful of addresses touches a handful of lines
-    WAYS = 4                # slots in which a text may be, so that two that share a place do not drive each other out
-    PLACE_SHIFT = 24        # leaves the 8 bits of a hash that say which of the 256 places
+    SLOT_SHIFT = 22         # leaves the 10 bits of a hash that say which slot
+    PROBES = 4              # slots in which a text may be, so that two that share their first do not drive each other out
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "headers")
 cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp"))  # a taken batch has them
@@ -292,23 +292,25 @@ cdef class BatchReader:
         return self.text_shared(text, size, column.ascii) if shared else text_new(text, size, column.ascii)
 
     cdef object text_shared(self, const char* text, int64_t size, bint ascii):
-        """The str made of these bytes before, if it is still in one of its slots; else a new one, which drives the oldest out."""
+        """The str made of these bytes before, if it still has a slot; else a new one, in a free slot or its first."""
         cdef uint32_t hash = text_hash(text, size)
-        cdef slot_t* slots = &self.slots[WAYS * (hash >> PLACE_SHIFT)]
-        cdef int way
-        for way in range(WAYS):
-            if slots[way].hash == hash and slots[way].string != NULL:
-                if slots[way].size == <uint32_t> size and same_bytes(slots[way].text, text, size):
-                    return <object> slots[way].string
+        cdef uint32_t first = hash >> SLOT_SHIFT, probe
+        cdef slot_t* slot = &self.slots[first]
+        for probe in range(1, PROBES + 1):
+            if slot.string == NULL:
+                break
+            if slot.hash == hash and slot.size == <uint32_t> size and same_bytes(slot.text, text, size):
+                return <object> slot.string
+            slot = &self.slots[(first + probe) & (SLOTS - 1)]
+        else:
+            slot = &self.slots[first]
         string = text_new(text, size, ascii)
-        Py_XDECREF(<PyObject*> slots[WAYS - 1].string)
-        for way in range(WAYS - 1, 0, -1):
-            slots[way] = slots[way - 1]
+        Py_XDECREF(<PyObject*> slot.string)
         Py_INCREF(string)
-        slots[0].string = <void*> string
-        slots[0].text = text
-        slots[0].size = <uint32_t> size
-        slots[0].hash = hash
+        slot.string = <void*> string
+        slot.text = text
+        slot.size = <uint32_t> size
+        slot.hash = hash
         return string
 
 

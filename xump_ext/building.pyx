@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, REASON_COUNT, REDELIVERED, TAKEN, UNLIMITED,
+    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, REASON_COUNT, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
     destination_t, place_t,
 )
 from xump_ext.heap cimport heap_remove
@@ -38,6 +38,7 @@ cdef queue_t* queue_create(
     if queue == NULL:
         raise MemoryError()
     queue.next_id = 1
+    queue.timestamp = TIME_UNREAD
     queue.frontier = 1
     queue.limit = UNLIMITED if limit is None else limit
     queue.history_limit = UNLIMITED if history_limit is None else history_limit
@@ -108,6 +109,7 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
 
 cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:
     """What remains goes with it: unrouted, waiting, history."""
+    cdef QueueFace face = <QueueFace> queue.face    # held: the mapping's may be the last reference
     cdef entry_t* entry
     cdef entry_t* next
     cdef queue_t** link
@@ -131,9 +133,9 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         link[0] = queue.next_stirred
     index_free(&queue.index)
     spare_slots.append(queue.slot)
-    del (<dict> engine.queues)[(<object> queue.face).name]
-    (<QueueFace> queue.face).queue = NULL
-    (<QueueFace> queue.face).plan = None
+    del (<dict> engine.queues)[face.name]
+    face.queue = NULL
+    face.plan = None
     Py_XDECREF(<PyObject*> queue.dead_letter)
     free(queue)
     return 0
@@ -189,9 +191,8 @@ cdef int selector_create(
         except BaseException:
             selector_free(engine, selector)
             raise
-        if not source.active:
-            source.active = True
-            stir(engine, source)
+        source.active = True
+        stir(engine, source)        # unrouted messages, or those that this clause has not been tried on
     face.selector = selector
     source.selectors += 1
     if enabled:
@@ -308,12 +309,11 @@ cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
 cdef list replay_of(engine_t* engine, selector_t* selector):
     """The ids of what a COPY selector replays: all that its queue holds from `replayed` on and that it selects, in order."""
     cdef queue_t* queue = selector.source
-    cdef Plan plan = <Plan> queue.plan
     cdef Clause clause = <Clause> selector.clause.face
     cdef entry_t* entry = index_from(&queue.index, selector.replayed)
     cdef list found = []
     while entry != NULL and entry.id < selector.start:
-        if clause.holds(entry) and (selector.role != DEFAULT or plan.route(entry).slot_count == 0):
+        if clause.holds(entry) and (selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
             found.append(entry.id)
         entry = index_from(&queue.index, entry.id + 1)
     return found

@@ -10,7 +10,7 @@ from typing import Any, Self, final
 
 from xump_ext.faces import QueueFace
 from xump_ext.filter import Filter
-from xump_ext.message import _Body, _HeaderValue, Message
+from xump_ext.message import Message, _Body, _HeaderValue
 
 PAGE: int
 

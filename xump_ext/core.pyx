@@ -27,7 +27,7 @@ from xump_ext.errors import (
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
     BOUND, COPY, DISCARD, HISTORY, MOVED, OFFERED, REASON_DELIVERY_LIMIT, REASON_NO_QUEUE, REASON_OVERFLOW,
-    REASON_REJECTED, REDELIVERED, TAKEN, UNLIMITED, UNROUTED, WAITING, destination_t, page_t, selector_t, trip_t,
+    REASON_REJECTED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING, destination_t, page_t, selector_t, trip_t,
 )
 from xump_ext.index cimport chunks_free, entry_free, index_from, index_get, index_until
 from xump_ext.heap cimport heap_free
@@ -100,7 +100,7 @@ cdef class Core:
             self.begin_slowly()
         self.state = BUSY
         self.owner = <void*> PyThreadState_Get()
-        self.e.now = 0
+        self.e.now = TIME_UNREAD
         if self.clock is not None:
             self.read_clock()
         return 0
@@ -187,7 +187,7 @@ cdef class Core:
             return 0
         if queue.ready >= queue.limit and not overflow_has_room(queue, content, NULL):
             letters = own_dead_letter(queue)
-            if letters == queue or not letters_take(letters, content, (<QueueFace> queue.face).name, REASON_OVERFLOW, 1):
+            if not letters_take(letters, content, (<QueueFace> queue.face).name, REASON_OVERFLOW, 1):
                 raise QueueFull(f"queue {(<QueueFace> queue.face).name!r} has {queue.ready} ready messages, its limit is "
                                 f"{queue.limit}")
             queue.dead_lettered[REASON_OVERFLOW] += 1
@@ -398,7 +398,10 @@ cdef class Core:
                 if enabled:
                     self.enable(selector)
             except BaseException:
+                auto_delete = face.source.queue.auto_delete     # it never was there: that deletes no queue
+                face.source.queue.auto_delete = False
                 selector_delete(&self.e, selector, self._selectors, self.spare_slots)
+                face.source.queue.auto_delete = auto_delete
                 raise
             go_on(&self.e)
         finally:
@@ -415,7 +418,7 @@ cdef class Core:
         else:
             selector.start = tail
             selector.replayed = since(queue, start[1]) if isinstance(start, tuple) else min(max(start, 1), tail)
-            selector.available = -1     # the replay is due when it is first enabled
+            selector.replay_due = True
         return 0
 
     cdef int enable(self, selector_t* selector) except -1:
@@ -423,11 +426,11 @@ cdef class Core:
         cdef list ids
         cdef entry_t* entry
         cdef trip_t* trip
-        if selector.verb == COPY and selector.available < 0:
+        if selector.replay_due:
             selector.start = selector.source.next_id
             ids = replay_of(&self.e, selector)
             self.check_replay(selector, ids)
-            selector.available = selector.window
+            selector.replay_due = False
             for id in ids:
                 entry = index_get(&selector.source.index, id)
                 trip = trip_new(&self.e, selector.source.slot)
@@ -485,8 +488,7 @@ cdef class Core:
                 raise ValueError(f"cannot grant {n}: selector {face.id} has a window of {selector.window}, of which "
                                  f"{outstanding} are outstanding")
             selector.window += n
-            if not (selector.verb == COPY and selector.available < 0):
-                selector.available += n
+            selector.available += n
             if not is_able(selector):
                 selector_rest(selector)
             selector_wake(&self.e, selector)
@@ -697,8 +699,10 @@ cdef int check_deliveries(Core core, list deliveries) except -1:
             raise StaleDelivery(f"delivery of message {delivery.message.id} belongs to another engine")
         if delivery.entry == NULL and not delivery.settled:
             raise stale(delivery)
-    if len(deliveries) > 1 and len(set([id(given) for given in deliveries])) < len(deliveries):
-        raise StaleDelivery("a delivery was given twice")
+    if len(deliveries) > 1:
+        live = [id(given) for given in deliveries if not (<Delivery> given).settled]
+        if len(set(live)) < len(live):
+            raise StaleDelivery("a delivery was given twice")
     return 0
 
 

@@ -84,7 +84,9 @@ cdef enum:
 cdef extern from *:
     """
     #define XUMP_UNLIMITED 0xFFFFFFFFFFFFFFFFULL
+    #define XUMP_TIME_UNREAD INT64_MIN
     """
+    const int64_t TIME_UNREAD "XUMP_TIME_UNREAD"    # the clock was not asked yet in this call
     const uint64_t UNLIMITED "XUMP_UNLIMITED"
 
 cdef struct entry_t:
@@ -164,6 +166,7 @@ cdef struct selector_t:
     uint8_t role
     bint enabled
     bint infinite
+    bint replay_due         # created disabled with a start in the past: it replays when it is first enabled
     int64_t window
     int64_t available
     queue_t* source

@@ -21,7 +21,7 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
     BOUND, DISCARD, FIELD_NONE, HISTORY, MARKED, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
-    TAKEN, UNLIMITED, UNROUTED, WAITING, group_t, work_t,
+    TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
 from xump_ext.heap cimport heap_add, heap_change
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
@@ -101,7 +101,7 @@ cdef uint64_t enter(
     cdef uint64_t id = queue.next_id
     queue.next_id += 1
     engine.sequence += 1
-    if engine.now == 0:
+    if engine.now == TIME_UNREAD:
         engine.now = system_time()
     if queue.timestamp < engine.now:
         queue.timestamp = engine.now
@@ -127,7 +127,7 @@ cdef uint64_t enter(
         take(engine, queue.overflow, entry, trip)
     elif not queue.active or queue.held:
         pass
-    elif engine.building:
+    elif engine.building or queue.stirred:      # it will be gathered when the call goes on
         stir(engine, queue)
     else:
         work_push(engine, entry, trip)
@@ -259,7 +259,8 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     cdef entry_t* parent = entry
     if selector.places != NULL and place_in(selector, target) != NULL:
         place_leave(engine, place_in(selector, target))
-    if hops > engine.hop_limit:
+    if hops > engine.hop_limit:     # taken, and paid for at once
+        selector.paid += not selector.infinite
         leave_ready(engine, entry)
         rotate(selector, SERVED + engine.served)
         return dead_letter(engine, entry, REASON_HOPS, None, trip)
@@ -309,7 +310,7 @@ cdef int lose_copy(
 ) except -1:
     """A copy that `origin` cannot have: into the dead letter queue, else counted at its selector."""
     cdef content_t* content
-    if letters != NULL and letters != origin and not is_fresh(engine, entry):
+    if letters != NULL and letters != entry.queue and not is_fresh(engine, entry):
         content = content_bounced(entry.content, (<object> origin.face).name, REASONS[reason], None)
         if can_enter(letters, content):
             origin.dead_lettered[reason] += 1
@@ -327,7 +328,12 @@ cdef inline uint32_t clamp(uint32_t hops) noexcept:
 
 
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
-    return NULL if queue.dead_letter == NULL else queue_named(queue.engine, <object> queue.dead_letter)
+    """What the queue itself names; a queue that names itself counts as one without."""
+    cdef queue_t* found
+    if queue.dead_letter == NULL:
+        return NULL
+    found = queue_named(queue.engine, <object> queue.dead_letter)
+    return NULL if found == queue else found
 
 
 cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:

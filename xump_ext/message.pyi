@@ -76,7 +76,7 @@ class Message:
 def _rebuild(
     address: str,
     body: bytes,
-    headers: dict[str, _HeaderValue],
+    headers: Mapping[str, Any],
     reply_to: str | None,
     message_id: str | None,
     destination: str | None,

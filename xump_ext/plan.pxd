@@ -57,6 +57,8 @@ cdef class Plan:
     cdef uint32_t equalities
     cdef list always            # clauses without any condition
     cdef list scanned           # clauses that no index knows
+    cdef list pending           # new consuming clauses that were not yet tried on what waits
+    cdef int extend_pending(self) except -1
     cdef dict groups            # key -> address of the group
     cdef bint dirty
     cdef bint needs_address

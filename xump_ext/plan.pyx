@@ -21,7 +21,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from xump_ext.credit cimport waiting_add, waiting_remove
+from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_bytes, field_set, field_text, field_free, queue_named
 from xump_ext.graph cimport (
     COPY, DEFAULT, DEAD_ENTRY, FIELD_NONE, MARKED, member_t,
@@ -249,6 +249,7 @@ cdef class Plan:
         self.equality = EqualityIndex()
         self.always = []
         self.scanned = []
+        self.pending = []
         self.groups = {}
         self.dirty = True
 
@@ -282,7 +283,9 @@ cdef class Plan:
             self.index(clause)
             self.queue.watched += clause.c.names_queue
             if clause.c.consuming:
-                self.extend_groups(clause)
+                self.pending.append(clause)
+                if not self.engine.building:
+                    self.extend_pending()
         if new or selector.verb == COPY:
             self.dirty = True
         return clause
@@ -294,7 +297,7 @@ cdef class Plan:
         heap_remove(&clause.c.ready, &selector.ready)
         selector.clause = NULL
         if clause.c.count == 0 or selector.verb == COPY:
-            self.forget()
+            self.dirty = True
         if clause.c.count == 0:
             self.queue.watched -= clause.c.names_queue
             self.unindex(clause)
@@ -334,6 +337,8 @@ cdef class Plan:
     cdef int unindex(self, Clause clause) except -1:
         cdef FieldIndex field
         del self.clauses[clause.key]
+        if clause in self.pending:
+            self.pending.remove(clause)
         self.by_slot[clause.c.slot] = None
         self.spare_slots.append(clause.c.slot)
         if clause.c.role == DEFAULT:
@@ -728,15 +733,26 @@ cdef class Plan:
         free(group)
         return 0
 
+    cdef int extend_pending(self) except -1:
+        """Tries the clauses that are new on what waits; inside `building()` they wait for its end themselves."""
+        cdef Clause clause
+        cdef lane_t* lane
+        while self.pending:
+            clause = self.pending.pop(0)
+            self.extend_groups(clause)
+            lane = clause.c.lanes
+            while lane != NULL:
+                lane_wake(self.engine, lane)
+                lane = lane.next
+        return 0
+
     cdef int extend_groups(self, Clause clause) except -1:
         """A new consuming clause: whatever waits and meets its condition waits for it too."""
         cdef group_t* group = self.queue.groups
         cdef group_t* next
-        self.forget()
-        group = self.queue.groups
         while group != NULL:
             next = group.next
-            if clause.c.role == DEFAULT and not group.marked:
+            if (clause.c.role == DEFAULT and not group.marked) or (clause.c.slot, None) in (<tuple> group.key)[2]:
                 pass
             elif clause.unconditional():
                 self.group_extend(group, clause, None)

@@ -80,13 +80,14 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
 cdef int stirred_gather(engine_t* engine) except -1:
     """Unrouted and parked entries of queues that were held, inactive or being built become work, in order of entry."""
     cdef queue_t* queue
-    cdef uint32_t queues = 0
+    cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
     cdef bint parked = False
     while engine.stirred != NULL:
         queue = engine.stirred
         engine.stirred = queue.next_stirred
         queue.next_stirred = NULL
         queue.stirred = False
+        (<Plan> queue.plan).extend_pending()
         if not queue.held:
             queues += gather_unrouted(engine, queue)
             parked |= gather_parked(engine, queue)

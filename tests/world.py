@@ -1,0 +1,267 @@
+"""Two engines side by side, the compiled one and the model: every call goes to both, and all that can be seen is compared.
+
+A `World` knows nothing of Hypothesis: `tests/test_machine.py` and the soak choose the calls. Calls take small plain values, so that
+a failure prints as a program that can be read and run again.
+"""
+
+import datetime
+
+import xump
+from tests.model import ModelEngine
+from xump import INFINITE, bounce_to, copy_to, deliver, discard, field, match, move_to, where
+from xump import always, default, overflow
+
+QUEUES = ["q0", "q1", "q2", "q3", "q4"]
+DESTINATIONS = ["d0", "d1", "q1"]
+ADDRESSES = ["", "a", "a.b", "a.b.c", "b", "q1", "q2", "q3", "nowhere"]
+
+
+def even(message):
+    """A callable condition."""
+    return message.headers.get("n", 1) % 2 == 0
+
+
+def fails(message):
+    """A callable that raises for some."""
+    if message.headers["n"] == 3:
+        raise ValueError("three")
+    return True
+
+
+CONDITIONS = [
+    always, always, always, default, overflow,
+    match("eq", "a"), match("eq", "b"), match("topic", "a.#"), match("topic", "*.b"), match("prefix", "a."),
+    match("eq", "q2", field="reply_to"), match("eq", "q1", field="headers.to"), match("topic", "#", field="headers.to"),
+    where("n > 2"), where("n = 1"), where("to IS NOT NULL AND n < 4"), where({"n": 2}), where({"n": [1, 3]}), where("sys.address = 'b'"),
+    where("sys.delivery_count > 0"), where(even), where(fails),
+    match("topic", "a.*") & where("n > 1"), match("eq", "a") & where(even), where({"n": 1}) & where("to = 'q2'"),
+]
+FIELDS = ["address", "reply_to", "destination", "headers.to"]
+TARGETS = [*QUEUES, *(field(name) for name in FIELDS)]
+ACTIONS = (
+    [copy_to(target) for target in TARGETS] + [move_to(target) for target in TARGETS] + [bounce_to(target) for target in TARGETS]
+    + [deliver(name) for name in DESTINATIONS] * 2 + [deliver(field(name)) for name in FIELDS]
+    + [deliver("d0", queue=target) for target in TARGETS] + [deliver(field("headers.to"), queue="q3"), discard, discard]
+)
+CREDITS = [0, 1, 1, 2, 3, INFINITE]
+STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.timezone.utc)]
+
+
+class World:
+    """The pair, the deliveries in the application's hands, and the journal of what was called."""
+
+    def __init__(self, hop_limit=6, dead_letter=None):
+        self.now = 10_000
+        options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
+        self.model = ModelEngine(**options)
+        self.engine = xump.Engine(**options)
+        self.deliveries = []
+        self.blocks = []
+        self.journal = [f"World({hop_limit}, {dead_letter!r})"]
+
+    def close(self):
+        self.engine.close()
+
+    # ---- the two at once
+
+    def both(self, call, note, any_error=False):
+        """Calls `call(engine, side)` on both; both give a result, or the same class of error (`any_error`: where two
+        arguments may be wrong, either may be found first). Returns (ok, model's, engine's)."""
+        self.journal.append(note)
+        results = []
+        for side, engine in enumerate((self.model, self.engine)):
+            try:
+                results.append((None, call(engine, side)))
+            except (xump.XumpError, ValueError, KeyError) as error:
+                results.append((type(error), str(error)))
+        (model_error, modelled), (engine_error, done) = results
+        assert model_error is engine_error or (any_error and model_error and engine_error), self.told(f"model {results[0]!r}, engine {results[1]!r}")
+        return model_error is None, modelled, done
+
+    def same(self, call, note, any_error=False):
+        """As `both`, and the results are plain values that must be equal."""
+        ok, modelled, done = self.both(call, note, any_error)
+        if ok:
+            assert modelled == done, self.told(f"model gave {modelled!r}, engine {done!r}")
+        return ok, done
+
+    def told(self, what):
+        return what + "\n" + "\n".join(self.journal)
+
+    def compare(self):
+        """All that can be seen, and the laws."""
+        try:
+            self.engine.check()
+            self.model.check()
+        except xump.InvariantError as error:
+            raise AssertionError(self.told(str(error))) from error
+        seen = [seen_of(engine) for engine in (self.model, self.engine)]
+        assert seen[0] == seen[1], self.told(differences(*seen))
+
+    # ---- calls
+
+    def create_queue(self, name, limit, history_limit, auto_delete, dead_letter, delivery_limit):
+        self.same(
+            lambda engine, side: engine.create_queue(
+                name, limit=limit, history_limit=history_limit, auto_delete=auto_delete, dead_letter=dead_letter,
+                delivery_limit=delivery_limit).name,
+            f"create_queue({name!r}, {limit}, {history_limit}, {auto_delete}, {dead_letter!r}, {delivery_limit})")
+
+    def create_selector(self, source, when, do, credit, enabled, start, name):
+        self.same(
+            lambda engine, side: engine.create_selector(
+                source, when=when, do=do, credit=credit, enabled=enabled, start=start, name=name).id,
+            f"create_selector({source!r}, when={when!r}, do={do!r}, credit={credit}, enabled={enabled}, start={start!r}, name={name!r})",
+            any_error=True)
+
+    def delete_queue(self, name):
+        self.same(lambda engine, side: engine.delete_queue(name), f"delete_queue({name!r})")
+
+    def delete_selector(self, id):
+        self.same(lambda engine, side: engine.delete_selector(id), f"delete_selector({id})")
+
+    def publish(self, queue, address, headers, reply_to):
+        self.same(
+            lambda engine, side: engine.publish(queue, address, b"x", headers, reply_to=reply_to),
+            f"publish({queue!r}, {address!r}, {headers!r}, reply_to={reply_to!r})")
+
+    def publish_many(self, queue, messages):
+        self.same(lambda engine, side: list(engine.publish_many(queue, messages)), f"publish_many({queue!r}, {messages!r})")
+
+    def take(self, n, destination):
+        ok, modelled, done = self.both(lambda engine, side: engine.take(n, destination), f"take({n}, {destination!r})")
+        self.compare_deliveries(modelled, done)
+
+    def compare_deliveries(self, modelled, done):
+        told = [[delivery_seen(delivery) for delivery in side] for side in (modelled, done)]
+        assert told[0] == told[1], self.told(f"model gave {told[0]},\nengine {told[1]}")
+        self.deliveries += zip(modelled, done, strict=True)
+
+    def iterate(self, destination, verdicts):
+        """A loop over `deliveries()` that acks, nacks or rejects by turns, at most as many as there are verdicts."""
+        def loop(engine, side):
+            seen = []
+            for delivery, verdict in zip(engine.deliveries(destination), verdicts, strict=False):
+                seen.append((delivery_seen(delivery), verdict))
+                conclude(delivery, verdict)
+            return seen
+        # zip draws one delivery more than there are verdicts left only if verdicts come second: they are drawn first here.
+        def bounded(engine, side):
+            seen = []
+            iterator = iter(engine.deliveries(destination))
+            for verdict in verdicts:
+                delivery = next(iterator, None)
+                if delivery is None:
+                    break
+                seen.append((delivery_seen(delivery), verdict))
+                conclude(delivery, verdict)
+            return seen
+        self.same(bounded, f"iterate({destination!r}, {verdicts!r})")
+
+    def conclude(self, index, verdict):
+        if self.deliveries:
+            pair = self.deliveries[index % len(self.deliveries)]
+            self.both(lambda engine, side: conclude(pair[side], verdict), f"conclude({index}, {verdict!r})")
+
+    def ack_many(self, indexes):
+        if self.deliveries:
+            pairs = [self.deliveries[index % len(self.deliveries)] for index in indexes]
+            self.both(lambda engine, side: engine.ack([pair[side] for pair in pairs]), f"ack_many({indexes!r})")
+
+    def transact(self, operations, fail):
+        """Operations are ("publish", queue, address, headers) or ("ack", index)."""
+        if not self.deliveries:
+            operations = [operation for operation in operations if operation[0] == "publish"]
+
+        def run(engine, side):
+            tx = engine.transaction()
+            try:
+                with tx:
+                    for operation in operations:
+                        if operation[0] == "ack":
+                            tx.ack(self.deliveries[operation[1] % len(self.deliveries)][side])
+                        else:
+                            tx.publish(operation[1], operation[2], b"x", operation[3])
+                    if fail:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                return "failed", []
+            return "done", tx.ids
+        self.same(run, f"transact({operations!r}, {fail})")
+
+    def on_selector(self, id, verb, *args):
+        self.both(lambda engine, side: getattr(engine.selectors[id], verb)(*args), f"on_selector({id}, {verb!r}, {args})")
+
+    def on_queue(self, name, verb, *args):
+        self.same(lambda engine, side: plain(getattr(engine.queues[name], verb)(*args)), f"on_queue({name!r}, {verb!r}, {args})")
+
+    def browse(self, name, start, state, limit, reverse):
+        self.same(
+            lambda engine, side: [message_seen(message) for message in engine.queues[name].browse(
+                **({} if start is None else {"start": start}), state=state, limit=limit, reverse=reverse)],
+            f"browse({name!r}, {start!r}, {state!r}, {limit}, {reverse})")
+
+    def build(self):
+        """Enters or leaves a building block."""
+        if self.blocks:
+            blocks = self.blocks.pop()
+            self.both(lambda engine, side: blocks[side].__exit__(None, None, None), "build() out")
+        else:
+            blocks = (self.model.building(), self.engine.building())
+            self.both(lambda engine, side: blocks[side].__enter__(), "build() in")
+            self.blocks.append(blocks)
+
+    def tick(self, nanoseconds):
+        self.journal.append(f"tick({nanoseconds})")
+        self.now += nanoseconds
+
+
+def conclude(delivery, verdict):
+    if verdict == "ack":
+        delivery.ack()
+    elif verdict == "nack":
+        delivery.nack()
+    elif verdict == "drop":
+        delivery.nack(requeue=False)
+    else:
+        delivery.reject("for a reason")
+
+
+def plain(value):
+    return message_seen(value) if hasattr(value, "address") else value
+
+
+def message_seen(message):
+    return (message.id, message.address, message.body, dict(message.headers), message.reply_to, message.message_id,
+            message.destination, message.timestamp, message.hops)
+
+
+def delivery_seen(delivery):
+    return (message_seen(delivery.message), delivery.destination, str(getattr(delivery.queue, "name", delivery.queue)),
+            getattr(delivery.selector, "id", delivery.selector), delivery.delivery_count, bool(delivery.redelivered))
+
+
+QUEUE_KEYS = ("entered", "ready", "outstanding", "history", "settled", "dropped", "deleted", "dead_lettered")
+SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "dropped", "paid", "returned", "errors", "blocked")
+
+
+def seen_of(engine):
+    stats = engine.stats()
+    return {
+        "queues": {name: {key: stats["queues"][name][key] for key in QUEUE_KEYS} for name in sorted(stats["queues"])},
+        "selectors": {id: {key: stats["selectors"][id][key] for key in SELECTOR_KEYS} for id in sorted(stats["selectors"])},
+        "messages": {name: {state: [message_seen(message) for message in queue.browse(state=state)]
+                            for state in ("ready", "outstanding", "history")} for name, queue in sorted(engine.queues.items())},
+        "frontiers": {name: queue.frontier for name, queue in sorted(engine.queues.items())},
+    }
+
+
+def differences(model, engine, path=""):
+    """The leaves that are not equal, one a line."""
+    if isinstance(model, dict) and isinstance(engine, dict):
+        lines = []
+        for key in sorted({*model, *engine}, key=str):
+            if model.get(key) != engine.get(key):
+                lines.append(differences(model.get(key), engine.get(key), f"{path}/{key}"))
+        return "\n".join(lines)
+    return f"{path}: model {model!r}, engine {engine!r}"
