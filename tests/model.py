@@ -178,7 +178,7 @@ class Queue:
 
     @property
     def durable_id(self):
-        return self.next_id - 1
+        return 0                        # nothing in RAM is durable
 
     @property
     def frontier(self):
@@ -293,8 +293,7 @@ class Selector:
 
     @property
     def blocked(self):
-        return self.is_able and any(
-            self in queue.line and self.engine._has_waiting(self, queue) for queue in self.engine.queues.values())
+        return any(self in queue.line and self.engine._wants_in(self, queue) for queue in self.engine.queues.values())
 
     def has_replayed(self, entry):
         return self.replayed and self.replayed <= entry.id < self.start
@@ -458,8 +457,6 @@ class ModelEngine:
             raise ValueError(f"an overflow selector consumes, and into another queue; got {selector.do!r}")
         if start != "current" and selector.consuming:
             raise ValueError(f"a consuming selector sees ready messages only; it cannot start at {start!r}")
-        if start not in ("current", "tail") and selector.role == "default":
-            raise ValueError(f"a default selector cannot replay; it cannot start at {start!r}")
         if isinstance(start, str) and start not in ("current", "tail", "head"):
             raise ValueError(f"unknown start {start!r}; there are 'current', 'tail', 'head', ids and aware datetimes")
         if isinstance(start, datetime):
@@ -789,6 +786,7 @@ class ModelEngine:
         elif isinstance(start, datetime):
             time = nanoseconds(start)
             start = next((e.id for e in queue.entries if e.message.timestamp >= time), queue.next_id)
+        start = min(max(start, 1), queue.next_id)
         if selector.enabled:
             self._replay(selector, start)
         else:
@@ -798,11 +796,18 @@ class ModelEngine:
         """Copies all that the queue holds from `start` on; what comes after that is live."""
         queue = selector.source
         selector.replay_at_enable = None
-        selector.replayed = max(start, 1)
-        selector.start = max(start, queue.next_id)
+        selector.replayed = start
+        selector.start = queue.next_id
         for entry in list(queue.entries):
-            if selector.has_replayed(entry) and self._evaluate(selector, entry) and self._names_target(selector, entry):
+            if selector.has_replayed(entry) and self._replays(selector, entry) and self._names_target(selector, entry):
                 self._copy(selector, entry, [queue], replaying=True)
+
+    def _replays(self, selector, entry):
+        """A replay is no routing: its condition is evaluated for itself, a default's by what no ordinary selector matches now."""
+        if selector.role == "default":
+            ordinary = [s for s in entry.queue.selectors if s.role == "ordinary"]
+            return not any(self._evaluate(s, entry) and self._names_target(s, entry) for s in ordinary)
+        return self._evaluate(selector, entry)
 
     # room and entry
 
@@ -1114,7 +1119,7 @@ class ModelEngine:
         require(queue.entered == queue.next_id - 1, "Recount", f"{where}: ids are issued one by one")
         ids = [e.id for e in queue.entries]
         require(ids == sorted(set(ids)) and all(1 <= id < queue.next_id for id in ids), "Order", f"{where}: ids ascend")
-        for older, newer in zip(queue.entries, queue.entries[1:]):
+        for older, newer in zip(queue.entries, queue.entries[1:], strict=False):
             require(older.sequence < newer.sequence, "Order", f"{where}: entries ascend")
             require(older.message.timestamp <= newer.message.timestamp, "Order", f"{where}: timestamps do not descend")
         history = [e for e in queue.entries if e.state == "history"]
