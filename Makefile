@@ -1,0 +1,85 @@
+# Needed: python3 (3.11 or newer, with venv and headers), gcc, make, git. The rest goes into .venv. What was done is remembered by stamps.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMPS := .venv/stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+BUILD := $(BIN)/python setup.py -q build_ext --inplace
+
+.PHONY: demo test lint build bench soak canaries asan dist clean
+
+demo: $(STAMPS)/core $(STAMPS)/demo
+	$(BIN)/xump demo
+
+test: lint
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMPS)/core $(STAMPS)/test
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest xump_ext --concise --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint xump_ext benchmarks
+
+build: $(STAMPS)/core
+
+bench: $(STAMPS)/core $(STAMPS)/bench
+	for file in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py); done
+
+# The state machine, a million steps.
+soak: $(STAMPS)/core $(STAMPS)/test
+	XUMP_STEPS=1000000 $(BIN)/python -m pytest tests/test_machine.py
+
+# The tests must find defects that are compiled in.
+canaries: $(STAMPS)/core $(STAMPS)/test
+	$(BIN)/python -m tests.canaries
+
+# The suite over a core that checks every access to memory.
+asan: $(STAMPS)/test
+	$(BIN)/python -m tests.variants asan
+	cd build/asan && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	    $(CURDIR)/$(BIN)/python -m pytest -q --ignore=tests/test_canaries.py
+
+# What users install: made, installed without this tree in sight, and tried.
+dist: $(STAMPS)/python
+	rm -rf dist build/installed
+	$(PIP) install build
+	$(BIN)/python -m build
+	$(PYTHON) -m venv build/installed
+	build/installed/bin/pip --disable-pip-version-check -q install dist/*.whl
+	cd build/installed && bin/python $(CURDIR)/tests/installed.py
+	build/installed/bin/xump --help > build/installed/help.txt
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache $(STAMPS)/core $(STAMPS)/flags
+	rm -f xump_ext/*.so
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+$(STAMPS)/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" \
+	    > .venv/build-requires.txt
+	$(PIP) install -r .venv/build-requires.txt
+	mkdir -p $(STAMPS) && touch $@
+
+# With other flags, everything is compiled anew; else what depends on the files that changed.
+$(STAMPS)/flags: setup.py $(STAMPS)/python
+	$(BUILD) --force
+	touch $@
+
+$(STAMPS)/core: $(STAMPS)/flags $(wildcard xump_ext/*.pyx xump_ext/*.pxd)
+	$(BUILD)
+	touch $@
+
+# An editable install takes over what was compiled in place.
+$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/bench: pyproject.toml | $(STAMPS)/core
+	$(PIP) install --no-build-isolation -e '.[$(EXTRAS)]'
+	touch $@
+
+$(STAMPS)/demo: EXTRAS := demo
+$(STAMPS)/test: EXTRAS := demo,test
+$(STAMPS)/bench: EXTRAS := bench
