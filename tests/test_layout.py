@@ -1,0 +1,155 @@
+"""How the packages are laid out: who may import whom, what is compiled, what is shipped.
+
+One way only: `broker`, `spark` and `patterns` import `xump`, `xump` and the stores import `xump_ext`, and that imports neither.
+"""
+
+import ast
+import importlib
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("stores", "xump", "xump_ext")
+APART = ("broker", "patterns", "spark")
+"""Sub-packages of xump that nothing else imports: their dependencies are extras."""
+
+SOURCES = sorted(
+    path
+    for package in PACKAGES
+    for suffix in ("py", "pyi", "pyx", "pxd")
+    for path in (ROOT / package).rglob(f"*.{suffix}")
+)
+COMPILED = sorted(path.stem for path in (ROOT / "xump_ext").glob("*.pyx"))
+IMPORT = re.compile(r"^\s*(?:cimport\s+|import\s+|from\s+)([\w.]+)", re.MULTILINE)
+
+
+def name_of(path):
+    """As users import it."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(("xump", *parts) if parts[0] == "stores" else parts)
+
+
+def imported(text):
+    return set(IMPORT.findall(text))
+
+
+def within(name, package):
+    return name == package or name.startswith(f"{package}.")
+
+
+def allowed(importer, name):
+    """Whether the module `importer` may import `name`."""
+    if within(importer, "xump_ext"):
+        return not within(name, "xump") and not within(name, "stores")
+    if within(importer, "xump.stores"):
+        return not within(name, "xump") or within(name, "xump.stores")
+    own = [apart for apart in APART if within(importer, f"xump.{apart}")]
+    return not any(within(name, f"xump.{apart}") for apart in APART if apart not in own) and not within(name, "stores")
+
+
+def test_the_rule_is_read_as_it_is_meant():
+    assert allowed("xump.engine", "xump_ext.core")
+    assert allowed("xump.stores.ram", "xump_ext.errors")
+    assert allowed("xump.broker.server", "xump")
+    assert not allowed("xump_ext.core", "xump.errors")
+    assert not allowed("xump.stores.ram", "xump")
+    assert not allowed("xump.engine", "xump.broker")
+    assert imported("from a.b import c\n    import d\nfrom e cimport f\ncimport g") == {"a.b", "d", "e", "g"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    wrong = [name for name in sorted(imported(path.read_text())) if not allowed(name_of(path), name)]
+    assert not wrong, f"{path.relative_to(ROOT)} must not import {', '.join(wrong)}"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_store_is_imported_by_a_module(path):
+    """Inside functions only: stores load by name."""
+    if within(name_of(path), "xump.stores"):
+        return
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            assert not any(within(name, "xump.stores") for name in imported(ast.unparse(node)))
+
+
+def loaded_by(statement):
+    """The modules that a new interpreter has loaded after `statement`."""
+    program = f"import json, sys; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+def test_importing_xump_loads_nothing_heavy():
+    loaded = loaded_by("import xump")
+    assert "xump_ext.core" in loaded
+    heavy = ("asyncio", "concurrent", "duckdb", "importlib.metadata", "lmdb", "multiprocessing", "numpy", "pandas", "polars", "pyarrow", "pyspark", "rich",
+             "socket", "sqlite3", "tomllib", "typing_extensions", "xump.stores", "xump.cli", "xump.aio", "xump.demo")
+    assert [name for name in loaded for package in heavy if within(name, package)] == []
+    assert [name for name in loaded for apart in APART if within(name, f"xump.{apart}")] == []
+
+
+def test_the_core_loads_without_xump():
+    loaded = loaded_by("; ".join(f"import xump_ext.{name}" for name in COMPILED))
+    assert [name for name in loaded if within(name, "xump") or within(name, "stores")] == []
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_modules_are_compiled_described_and_typed(name):
+    module = importlib.import_module(f"xump_ext.{name}")
+    assert module.__file__.endswith(tuple(EXTENSION_SUFFIXES)), f"{module.__file__} is not compiled"
+    stub = ROOT / "xump_ext" / f"{name}.pyi"
+    assert stub.exists(), f"xump_ext/{name}.pyx has no .pyi beside it"
+    assert ast.get_docstring(ast.parse(stub.read_text())), f"{stub.name} does not say what it is for"
+
+
+def test_no_stub_or_extension_is_left_over():
+    stubs = {path.stem for path in (ROOT / "xump_ext").glob("*.pyi")}
+    extensions = {path.name.partition(".")[0] for path in (ROOT / "xump_ext").glob("*.so")}
+    assert stubs == set(COMPILED)
+    assert extensions <= set(COMPILED), "run make clean"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if path.suffix in (".py", ".pyx", ".pxd")], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_module_says_what_it_is_for(path):
+    text = path.read_text()
+    if path.name == "__init__.py" and not text.strip():
+        return
+    assert text.startswith('"""'), f"{path.relative_to(ROOT)} does not begin with a docstring"
+
+
+def test_what_is_packaged():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")}
+    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(name_of(folder / "__init__.py") for folder in folders)
+    assert set(project["tool"]["setuptools"]["package-data"]) >= {"xump", "xump.stores", "xump_ext"}
+    for package in PACKAGES:
+        assert (ROOT / package / "py.typed").exists()
+    assert {"test", "demo", "bench", "docs", "broker", "spark"} <= set(project["project"]["optional-dependencies"])
+
+
+def test_entry_points_name_what_exists():
+    for group in ("xump.stores", "xump.operators"):
+        for entry in importlib.metadata.entry_points(group=group):
+            assert callable(entry.load())
+    scripts = [entry for entry in importlib.metadata.entry_points(group="console_scripts") if entry.name == "xump"]
+    assert [entry.value for entry in scripts] == ["xump.cli:main"]
+    assert callable(scripts[0].load())
+
+
+def test_nothing_generated_is_in_git():
+    if not (ROOT / ".git").exists():
+        return
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [file for file in files if re.search(r"\.(c|cpp|so|o|pyc)$|(^|/)__pycache__/|^(build|dist|\.venv)/|\.egg-info", file)] == []
