@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
-from xump import operators, topology
+from xump import operators
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
@@ -370,18 +370,26 @@ class Engine(Core):
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart."""
-        return topology.to_mermaid(self)
+        from xump import drawing
+
+        return drawing.to_mermaid(self)
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language."""
-        return topology.to_dot(self)
+        from xump import drawing
+
+        return drawing.to_dot(self)
 
     def topology(self) -> dict[str, Any]:
         """Stores, queues and selectors as a plain dict, which `apply` takes. Raises `Conflict` for what cannot be saved (a callable)."""
+        from xump import topology
+
         return topology.describe(self)
 
     def apply(self, description: Mapping[str, Any]) -> None:
         """Create what a `topology()` describes and is not there yet, in one building block. Checked as a whole beforehand."""
+        from xump import topology
+
         topology.apply(self, description)
 
     # ---- the end
