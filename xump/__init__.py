@@ -38,6 +38,7 @@ from xump.operators import register_operator
 from xump.queue import Queue
 from xump.selector import Selector
 from xump.store import Store, register_store
+from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump_ext.core import Delivery
 from xump_ext.message import Message
 from xump_ext.selector import INFINITE
@@ -48,14 +49,17 @@ __all__ = [
     "Delivery",
     "Engine",
     "ForkedError",
+    "Housecat",
     "INFINITE",
     "InvalidFilter",
     "InvalidPattern",
     "InvariantError",
     "Message",
+    "Parrot",
     "Queue",
     "QueueFull",
     "QueueNotFound",
+    "Recipient",
     "Reentrant",
     "Selector",
     "SelectorNotFound",
@@ -67,6 +71,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "TransactionError",
+    "Wolfpack",
     "XumpError",
     "always",
     "bounce_to",
