@@ -1,0 +1,8 @@
+"""`python -m xump`: the command line."""
+
+import sys
+
+from xump.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

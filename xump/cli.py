@@ -1,0 +1,220 @@
+"""The command `xump`: look at topologies from the shell, and see the demo.
+
+Exit status: 0 all is well; 1 the topology is wrong (the demo: it did not work out); 2 the command could not be carried out: a
+wrong option, a file that cannot be read or written, a program or package that is not installed. What a command
+is asked for goes to the standard output, what went wrong to the standard error, in a sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from xump import drawing, topology
+from xump.errors import Conflict
+
+FINE, WRONG, FAILED = 0, 1, 2
+
+FORMATS = ("mermaid", "dot", "svg", "png")
+BY_SUFFIX = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png"}
+
+DESCRIPTION = "Xump is an embeddable message engine: queues joined by selectors. The command looks at topologies; it has a demo."
+
+EPILOG = """\
+A topology is the stores, queues and selectors of an engine as a TOML file:
+
+    version = 1
+
+    [queues.jobs]
+    limit = 1000
+    dead_letter = "dead"
+
+    [queues.dead]
+
+    [[selectors]]
+    source = "jobs"
+    when = {match = "topic", pattern = "image.#"}
+    do = {deliver = "worker"}
+    credit = 10
+
+examples:
+    xump check network.toml                        is it right?
+    xump graph network.toml                        Mermaid text, which GitHub and many editors draw
+    xump graph network.toml --output network.svg   a picture, if Graphviz is installed
+    xump demo --messages 10000                     a day of flights through one engine
+
+exit status:
+    0   all is well
+    1   the topology is wrong
+    2   the command could not be carried out
+"""
+
+GRAPH_EPILOG = """\
+examples:
+    xump graph network.toml                        Mermaid text on the standard output
+    xump graph network.toml --format dot           Graphviz' language
+    xump graph network.toml --output network.png   the format is that of the name
+    xump graph network.toml --format svg | less    pictures need Graphviz' program `dot`
+"""
+
+CHECK_EPILOG = """\
+Each line is a sentence: first what an engine would refuse, else what is legal and perhaps not meant: a queue that stands
+alone, a dead letter queue that does not exist, a cycle of credit that may wait for itself, a destination that nobody reads.
+
+examples:
+    xump check network.toml
+    xump check network.toml && deploy network.toml
+"""
+
+DEMO_EPILOG = """\
+examples:
+    xump demo                                      everything, into ./xump-demo
+    xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
+"""
+
+NO_GRAPHVIZ = """\
+xump: a picture is drawn by Graphviz' program `dot`, which is not installed. Get it by
+    apt-get install graphviz     (Debian, Ubuntu)
+    dnf install graphviz         (Fedora)
+    brew install graphviz        (macOS)
+    winget install graphviz      (Windows)
+or take text, which needs no other program: --format mermaid, --format dot."""
+
+
+class Trouble(Exception):
+    """What the user is told, and the exit status."""
+
+    def __init__(self, said: str, status: int = FAILED) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out a command line (None: the process's own). Returns the exit status; a wrong option and --help raise SystemExit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["demo"]:
+            return _demo(arguments[1:])         # the demo knows its own options
+        options = _parser().parse_args(arguments)
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except Trouble as trouble:
+        print(trouble if "\n" in str(trouble) else f"xump: {trouble}", file=sys.stderr)
+        return trouble.status
+    except BrokenPipeError:
+        # Who reads our output has left, as `head` does. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="xump", description=DESCRIPTION, epilog=EPILOG, formatter_class=form)
+    parser.add_argument("--version", action="version", version=f"xump {version('xump')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="show what Xump does, on a year of flights", epilog=DEMO_EPILOG, formatter_class=form)
+    demo.add_argument("--messages", metavar="N", help="how many messages")
+    demo.add_argument("--output", metavar="DIR", help="folder for the pictures and the report")
+
+    graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
+                                formatter_class=form)
+    graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
+    graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output, else mermaid")
+    graph.add_argument("--output", metavar="FILE", help="write to this file instead of the standard output")
+    graph.set_defaults(command=_graph)
+
+    check = commands.add_parser("check", help="say what is wrong with a topology", epilog=CHECK_EPILOG, formatter_class=form,
+                                description="Say what is wrong with a topology.")
+    check.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
+    check.set_defaults(command=_check)
+    return parser
+
+
+# ---- the commands
+
+def _demo(arguments: list[str]) -> int:
+    try:
+        from xump.demo import main as demo
+    except ImportError as error:
+        raise Trouble(f"the demo needs {error.name or error}, which is not installed: pip install 'xump[demo]'") from None
+    return int(demo(arguments) or FINE)
+
+
+def _check(options: argparse.Namespace) -> int:
+    mapping = _load(options.topology)
+    said = topology.check(mapping)
+    for sentence in said:
+        print(sentence)
+    if said:
+        return WRONG
+    queues, selectors = len(mapping.get("queues", {})), len(mapping.get("selectors", []))
+    print(f"{_shown(options.topology)} is fine: {_counted(queues, 'queue')}, {_counted(selectors, 'selector')}.")
+    return FINE
+
+
+def _graph(options: argparse.Namespace) -> int:
+    drawn = options.format or BY_SUFFIX.get(Path(options.output or "").suffix.lower(), "mermaid")
+    try:
+        engine = topology.sketch(_load(options.topology))
+    except Conflict as error:
+        raise Trouble(f"{_shown(options.topology)}: {error}", WRONG) from None
+    with engine:
+        text = drawing.to_mermaid(engine, counts=False) if drawn == "mermaid" else drawing.to_dot(engine, counts=False)
+    _write(options.output, _picture(text, drawn) if drawn in ("svg", "png") else text.encode())
+    return FINE
+
+
+def _picture(text: str, drawn: str) -> bytes:
+    program = shutil.which("dot")
+    if program is None:
+        raise Trouble(NO_GRAPHVIZ)
+    done = subprocess.run([program, f"-T{drawn}"], input=text.encode(), capture_output=True, check=False)
+    if done.returncode != 0:
+        raise Trouble(f"`dot` could not draw it: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+# ---- files
+
+def _load(name: str) -> dict[str, Any]:
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise Trouble(f"{name} cannot be read: {error.strerror}") from None
+    try:
+        return tomllib.loads(raw.decode())
+    except ValueError as error:             # what is not UTF-8, too
+        raise Trouble(f"{_shown(name)} is not TOML: {error}", WRONG) from None
+
+
+def _write(name: str | None, content: bytes) -> None:
+    if name is not None:
+        try:
+            Path(name).write_bytes(content)
+        except OSError as error:
+            raise Trouble(f"{name} cannot be written: {error.strerror}") from None
+        return
+    if b"\0" in content and sys.stdout.isatty():
+        raise Trouble("a PNG is not for a terminal; give --output FILE")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def _shown(name: str) -> str:
+    return "the standard input" if name == "-" else name
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
