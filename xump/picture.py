@@ -10,7 +10,7 @@ application, or nowhere, has round ends. What reads well is a layered drawing, f
     3. order    within a column, by the mean place of the neighbours, forth and back; the order with the fewest crossings stays
     4. place    each node as near to the mean height of its neighbours as its order and the gaps allow
 
-The sizes of texts are those of a fixed-width font, so nothing has to be measured. What the numbers mean belongs to `Engine.stats`.
+The sizes of texts are those of a fixed-width font, so nothing has to be measured. What the numbers mean: `Engine.stats`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ CONDITION_CHARS_MAX = 42
 SWEEPS = 24
 """More change nothing in graphs that anybody would look at."""
 
-COLOURS = {"copy": "#2f6fb3", "move": "#2e7d4f", "deliver": "#4a4a55", "bounce": "#b3651d", "discard": "#8a8a94", "dead": "#b3363a"}
+COLOURS = {
+    "copy": "#2f6fb3", "move": "#2e7d4f", "deliver": "#4a4a55", "bounce": "#b3651d", "discard": "#8a8a94", "dead": "#b3363a",
+}
 
 
 @dataclass
@@ -81,8 +83,8 @@ class Line:
 def to_svg(engine: Engine, *, dead_letter: str | None = None) -> str:
     """The live graph with its counts, as the text of an SVG file. O(queues × selectors) at worst; meant for graphs to look at.
 
-    `dead_letter` names the queue for what no queue's own dead letter takes, as given to the engine. A line is the thicker the more
-    messages went along it.
+    `dead_letter` names the queue for what no queue's own dead letter takes, as given to the engine. A line is the thicker the
+    more messages went along it.
 
     >>> from xump import always, deliver
     >>> with Engine() as engine:
@@ -376,7 +378,8 @@ def _draw_line(line: Line, lefts: list[float], widths: list[float]) -> str:
     thickness = 1.0 + 0.5 * math.log10(line.count + 1)
     dash = ' stroke-dasharray="5 4"' if line.dashed else ""
     arrow = f' marker-end="url(#arrow-{line.colour[1:]})"' if line.arrow else ""
-    return f'<path d="{path}" fill="none" stroke="{line.colour}" stroke-width="{thickness:.1f}" stroke-opacity=".8"{dash}{arrow}/>'
+    stroke = f'stroke="{line.colour}" stroke-width="{thickness:.1f}" stroke-opacity=".8"'
+    return f'<path d="{path}" fill="none" {stroke}{dash}{arrow}/>'
 
 
 def _draw_node(node: Node, x: float) -> str:

