@@ -3,7 +3,7 @@
     when     "always", "default", "overflow"
              {match = "topic", pattern = "flight.#"}        and field = "reply_to" or "headers.NAME", if not the address
              {where = "size > 100"}                         or {where = {region = "EU", tier = ["gold", "silver"]}}
-             {all = [ … ]}                                  two or more of the tables above, joined
+             {all = [ … ]}                                  one or more of the tables above, joined
     do       {copy_to = "q"}, {move_to = "q"}, {bounce_to = "q"}, {deliver = "d"}, {deliver = "d", queue = "q"}, "discard"
     a name   "q", or {field = "headers.NAME"}: the message names it
     credit   a number, or "INFINITE"
@@ -28,7 +28,7 @@ ROLES = {"always": always, "default": default, "overflow": overflow}
 TARGETED = {"copy_to": copy_to, "move_to": move_to, "bounce_to": bounce_to}
 
 WHEN = ('allowed are "always", "default", "overflow", {match = OPERATOR, pattern = TEXT}, {where = FILTER} and '
-        "{all = [two or more of these tables]}")
+        "{all = [one or more of these tables]}")
 DO = ("allowed are {copy_to = QUEUE}, {move_to = QUEUE}, {bounce_to = QUEUE}, {deliver = DESTINATION}, with queue = QUEUE or "
       'not, and "discard"')
 
@@ -82,13 +82,12 @@ def read_condition(spelled: object) -> Condition:
 
 
 def _read_all(parts: object) -> Condition:
-    if not isinstance(parts, (list, tuple)) or len(parts) < 2:
-        raise ValueError(f"when = {{all = {_shown(parts)}}}: all takes a list of two or more tables")
-    conditions = [read_condition(part) for part in parts]
-    joined = conditions[0]
-    for condition in conditions[1:]:
-        joined = joined & condition
-    return joined
+    if not isinstance(parts, (list, tuple)) or not parts:
+        raise ValueError(f"when = {{all = {_shown(parts)}}}: all takes a list of one or more tables")
+    first, *others = [read_condition(part) for part in parts]
+    for other in others or [first]:         # what was joined with itself is one part, and not equal to that
+        first = first & other
+    return first
 
 
 def _read_filter(source: object) -> Where:
