@@ -38,17 +38,19 @@ soak: $(STAMPS)/core $(STAMPS)/test
 canaries: $(STAMPS)/core $(STAMPS)/test
 	$(BIN)/python -m tests.canaries
 
-# The suite over a core that checks every access to memory.
+# The suite over a core that checks every access to memory. Without libstdc++ it does not see the exceptions of C++ libraries.
 asan: $(STAMPS)/test
 	$(BIN)/python -m tests.variants asan
-	cd build/asan && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
-	    $(CURDIR)/$(BIN)/python -m pytest -q --ignore=tests/test_canaries.py
+	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
+	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys --ignore=tests/test_canaries.py
 
 # What users install: made, installed without this tree in sight, and tried.
 dist: $(STAMPS)/python
 	rm -rf dist build/installed
 	$(PIP) install build
 	$(BIN)/python -m build
+	! tar -tf dist/*.tar.gz | grep -E '\.(c|so)$$'
 	$(PYTHON) -m venv build/installed
 	build/installed/bin/pip --disable-pip-version-check -q install dist/*.whl
 	cd build/installed && bin/python $(CURDIR)/tests/installed.py

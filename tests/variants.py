@@ -1,0 +1,45 @@
+"""Copies of this tree under build/, with the core compiled another way: `python -m tests.variants asan`.
+
+The variants are those that `setup.py` knows. A copy is made current each time and compiled where it changed. For a canary, which
+differs in the ledger alone, all else is taken over compiled.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
+FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
+
+
+def build(variant):
+    """The folder of the copy, whose modules a Python started in it imports."""
+    copy = ROOT / "build" / variant
+    for folder in FOLDERS:
+        shutil.rmtree(copy / folder, ignore_errors=True)
+        shutil.copytree(ROOT / folder, copy / folder, ignore=LEFT_OUT)
+    for file in FILES:
+        shutil.copy2(ROOT / file, copy / file)
+    (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
+    if variant.startswith("canary-") and not (copy / "build").exists():
+        take_over(copy)
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    run = subprocess.run(command, cwd=copy, env=os.environ | {"XUMP_BUILD": variant}, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"{variant} could not be built:\n{run.stdout}{run.stderr}")
+    return copy
+
+
+def take_over(copy):
+    """What is compiled in the tree is compiled in the copy, but for the ledger."""
+    for folder in ("cython", "lib"):
+        if (ROOT / "build" / folder).exists():
+            shutil.copytree(ROOT / "build" / folder, copy / "build" / folder, ignore=shutil.ignore_patterns("ledger.*.so"))
+
+
+if __name__ == "__main__":
+    print(build(sys.argv[1]))
