@@ -20,7 +20,7 @@ test: lint
 	$(BIN)/python -m pytest -q
 
 lint: $(STAMPS)/core $(STAMPS)/test
-	$(BIN)/ruff check -q .
+	$(BIN)/ruff check --quiet --output-format concise .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest xump_ext --concise --ignore-disjoint-bases --allowlist tests/stubtest-allowlist.txt
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint xump_ext benchmarks

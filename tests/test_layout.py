@@ -93,8 +93,9 @@ def test_importing_xump_loads_nothing_heavy():
     loaded = loaded_by("import xump")
     assert "xump_ext.core" in loaded
     heavy = (
-        "asyncio", "concurrent", "duckdb", "importlib.metadata", "lmdb", "multiprocessing", "numpy", "pandas", "polars", "pyarrow",
-        "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli", "xump.demo", "xump.stores",
+        "asyncio", "concurrent", "duckdb", "importlib.metadata", "lmdb", "multiprocessing", "numpy", "pandas", "polars",
+        "pyarrow", "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli", "xump.demo",
+        "xump.stores",
     )
     assert [name for name in loaded for package in heavy if within(name, package)] == []
     assert [name for name in loaded for apart in APART if within(name, f"xump.{apart}")] == []

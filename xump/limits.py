@@ -11,4 +11,11 @@ filter_depth_max = 100
 pattern_bytes_max = address_bytes_max
 """A pattern needs no more than what it is compared with."""
 
-__all__ = ["address_bytes_max", "body_bytes_max", "filter_chars_max", "filter_depth_max", "headers_bytes_max", "pattern_bytes_max"]
+__all__ = [
+    "address_bytes_max",
+    "body_bytes_max",
+    "filter_chars_max",
+    "filter_depth_max",
+    "headers_bytes_max",
+    "pattern_bytes_max",
+]

@@ -13,6 +13,8 @@ from xump_ext.message import Message
 
 if TYPE_CHECKING:
     from xump.conditions import FilterSource
+    from xump.engine import Engine
+    from xump.store import Store
 
 State = Literal["ready", "outstanding", "history"]
 Start = str | int | datetime.datetime
@@ -23,6 +25,14 @@ ID_MAX = 2**64 - 2
 
 class Queue(QueueFace):
     """A queue of an engine. Equal to its name; made by `Engine.create_queue`."""
+
+    if TYPE_CHECKING:       # what the core holds without knowing it
+
+        @property
+        def engine(self) -> Engine: ...
+
+        @property
+        def store(self) -> Store: ...
 
     def publish(
         self,
@@ -55,10 +65,10 @@ class Queue(QueueFace):
     ) -> Iterator[Message]:
         """Messages, with their ids, without consuming them: oldest first, from `start` on.
 
-        `start` is "head", "current" (the frontier), an id, or an aware datetime. `reverse=True` goes down from `start`, inclusive;
-        "head" then means the newest. `state` is "ready", "outstanding" or "history"; `where` a filter as in
-        `xump.where`; at most `limit` messages are given. Reads pages of 256: what changes meanwhile may be seen or not. Costs O(1)
-        a message looked at; finding a time costs as the pages of the queue.
+        `start` is "head", "current" (the frontier), an id, or an aware datetime. `reverse=True` goes down from `start`,
+        inclusive; "head" then means the newest. `state` is "ready", "outstanding" or "history"; `where` a filter as in
+        `xump.where`; at most `limit` messages are given. Reads pages of 256: what changes meanwhile may be seen or not.
+        Costs O(1) a message looked at; finding a time costs as the pages of the queue.
         """
         if state is not None and state not in STATES:
             raise ValueError(f"unknown state {state!r}; allowed are {', '.join(map(repr, STATES))}")
@@ -81,7 +91,9 @@ class Queue(QueueFace):
             return self.frontier
         return position(start)
 
-    def _pages(self, at: Any, state: Any, compiled: Filter | None, call: Any, limit: int | None, reverse: bool) -> Iterator[Message]:
+    def _pages(
+        self, at: Any, state: Any, compiled: Filter | None, call: Any, limit: int | None, reverse: bool
+    ) -> Iterator[Message]:
         left = limit
         while at is not None and left != 0:
             page, at = self.engine._page(self, at, reverse, state, compiled)
@@ -112,7 +124,7 @@ def position(start: object) -> Any:
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
             raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
-        since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+        since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         return ("time", (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000)
     if isinstance(start, bool) or not isinstance(start, int):
         if isinstance(start, str):

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xump_ext.faces import SelectorFace
 from xump_ext.selector import INFINITE
+
+if TYPE_CHECKING:
+    from xump.actions import Action
+    from xump.conditions import Condition
+    from xump.engine import Engine
+    from xump.queue import Queue
 
 
 class Selector(SelectorFace):
     """A selector of an engine. Equal to its number; made by `Engine.create_selector`."""
+
+    if TYPE_CHECKING:       # what the core holds without knowing it
+
+        @property
+        def engine(self) -> Engine: ...
+
+        @property
+        def source(self) -> Queue: ...
+
+        @property
+        def when(self) -> Condition: ...
+
+        @property
+        def do(self) -> Action: ...
 
     def grant(self, n: int) -> None:
         """Widen the window by n credits; a negative n narrows it, down to what is outstanding. Settles nothing.
@@ -21,7 +43,8 @@ class Selector(SelectorFace):
     def pay(self, n: int = 1) -> None:
         """Pay for the n messages that the application took first from this selector, and has not paid for.
 
-        For selectors that deliver to the application only: the others are paid from below. Raises ValueError for more than were taken.
+        For selectors that deliver to the application only: the others are paid from below. Raises ValueError for more than
+        were taken.
         """
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f"n must be a number of messages, got {type(n).__name__}")
