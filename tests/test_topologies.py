@@ -224,9 +224,9 @@ def test_joining_twice_is_a_conflict(engine):
     pack, cat = Wolfpack(engine, "pack"), Housecat(engine, "cat")
     wolf = pack.join("wolf")
     before = engine.topology()
-    for again in (lambda: pack.join("wolf"), lambda: pack.join("wolf", credit=5), lambda: cat.join("wolf"), lambda: pack.join("pack")):
+    for topology, name in ((pack, "wolf"), (cat, "wolf"), (pack, "pack")):
         with pytest.raises(Conflict, match="there is a queue of that name already"):
-            again()
+            topology.join(name, credit=5)
         assert engine.topology() == before
     wolf.leave()
     cat.join("wolf")

@@ -1,16 +1,31 @@
 """A topology out of an engine and into another one: round trips, what is recognised, and that what is wrong changes nothing."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import xump
-from xump import INFINITE, Conflict, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
-from xump import drawing, topology
+from xump import (
+    INFINITE,
+    Conflict,
+    always,
+    bounce_to,
+    copy_to,
+    default,
+    deliver,
+    discard,
+    drawing,
+    field,
+    match,
+    move_to,
+    overflow,
+    topology,
+    where,
+)
 from xump.spelling import read_action, read_condition, read_credit, spell_action, spell_condition, spell_credit
 
 
@@ -42,7 +57,7 @@ class Shelf:
     """A store type for tests: it claims to outlive its process, and can fail to open."""
 
     durable = True
-    opened = []
+    opened: list[str] = []
 
     def __init__(self, name, path="", depth=1, broken=False):
         if broken:
@@ -213,7 +228,8 @@ def test_inside_a_building_block_routing_starts_at_its_end(engine):
 
 def test_from_another_engine_in_one_call(engine, other):
     """The order of selectors may name queues that come later: queues are made first."""
-    engine.apply({"version": 1, "selectors": [{"source": "b", "when": "always", "do": {"move_to": "a"}}], "queues": {"a": {}, "b": {}}})
+    selector = {"source": "b", "when": "always", "do": {"move_to": "a"}}
+    engine.apply({"version": 1, "selectors": [selector], "queues": {"a": {}, "b": {}}})
     other.apply(engine.topology())
     assert list(other.queues) == ["a", "b"]
 
@@ -223,7 +239,8 @@ def test_what_cannot_be_described_is_named(engine):
     engine.create_queue("q")
     engine.create_selector("q", when=where(callable), do=discard, name="called")
     engine.create_selector("q", when=match("eq", "a") & where(lambda message: True), do=discard)
-    with pytest.raises(Conflict, match=r"store 'shop': option path.*selector 1 \('called', of queue 'q'\).*selector 2 \(of queue 'q'\)"):
+    refused = r"store 'shop': option path.*selector 1 \('called', of queue 'q'\).*selector 2 \(of queue 'q'\)"
+    with pytest.raises(Conflict, match=refused):
         engine.topology()
 
 
@@ -335,7 +352,8 @@ def test_what_is_wrong_changes_nothing(engine, wrong, said):
 
 def test_everything_that_is_wrong_is_said_at_once(engine):
     with pytest.raises(Conflict) as caught:
-        engine.apply({"version": 1, "colour": 1, "queues": {"q": {"limit": "x"}}, "selectors": [{**SELECTOR, "source": "q"}, SELECTOR]})
+        engine.apply({"version": 1, "colour": 1, "queues": {"q": {"limit": "x"}},
+                      "selectors": [SELECTOR | {"source": "q"}, SELECTOR]})
     assert str(caught.value) == (
         "the topology is wrong: the topology has an unknown key 'colour'; allowed are version, stores, queues, selectors; "
         "queue 'q': limit must be an int, got str; selector 2: its source 'jobs' is neither described nor there")
@@ -380,10 +398,9 @@ def test_a_path_is_the_same_as_its_text(engine):
 
 # ---- any graph
 
-names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=5)
-headers = st.dictionaries(
-    names, st.recursive(st.booleans() | st.integers(-2**63, 2**63 - 1) | st.floats(allow_nan=False) | names | st.binary(max_size=3),
-                        lambda value: st.lists(value, min_size=1, max_size=3), max_leaves=1), min_size=1, max_size=3)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
+values = st.booleans() | st.integers(-2**63, 2**63 - 1) | st.floats(allow_nan=False) | names | st.binary(max_size=3)
+headers = st.dictionaries(names, values | st.lists(values, min_size=1, max_size=3), min_size=1, max_size=3)
 terms = st.one_of(
     st.builds(match, st.sampled_from(["eq", "prefix"]), names, st.sampled_from(["address", "reply_to", "headers.a b"])),
     st.sampled_from([match("topic", "a.*.#"), where("a > 1"), where("x = 'it''s' AND sys.size < 5")]),
@@ -400,8 +417,8 @@ def engines(draw):
     calls = []
     for name in queues:
         properties = draw(st.fixed_dictionaries({}, optional={
-            "limit": st.none() | st.integers(0, 2**62), "history_limit": st.none() | st.integers(0, 5), "auto_delete": st.booleans(),
-            "dead_letter": st.none() | names, "delivery_limit": st.none() | st.integers(1, 9)}))
+            "limit": st.none() | st.integers(0, 2**62), "history_limit": st.none() | st.integers(0, 5),
+            "auto_delete": st.booleans(), "dead_letter": st.none() | names, "delivery_limit": st.none() | st.integers(1, 9)}))
         calls.append(("create_queue", (name,), properties))
     one = st.sampled_from(queues)
     targets = one | fields
@@ -466,158 +483,3 @@ def test_credit_is_read_as_it_is_spelled():
         assert read_credit(spell_credit(credit)) == credit
     with pytest.raises(TypeError):
         read_credit(True)
-
-
-# ---- check
-
-FINE = {
-    "version": 1,
-    "stores": {"cold": {"type": "shelf", "path": "p"}},
-    "queues": {"jobs": {"store": "cold", "limit": 5, "dead_letter": "dead"}, "dead": {}, "wolf": {"auto_delete": True}},
-    "selectors": [
-        {"source": "jobs", "when": "always", "do": {"move_to": "wolf"}, "credit": 5},
-        {"source": "jobs", "when": "overflow", "do": {"move_to": "dead"}},
-        {"source": "wolf", "when": "always", "do": {"deliver": "wolf"}, "credit": 5},
-    ],
-}
-
-
-def with_(**changes):
-    description = {**FINE, "queues": FINE["queues"] | changes.get("queues", {})}
-    return description | {"selectors": FINE["selectors"] + changes.get("selectors", [])}
-
-
-def test_what_is_fine():
-    assert topology.check(FINE) == []
-    assert Shelf.opened == [], "nothing was opened"
-
-
-@pytest.mark.parametrize(("description", "said"), [
-    (with_(queues={"x": {}}), "queue 'x' stands alone"),
-    (with_(queues={"x": {"dead_letter": "y"}}, selectors=[SELECTOR | {"source": "x"}]), "dead letter queue 'y', which is not described"),
-    (with_(queues={"x": {"dead_letter": "x"}}), "queue 'x' is its own dead letter queue"),
-    (with_(selectors=[SELECTOR | {"source": "wolf", "when": "overflow"}]), "selector 4 waits for queue 'wolf' to overflow"),
-    (with_(selectors=[{"source": "wolf", "when": "default", "do": {"move_to": "jobs"}}]),
-     "queues 'jobs', 'wolf': a cycle of finite credit (selector 1, selector 4)"),
-    (with_(selectors=[{"source": "wolf", "when": "default", "do": {"bounce_to": "jobs"}, "credit": "INFINITE"}]),
-     "queues 'jobs', 'wolf': a cycle of finite credit (selector 1)"),
-    (with_(selectors=[{"source": "dead", "when": "always", "do": {"move_to": "dead"}, "name": "round"}]),
-     "queue 'dead': a cycle of finite credit (selector 4 ('round'))"),
-    (with_(selectors=[SELECTOR | {"do": {"deliver": "d", "queue": "dead"}}]),
-     "selector 4 stamps the destination 'd' on what it puts into queue 'dead'"),
-])
-def test_findings(description, said):
-    [sentence] = topology.check(description)
-    assert said in sentence
-    with xump.Engine() as engine:
-        engine.apply(description)
-
-
-def test_findings_that_are_none():
-    anywhere = SELECTOR | {"do": {"move_to": {"field": "reply_to"}}}
-    assert topology.check(with_(queues={"x": {}}, selectors=[anywhere])) == []
-    assert topology.check(with_(selectors=[{"source": "dead", "when": "always", "do": {"copy_to": "dead"}}])) == []
-    round_ = [{"source": a, "when": "always", "do": {"move_to": b}, "credit": "INFINITE"} for a, b in (("x", "y"), ("y", "x"), ("y", "z"))]
-    assert topology.check({"version": 1, "queues": {"x": {}, "y": {}, "z": {}}, "selectors": round_}) == []
-    assert topology.check(with_(selectors=[SELECTOR | {"do": {"deliver": "d", "queue": "wolf"}}])) == []
-
-
-def test_faults_come_first_and_what_they_could_refute_is_not_said():
-    said = topology.check(with_(queues={"x": {}, "y": {"dead_letter": "z"}}, selectors=[SELECTOR | {"do": "nothing"}]))
-    assert len(said) == 2
-    assert said[0].startswith("selector 4: do = 'nothing'")
-    assert "dead letter" in said[1]
-
-
-def test_long_chains_cost_little():
-    names = [f"q{n}" for n in range(3000)]
-    chain = [{"source": a, "when": "always", "do": {"move_to": b}} for a, b in zip(names, names[1:], strict=False)]
-    assert topology.check({"version": 1, "queues": dict.fromkeys(names, {}), "selectors": chain}) == []
-
-
-# ---- drawings
-
-AWKWARD = ['a"b', "back\\slash\\", "line\nbreak", "<b>&amp;</b>", "%% comment", "#35;", "`code` *bold* _it_", "1. list", "- list", "end", " ",
-           "===", "style:#x;", "\u202eright to left", "日本", "\\N", "x" * 200, "'", "]", '"]; n1 --> n2', "\0", "{}"]
-
-
-@pytest.mark.parametrize("name", AWKWARD, ids=ascii)
-def test_any_name_can_be_drawn(engine, name):
-    """Between the quotes of a label there is nothing that either language would read."""
-    engine.create_queue(name, dead_letter=name + "?")
-    engine.create_selector(name, when=match("eq", name), do=deliver(name, queue=name), name=name)
-    engine.create_selector(name, when=where({name: name}), do=deliver(field(f"headers.{name}")))
-    engine.create_selector(name, when=always, do=deliver(name))
-    mermaid, dot = engine.to_mermaid(), engine.to_dot()
-    for line in mermaid.splitlines():
-        parts = line.split('"')
-        assert len(parts) in (1, 3)
-        if len(parts) == 3:
-            for label in parts[1].split("<br/>"):
-                assert not set(label) & set('<>&`%{}[]|\\*~$^@:'), label
-                assert label[:1] not in "-+=" or not label
-                assert label.isprintable()
-    assert len(mermaid.splitlines()) == 1 + 4 + 4 + 2
-    assert len(dot.splitlines()) == 4 + 4 + 4 + 1
-    for line in dot.splitlines()[4:-1]:
-        label = line.split('[label="')[1].rsplit('", ', 1)[0].replace("\\\\", "").replace('\\"', "").replace("\\n", "")
-        assert '"' not in label
-        assert "\\" not in label
-        assert label.isprintable()
-
-
-def test_labels_show_the_name_again():
-    """Undoing the escapes, as the readers of both languages do, gives the text back."""
-    for name in AWKWARD:
-        plain = name.replace("\n", "").replace("\0", "").replace("\u202e", "")
-        mermaid = drawing.mermaid_text(plain)
-        shown = drawing.re.sub(r"#(\d+);", lambda found: chr(int(found[1])), mermaid)
-        assert shown == plain
-        dot = drawing.dot_text(plain)
-        assert dot.replace("&amp;", "&").replace('\\"', '"').replace("\\\\", "\\") == plain
-
-
-def test_the_drawing_says_what_is_there(engine):
-    one_of_everything(engine)
-    engine.queues["wolf"].hold()
-    engine.queues["dead"].publish("x")
-    for _ in range(11):
-        engine.publish("jobs", "x", headers={"n": 7})
-    text = engine.to_dot()
-    assert 'label="jobs\\nin cold, limit 100\\n1 ready, 10 outstanding, 0 in history"' in text
-    assert 'label="wolf\\ndeletes itself, held\\n10 ready, 0 outstanding, 0 in history"' in text
-    assert "1 to the wolf, always\\nmove, 0 of 10 credits left" in text
-    assert "2, match('topic', 'a.*.#') & where('size > 100')\\ncopy\"".replace("&", "&amp;") in text
-    assert "deliver to address, 1 of 1 credits left, disabled" in text
-    assert "bounce, credit INFINITE" in text
-    assert text.count("style=dashed]") == 1
-    assert text.count("shape=diamond") == 0
-    assert text.count("shape=hexagon") == 1
-    mermaid = engine.to_mermaid()
-    assert 'n1["dead<br/>keeps all history<br/>1 ready, 0 outstanding, 0 in history"]' in mermaid
-    assert '-.->|"dead letters"| n1' in mermaid
-    assert '{{"the queue named by<br/>headers.to"}}' in mermaid
-    assert '(["wolf"])' in mermaid
-
-
-def test_blocked_and_missing_and_callables_are_shown(engine):
-    engine.create_queue("a", dead_letter="nowhere")
-    engine.create_queue("b", limit=1).publish("x")
-    engine.create_selector("a", when=where(os.path.exists) & match("eq", "x"), do=discard)
-    engine.create_selector("a", when=always, do=move_to("b"), credit=2)
-    engine.publish("a", "y")
-    text = engine.to_mermaid()
-    assert "where(exists) #38; match('eq', 'x')" in text
-    assert "move, 2 of 2 credits left, blocked" in text
-    assert 'n4["nowhere<br/>no such queue"]' in text
-    assert "class n4 missing" in text
-
-
-def test_a_description_is_drawn_without_an_engine():
-    with topology.sketch(FINE) as engine:
-        assert Shelf.opened == []
-        text = drawing.to_mermaid(engine, counts=False)
-    assert 'n1["jobs<br/>in cold, limit 5"]' in text
-    assert "move, credit 5" in text
-    with pytest.raises(Conflict):
-        topology.sketch({"version": 3})
