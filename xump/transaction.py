@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from xump.errors import StaleDelivery, TransactionError
+from xump.errors import TransactionError
 from xump_ext.message import Message
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ class Transaction:
         self._operations.append(("publish", queue, message))
 
     def ack(self, delivery: Delivery) -> None:
-        """As `Delivery.ack`, at the commit. Raises `StaleDelivery` for one that this transaction acks already."""
+        """As `Delivery.ack`, at the commit, which raises `StaleDelivery` for one that is stale then, or acked twice."""
         self._check_open()
-        if any(operation[1] is delivery for operation in self._operations if operation[0] == "ack"):
-            raise StaleDelivery(f"delivery of message {delivery.message.id} is acked twice in one transaction")
         self._operations.append(("ack", delivery))
 
     def _check_open(self) -> None:

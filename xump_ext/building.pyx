@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, REASON_COUNT, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, REASON_COUNT, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
     destination_t, place_t,
 )
 from xump_ext.heap cimport heap_remove
@@ -120,6 +120,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     while entry != NULL:
         next = index_from(&queue.index, entry.id + 1)
         (<dict> engine.nacked).pop(<size_t> entry, None)
+        if entry.flags & PAUSED:
+            engine.pauses[<size_t> entry.child - 1].entry = NULL
         content_release(entry.content)
         entry_free(engine, entry)
         entry = next

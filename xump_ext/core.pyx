@@ -32,7 +32,7 @@ from xump_ext.graph cimport (
 from xump_ext.index cimport chunks_free, entry_free, index_from, index_get, index_until
 from xump_ext.heap cimport heap_free
 from xump_ext.ledger cimport (
-    accept, dead_letter, enter, hops_of, make_copy, nacked, note_nack, offers_free, own_dead_letter, pay, release,
+    accept, dead_letter, end_trips, enter, hops_of, make_copy, nacked, note_nack, offers_free, own_dead_letter, pay, release,
     send_back,
 )
 from xump_ext.message cimport content_new, content_release, content_without_destination, message_new
@@ -291,6 +291,7 @@ cdef class Core:
                 at += 1
             else:
                 delivery = operation[1]
+                delivery.answered = True
                 if not delivery.settled:
                     batch.add_payment(delivery.entry)
         return batch
@@ -351,6 +352,7 @@ cdef class Core:
         try:
             check_deliveries(self, checked)
             for delivery in checked:
+                delivery.answered = True
                 if not delivery.settled:
                     pay(&self.e, delivery.entry)
             go_on(&self.e)
@@ -651,12 +653,15 @@ cdef class Core:
         for queue in list(self._queues.values()):
             if queue.queue != NULL:
                 queue_delete(&self.e, queue.queue, self._selectors, self.spare_slots)
+        end_trips(&self.e)
         offers_free(&self.e)
         trips_free(&self.e)
         chunks_free(&self.e)
         heap_free(&self.e.able)
         free(self.e.work)
+        free(self.e.pauses)
         self.e.work = NULL
+        self.e.pauses = NULL
         self.e.face = NULL
         return 0
 
@@ -747,6 +752,7 @@ cdef class Delivery:
         try:
             if self.entry == NULL:
                 raise stale(self)
+            self.answered = True
             pay(&core.e, self.entry)
             go_on(&core.e)
         finally:
@@ -757,10 +763,10 @@ cdef class Delivery:
         self.give_back(requeue, None)
 
     def reject(self, reason="rejected"):
-        """Dead-letter it (else drop and count it); the reason goes into the header `xump_detail`."""
+        """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
         if not isinstance(reason, str):
             raise TypeError(f"reason must be a str, got {type(reason).__name__}")
-        self.give_back(False, reason)
+        self.give_back(False, None if reason == "rejected" else reason)
 
     cdef int give_back(self, bint requeue, object detail) except -1:
         cdef Core core
@@ -773,6 +779,7 @@ cdef class Delivery:
             entry = self.entry
             if entry == NULL:
                 raise stale(self)
+            self.answered = True
             limit = delivery_limit_of(entry)
             release(&core.e, entry)
             if not requeue:
@@ -791,6 +798,8 @@ cdef class Delivery:
         return self.message
 
     def __exit__(self, kind, error, traceback):
+        if self.answered:
+            return
         if kind is None:
             self.ack()
         elif self.entry != NULL:

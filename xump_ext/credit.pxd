@@ -19,6 +19,13 @@ cdef inline bint puts(const selector_t* selector) noexcept:
     return selector.verb != DISCARD and (
         selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
 
+# Lines come before lanes where both wait for the same message: a step that starts with a line looks at the lanes too.
+cdef inline uint64_t line_key(const entry_t* entry) noexcept:
+    return entry.sequence << 1
+
+cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
+    return entry.sequence << 1 | 1
+
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
 cdef void selector_rest(selector_t* selector) noexcept
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1

@@ -138,9 +138,9 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
     if lane.able.position == 0:
         lane.able.kind = LANE
         lane.able.owner = lane
-        heap_add(&engine.able, &lane.able, entry.sequence)
-    elif lane.able.key != entry.sequence:
-        heap_change(&engine.able, &lane.able, entry.sequence)
+        heap_add(&engine.able, &lane.able, lane_key(entry))
+    elif lane.able.key != lane_key(entry):
+        heap_change(&engine.able, &lane.able, lane_key(entry))
     return 0
 
 
@@ -315,9 +315,9 @@ cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
     if queue.able.position == 0:
         queue.able.kind = LINE
         queue.able.owner = queue
-        heap_add(&engine.able, &queue.able, entry.sequence)
-    elif queue.able.key != entry.sequence:
-        heap_change(&engine.able, &queue.able, entry.sequence)
+        heap_add(&engine.able, &queue.able, line_key(entry))
+    elif queue.able.key != line_key(entry):
+        heap_change(&engine.able, &queue.able, line_key(entry))
     return 0
 
 

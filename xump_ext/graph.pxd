@@ -46,6 +46,7 @@ cdef enum:
     DEAD = 4                # dead-lettered in the run in which it entered here, by this or an earlier queue
     DEAD_ENTRY = 8          # entered here by dead-lettering
     NACKED = 16             # the engine knows the number of its last nack
+    PAUSED = 64             # its trip goes on if it leaves in this run: `child` is its place in `pauses`, from 1 on
     QUEUED = 32             # parked, and to be routed again: stands in `work` though it waits
 
 cdef enum:
@@ -320,6 +321,9 @@ cdef struct engine_t:
     uint64_t work_head
     uint64_t work_count
     uint64_t work_mask
+    work_t* pauses          # entries that came by a trip in this run and wait, or are not routed yet
+    uint64_t pause_count
+    uint64_t pause_capacity
     offer_t* offers_head
     offer_t* offers_tail
     uint64_t offer_count

@@ -50,6 +50,9 @@ cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
+cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1
+cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept
+cdef void end_trips(engine_t* engine) noexcept
 cdef int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1
 cdef destination_t* destination_named(engine_t* engine, object name) except NULL
 cdef int destination_left(engine_t* engine, destination_t* destination) except -1

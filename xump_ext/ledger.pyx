@@ -11,7 +11,7 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from xump_ext.credit cimport (
@@ -20,7 +20,7 @@ from xump_ext.credit cimport (
 )
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, DISCARD, FIELD_NONE, HISTORY, MARKED, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
+    BOUND, DISCARD, FIELD_NONE, HISTORY, MARKED, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
     TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
 from xump_ext.heap cimport heap_add, heap_change
@@ -89,6 +89,48 @@ cdef void work_forget(engine_t* engine, entry_t* entry) noexcept:
     entry.flags &= ~QUEUED
 
 
+cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
+    cdef work_t* pauses
+    cdef uint64_t capacity
+    if entry.flags & PAUSED:
+        return 0
+    if engine.pause_count == engine.pause_capacity:
+        capacity = engine.pause_capacity * 2 if engine.pause_capacity else 64
+        pauses = <work_t*> realloc(engine.pauses, capacity * sizeof(work_t))
+        if pauses == NULL:
+            raise MemoryError()
+        engine.pauses = pauses
+        engine.pause_capacity = capacity
+    engine.pauses[engine.pause_count].entry = entry
+    engine.pauses[engine.pause_count].trip = trip_share(trip)
+    engine.pause_count += 1
+    entry.flags |= PAUSED
+    entry.child = <void*> <uintptr_t> engine.pause_count
+    return 0
+
+
+cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept:
+    """The trip that goes on with the entry, or NULL; valid until the run ends."""
+    return engine.pauses[<uintptr_t> entry.child - 1].trip if entry.flags & PAUSED else NULL
+
+
+cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
+    engine.pauses[<uintptr_t> entry.child - 1].entry = NULL
+    entry.child = NULL
+    entry.flags &= ~PAUSED
+
+
+cdef void end_trips(engine_t* engine) noexcept:
+    """All is quiet: what waits has waited, and starts a new trip when it leaves."""
+    cdef uint64_t i
+    for i in range(engine.pause_count):
+        if engine.pauses[i].entry != NULL:
+            forget_pause(engine, engine.pauses[i].entry)
+        trip_release(engine, engine.pauses[i].trip)
+    engine.pause_count = 0
+
+
 # ---- entry (rule 1)
 
 cdef uint64_t enter(
@@ -129,6 +171,8 @@ cdef uint64_t enter(
         pass
     elif engine.building or queue.stirred:      # it will be gathered when the call goes on
         stir(engine, queue)
+        if trip != NULL:
+            pause_trip(engine, entry, trip)
     else:
         work_push(engine, entry, trip)
     return id
@@ -151,6 +195,8 @@ cdef int detach_ready(engine_t* engine, entry_t* entry) except -1:
     cdef group_t* group
     if entry.flags & QUEUED:
         work_forget(engine, entry)
+    if entry.flags & PAUSED:
+        forget_pause(engine, entry)
     if entry.state == WAITING:
         group = <group_t*> entry.holder
         waiting_remove(group, entry)
@@ -296,6 +342,7 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_
     if target == NULL or trip_has(trip, target.slot):
         return 0
     if hops > engine.hop_limit:
+        trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
     if target.ready >= target.limit and not overflow_has_room(target, entry.content, NULL):
         trip_add(trip, target.slot)
@@ -310,11 +357,12 @@ cdef int lose_copy(
 ) except -1:
     """A copy that `origin` cannot have: into the dead letter queue, else counted at its selector."""
     cdef content_t* content
-    if letters != NULL and letters != entry.queue and not is_fresh(engine, entry):
+    if letters != NULL and not is_fresh(engine, entry):
         content = content_bounced(entry.content, (<object> origin.face).name, REASONS[reason], None)
         if can_enter(letters, content):
             origin.dead_lettered[reason] += 1
-            enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, trip)
+            # One hop for the copy, one for the bounce.
+            enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, trip)
             return 0
         content_release(content)
     selector.dropped += 1
@@ -337,14 +385,16 @@ cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
 
 
 cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
-    """The queue's own, else that of the nearest queue upstream still waiting for its payment, else the engine's."""
-    cdef queue_t* found
-    while entry != NULL:
+    """The queue's own, else that of the nearest queue upstream still waiting for its payment, else the engine's; NULL if that is
+    the queue that the message is in."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* found = NULL
+    while found == NULL and entry != NULL:
         found = own_dead_letter(entry.queue)
-        if found != NULL:
-            return found
         entry = entry.parent
-    return NULL if engine.dead_letter == NULL else queue_named(engine, <object> engine.dead_letter)
+    if found == NULL and engine.dead_letter != NULL:
+        found = queue_named(engine, <object> engine.dead_letter)
+    return NULL if found == queue else found
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, trip_t* trip) except -1:
@@ -353,7 +403,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     cdef queue_t* letters = dead_letter_of(engine, entry)
     cdef content_t* content
     cdef trip_t* own
-    if letters != NULL and letters != queue and not is_fresh(engine, entry):
+    if letters != NULL and not is_fresh(engine, entry):
         content = content_bounced(entry.content, (<object> queue.face).name, REASONS[reason], detail)
         if can_enter(letters, content):
             queue.dead_lettered[reason] += 1

@@ -88,7 +88,7 @@ cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
         return False
 
 
-cdef Predicate predicate_of(tuple term, list sources):
+cdef Predicate predicate_of(tuple term):
     """Compiles a term: ("filter", tree, ...), ("call", function) or ("match", operator, pattern, field, function)."""
     cdef Predicate predicate = Predicate.__new__(Predicate)
     if term[0] == "filter":
@@ -144,7 +144,8 @@ cdef class Clause:
         field_free(&self.to_destination)
 
     cdef int compile(self, list terms) except -1:
-        self.predicates = [predicate_of(term, terms) for term in terms]
+        terms = sorted(terms, key=lambda term: term[0] != "match")      # matches first: they are cheaper
+        self.predicates = [predicate_of(term) for term in terms]
         self.residual = list(self.predicates)
         self.indexed = None
         found = indexable(terms) if self.c.role != DEFAULT else None

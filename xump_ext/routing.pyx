@@ -14,18 +14,24 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
-    has_room, lane_oldest, lane_wake, line_next, line_wake, may_put, puts, selector_wake, waiting_add, waiting_remove,
+    has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport QueueHandle, target_of
 from xump_ext.graph cimport (
-    COPY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNROUTED, WAITING, clause_t, group_t, lane_t, place_t, route_t, trip_t,
+    LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, WAITING, clause_t, group_t, lane_t, place_t, route_t, trip_t,
     work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
-from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take, work_push
+from xump_ext.ledger cimport (
+    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, take, work_push,
+)
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.trip cimport trip_new, trip_release
+
+
+cdef enum:
+    LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
 
 
 cdef int go_on(engine_t* engine) except -1:
@@ -43,6 +49,8 @@ cdef int go_on(engine_t* engine) except -1:
         else:
             break
     engine.run_start = engine.sequence + 1
+    if engine.pause_count:
+        end_trips(engine)
     return 0
 
 
@@ -104,7 +112,7 @@ cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
     entry = index_from(&queue.index, queue.frontier)
     while left:
         if entry.state == UNROUTED:
-            work_push(engine, entry, NULL)
+            work_push(engine, entry, paused_trip(engine, entry))
             left -= 1
         entry = index_from(&queue.index, entry.id + 1)
     return True
@@ -132,13 +140,15 @@ cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef bint may_act(const route_t* route, const entry_t* entry) noexcept:
-    """Whether somebody in the hit set is enabled and does not start behind the message."""
+    """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
     cdef uint32_t i
     for i in range(route.clause_count):
         if route.clauses[i].enabled:
             return True
     for i in range(route.copy_count):
-        if route.copies[i].enabled and entry.id >= route.copies[i].replayed:
+        if entry.id >= (route.copies[i].start if route.copies[i].enabled else UNLIMITED):
+            return True
+        if route.copies[i].replayed <= entry.id < route.copies[i].start:
             return True
     return False
 
@@ -192,19 +202,19 @@ cdef int step_able(engine_t* engine) except -1:
     return step_lane(engine, <lane_t*> node.owner, node.key)
 
 
-cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t sequence) except -1:
+cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
     """The oldest message of a lane, if anybody can take it."""
     cdef entry_t* entry = lane_oldest(lane)
     cdef clause_t* clause = lane.clause
     cdef selector_t* selector
     if entry == NULL or lane.queue.held:
         return 0
-    if entry.sequence != sequence:
+    if lane_key(entry) != key:
         return lane_wake(engine, lane)      # somebody else took the one in question; others may be older now
-    selector = choose_waiting(engine, <group_t*> entry.holder, entry)
+    selector = choose_waiting(engine, entry, UNLIMITED)
     if selector == NULL:
         return 0
-    take(engine, selector, entry, NULL)
+    take(engine, selector, entry, paused_trip(engine, entry))
     if clause.ready.count == 0:
         return 0
     if not clause.names_queue:
@@ -216,20 +226,56 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t sequence) except -1:
     return 0
 
 
-cdef int step_line(engine_t* engine, queue_t* queue, uint64_t sequence) except -1:
-    """The first in the line of a queue, if there is room for what it would put there."""
+cdef int step_line(engine_t* engine, queue_t* queue, uint64_t key) except -1:
+    """The first in the line of a queue, if there is room for what it would put there, and if its turn is before that of
+    those who are ready for the same message. Other lines that wait for that message are looked at together with this one."""
+    cdef queue_t* lines[LINES_MAX]
+    cdef int i, count = 1
     cdef entry_t* entry = line_next(engine, queue)
-    cdef selector_t* selector
+    cdef node_t* node
     if entry == NULL:
         return 0
-    if entry.sequence != sequence:
+    if line_key(entry) != key:
         return line_wake(engine, queue)
-    selector = queue.line_head.selector
-    if not has_room(queue, entry, selector):
-        return 0
-    take(engine, selector, entry, NULL)
-    selector_wake(engine, selector)
-    return line_wake(engine, queue)
+    lines[0] = queue
+    node = heap_root(&engine.able)
+    while count < LINES_MAX and node != NULL and node.kind == LINE and node.key == key:
+        heap_remove(&engine.able, node)
+        lines[count] = <queue_t*> node.owner
+        count += 1
+        node = heap_root(&engine.able)
+    if take_by_line(engine, lines, count, entry):
+        for i in range(count):
+            line_wake(engine, lines[i])
+    return 0
+
+
+cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* entry) except -1:
+    """In rotation order: those who stand first in these lines, and between them those who are ready. Whether one could."""
+    cdef selector_t* selector = NULL
+    cdef queue_t* target = NULL
+    cdef uint64_t tried = 0
+    cdef selector_t* ready
+    cdef int i
+    while True:
+        selector = NULL
+        for i in range(count):
+            if lines[i].line_head != NULL and line_next(engine, lines[i]) == entry:
+                ready = lines[i].line_head.selector
+                if ready.ready.key > tried and (selector == NULL or ready.ready.key < selector.ready.key):
+                    selector = ready
+                    target = lines[i]
+        ready = choose_waiting(engine, entry, UNLIMITED if selector == NULL else selector.ready.key)
+        if ready != NULL:
+            selector = ready
+        elif selector == NULL:
+            return False
+        elif not has_room(target, entry, selector):
+            tried = selector.ready.key
+            continue
+        take(engine, selector, entry, paused_trip(engine, entry))
+        selector_wake(engine, selector)
+        return True
 
 
 cdef int step_work(engine_t* engine) except -1:
@@ -289,36 +335,40 @@ cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip)
             trip = trip_new(engine, entry.queue.slot)
         for i in range(hits.copy_count):
             selector = hits.copies[i]
-            if selector.enabled and entry.id >= selector.replayed:
+            if entry.id < selector.start:
+                copied |= entry.id >= selector.replayed     # by its replay
+            elif selector.enabled:
                 copied = True
-                if entry.id >= selector.start:
-                    make_copy(engine, selector, entry, trip)
+                make_copy(engine, selector, entry, trip)
     if hits.clause_count:
-        selector = choose(engine, hits.clauses, hits.clause_count, entry)
+        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
         if selector != NULL:
             take(engine, selector, entry, trip)
         else:
-            wait(engine, entry, hits, not copied and not may_act(hits, entry))
+            wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
     elif copied:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        wait(engine, entry, hits, True)
+        wait(engine, entry, hits, True, trip)
     if own:
         trip_release(engine, trip)
     return 0
 
 
-cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked) except -1:
-    """Ready, routed, and nobody can take it now."""
+cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip_t* trip) except -1:
+    """Ready, routed, and nobody can take it now. If somebody does in this run, the trip goes on."""
     cdef group_t* group = (<Plan> entry.queue.plan).group(hits, entry, entry.flags & MARKED, parked)
     entry.queue.unrouted -= 1
+    if trip != NULL:
+        pause_trip(engine, entry, trip)
     return waiting_add(group, entry)
 
 
 # ---- whose turn it is (rule 4)
 
-cdef selector_t* choose_waiting(engine_t* engine, group_t* group, entry_t* entry) except? NULL:
+cdef selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t before) except? NULL:
+    cdef group_t* group = <group_t*> entry.holder
     cdef clause_t* few[16]
     cdef clause_t** clauses = few
     cdef uint32_t i
@@ -329,25 +379,28 @@ cdef selector_t* choose_waiting(engine_t* engine, group_t* group, entry_t* entry
     for i in range(group.member_count):
         clauses[i] = group.members[i].lane.clause
     try:
-        return choose(engine, clauses, group.member_count, entry)
+        return choose(engine, clauses, group.member_count, entry, before)
     finally:
         if clauses != few:
             free(clauses)
 
 
-cdef selector_t* choose(engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry) except? NULL:
-    """The one served longest ago of those who are ready and find room; who finds none joins a line and is out of the heap."""
+cdef selector_t* choose(
+    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
+) except? NULL:
+    """The one served longest ago (its key below `before`) of those who are ready and find room; who finds none joins a line and
+    is out of the heap."""
     cdef selector_t* best
     cdef node_t* node
     cdef uint32_t i
     for i in range(count):
         if clauses[i].names_queue:
-            return choose_by_field(engine, clauses, count, entry)
+            return choose_by_field(engine, clauses, count, entry, before)
     while True:
         best = NULL
         for i in range(count):
             node = heap_root(&clauses[i].ready)
-            if node != NULL and (best == NULL or node.key < best.ready.key):
+            if node != NULL and node.key < (before if best == NULL else best.ready.key):
                 best = <selector_t*> node.owner
         if best == NULL or not puts(best) or may_put(engine, best, entry, best.target):
             return best
@@ -358,7 +411,9 @@ cdef int by_key(const void* a, const void* b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-cdef selector_t* choose_by_field(engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry) except? NULL:
+cdef selector_t* choose_by_field(
+    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
+) except? NULL:
     """The same where the message names the target: a selector that is refused here may be welcome elsewhere, so it stays in the
     heap. Costs a sort of those who are ready."""
     cdef selector_t* selector
@@ -378,6 +433,8 @@ cdef selector_t* choose_by_field(engine_t* engine, clause_t** clauses, uint32_t 
     qsort(nodes, total, sizeof(node_t*), by_key)
     try:
         for i in range(total):
+            if nodes[i].key >= before:
+                break
             selector = <selector_t*> nodes[i].owner
             if not puts(selector):
                 return selector
