@@ -100,9 +100,9 @@ class All(Condition):
 def match(operator: str, pattern: str, field: str = "address") -> Match:
     """Select by comparing a field of the envelope with a pattern.
 
-    `operator` is `"eq"`, `"topic"` (words split by `.`; `*` is one word, `#` any number of words, none included), `"prefix"` or one
-    that was registered; `field` is `"address"`, `"reply_to"` or `"headers.NAME"` (text headers only). Matching costs
-    O(length of the field), whatever the number of selectors. Raises `InvalidPattern`, with the position.
+    `operator` is `"eq"`, `"topic"` (words split by `.`; `*` is one word, `#` any number of words, none included), `"prefix"` or
+    one that was registered; `field` is `"address"`, `"reply_to"` or `"headers.NAME"` (text headers only). Matching costs O(length
+    of the field), whatever the number of selectors. Raises `InvalidPattern`, with the position.
 
     >>> match("topic", "flight.*.JFK.#")
     match('topic', 'flight.*.JFK.#')

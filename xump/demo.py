@@ -25,8 +25,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol

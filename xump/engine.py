@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 from xump import operators
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where
-from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
+from xump.errors import Conflict, QueueNotFound, StoreNotFound
 from xump.filters import equalities
 from xump.queue import Queue, position
 from xump.selector import Selector
@@ -42,8 +41,9 @@ Taken = TypeVar("Taken")
 class Engine(Core):
     """An engine, with a RAM store named "ram" that is the default.
 
-    `clock` gives POSIX nanoseconds and is read once per call; `hop_limit` is how many queues a message may go through without waiting in a
-    dead letter queue; `dead_letter` names the queue for what no queue's own takes. Any thread may call; calls are serialized.
+    `clock` gives POSIX nanoseconds and is read once per call; `hop_limit` is how many queues a message may go through without
+    waiting in a dead letter queue; `dead_letter` names the queue for what no queue's own takes. Any thread may call; calls are
+    serialized.
 
     >>> from xump import always, deliver
     >>> with Engine() as engine:
@@ -120,10 +120,10 @@ class Engine(Core):
     ) -> Queue:
         """Make a queue; without a name the engine names it. Messages that wait for its name are routed.
 
-        `limit`: how many may be ready (None: any number); `history_limit`: how many processed ones are kept (None: all); `auto_delete`:
-        it deletes itself with its last selector; `dead_letter`: the queue, existing or not, for what cannot be processed here;
-        `delivery_limit`: after how many takes a nacked message goes there. With the same properties again: the same queue; with
-        others: `Conflict`. Raises `StoreNotFound`.
+        `limit`: how many may be ready (None: any number); `history_limit`: how many processed ones are kept (None: all);
+        `auto_delete`: it deletes itself with its last selector; `dead_letter`: the queue, existing or not, for what cannot be
+        processed here; `delivery_limit`: after how many takes a nacked message goes there. With the same properties again: the
+        same queue; with others: `Conflict`. Raises `StoreNotFound`.
         """
         if name is not None:
             name = _name_of(name, "queue name")
@@ -179,10 +179,11 @@ class Engine(Core):
     ) -> Selector:
         """Make a selector on a queue: on the messages that `when` selects, it does `do`.
 
-        `credit` is how many messages a consuming selector may have taken and not been paid for, or INFINITE. `start`, for COPY: "current"
-        (the frontier on), "tail" (live ones only), "head", an id or an aware datetime (a replay of all that the queue
+        `credit` is how many messages a consuming selector may have taken and not been paid for, or INFINITE. `start`, for COPY:
+        "current" (the frontier on), "tail" (live ones only), "head", an id or an aware datetime (a replay of all that the queue
         holds from there, entering the target at the call, then live). A `name` makes it idempotent: with the same properties
-        again the same selector; with others `Conflict`. Raises `QueueNotFound`, `QueueFull` (a replay without room), ValueError, TypeError.
+        again the same selector; with others `Conflict`. Raises `QueueNotFound`, `QueueFull` (a replay without room), ValueError,
+        TypeError.
         """
         role, terms = _compile_condition(when)
         _check_action(do, role, start, source)
@@ -218,7 +219,8 @@ class Engine(Core):
             return selector
 
     def _same_selector(self, selector: Selector, created: tuple[Any, ...]) -> Selector:
-        for what, had, wanted in zip(("source", "when", "do", "credit", "enabled", "start"), selector.created, created, strict=True):
+        names = ("source", "when", "do", "credit", "enabled", "start")
+        for what, had, wanted in zip(names, selector.created, created, strict=True):
             if had != wanted or repr(had) != repr(wanted):
                 raise Conflict(f"selector {selector.name!r} exists with {what}={had!r}; asked for was {wanted!r}")
         return selector
@@ -229,7 +231,9 @@ class Engine(Core):
             return
         for other in self._selectors.values():
             if other.source is queue and other.when == Role(role) and other.enabled:
-                raise Conflict(f"queue {queue.name!r} has an enabled {role} selector already, number {other.id}; disable that first")
+                raise Conflict(
+                    f"queue {queue.name!r} has an enabled {role} selector already, number {other.id}; disable that first"
+                )
 
     def _enable(self, selector: Selector, enabled: bool) -> None:
         with self._build_lock:
@@ -287,7 +291,7 @@ class Engine(Core):
     def _queue(self, name: Any, what: str) -> Queue:
         if not isinstance(name, (str, Queue)):
             raise TypeError(f"{what} must be the name of a queue, got {type(name).__name__}")
-        queue = self._queues.get(name)
+        queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             raise QueueNotFound(f"{what}: no queue {str(name)!r} in this engine")
         return queue
@@ -307,8 +311,8 @@ class Engine(Core):
     def deliveries(self, destination: str | None = None, *, timeout: float | None = 0.0) -> DeliveryIterator:
         """An iterator over what is deliverable, and over what acks given meanwhile release.
 
-        It ends when nothing has been deliverable for `timeout` seconds (None: never). What was nacked after it began is not yielded by it
-        again. No destination: every one, in order of delivery.
+        It ends when nothing has been deliverable for `timeout` seconds (None: never). What was nacked after it began is not
+        yielded by it again. No destination: every one, in order of delivery.
         """
         _check_destination(destination)
         _check_timeout(timeout)
@@ -381,7 +385,7 @@ class Engine(Core):
         return drawing.to_dot(self)
 
     def topology(self) -> dict[str, Any]:
-        """Stores, queues and selectors as a plain dict, which `apply` takes. Raises `Conflict` for what cannot be saved (a callable)."""
+        """Stores, queues and selectors as a plain dict, which `apply` takes. Raises `Conflict` for a callable, which has no text."""
         from xump import topology
 
         return topology.describe(self)
@@ -429,7 +433,8 @@ class Engine(Core):
 def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
     """The role, and the terms as the core takes them. Two terms that differ in type only differ in their repr."""
     if not isinstance(when, Condition):
-        raise TypeError(f"when must be a condition (always, default, overflow, match(...), where(...)), got {type(when).__name__}")
+        allowed = "always, default, overflow, match(...), where(...)"
+        raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}")
     if isinstance(when, Role):
         return when.name, ()
     terms: list[tuple[Any, ...]] = []

@@ -98,7 +98,7 @@ def _load_plugins() -> None:
         if _plugins_loaded:
             return
         _plugins_loaded = True
-        from importlib.metadata import entry_points     # a third of the time that importing xump would take
+        from importlib.metadata import entry_points  # a third of the time that importing xump would take
 
         for entry in entry_points(group="xump.operators"):
             register_operator(entry.name, entry.load())

@@ -16,8 +16,7 @@ The sizes of texts are those of a fixed-width font, so nothing has to be measure
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from typing import Any
 from xml.sax.saxutils import escape
 

@@ -55,7 +55,7 @@ def factory_of(type: str) -> Factory:
 
 
 def _installed() -> Mapping[str, Any]:
-    from importlib.metadata import entry_points         # a third of the time that importing xump would take
+    from importlib.metadata import entry_points  # a third of the time that importing xump would take
 
     return {entry.name: entry for entry in entry_points(group="xump.stores")}
 
