@@ -138,14 +138,7 @@ class World:
         self.deliveries += zip(modelled, done, strict=True)
 
     def iterate(self, destination, verdicts):
-        """A loop over `deliveries()` that acks, nacks or rejects by turns, at most as many as there are verdicts."""
-        def loop(engine, side):
-            seen = []
-            for delivery, verdict in zip(engine.deliveries(destination), verdicts, strict=False):
-                seen.append((delivery_seen(delivery), verdict))
-                conclude(delivery, verdict)
-            return seen
-        # zip draws one delivery more than there are verdicts left only if verdicts come second: they are drawn first here.
+        """A loop over `deliveries()` with a verdict for each, at most as many as there are verdicts."""
         def bounded(engine, side):
             seen = []
             iterator = iter(engine.deliveries(destination))

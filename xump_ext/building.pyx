@@ -309,12 +309,12 @@ cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef list replay_of(engine_t* engine, selector_t* selector):
-    """The ids of what a COPY selector replays: all that its queue holds from `replayed` on and that it selects, in order."""
+    """The ids of what a COPY selector replays: all that its queue holds from `replay_due` on and that it selects, in order."""
     cdef queue_t* queue = selector.source
     cdef Clause clause = <Clause> selector.clause.face
-    cdef entry_t* entry = index_from(&queue.index, selector.replayed)
+    cdef entry_t* entry = index_from(&queue.index, selector.replay_due)
     cdef list found = []
-    while entry != NULL and entry.id < selector.start:
+    while entry != NULL:
         if clause.holds(entry) and (selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
             found.append(entry.id)
         entry = index_from(&queue.index, entry.id + 1)

@@ -418,9 +418,8 @@ cdef class Core:
         elif start == "tail":
             selector.start = selector.replayed = tail
         else:
-            selector.start = tail
-            selector.replayed = since(queue, start[1]) if isinstance(start, tuple) else min(max(start, 1), tail)
-            selector.replay_due = True
+            selector.start = selector.replayed = tail
+            selector.replay_due = since(queue, start[1]) if isinstance(start, tuple) else min(max(start, 1), tail)
         return 0
 
     cdef int enable(self, selector_t* selector) except -1:
@@ -429,10 +428,11 @@ cdef class Core:
         cdef entry_t* entry
         cdef trip_t* trip
         if selector.replay_due:
-            selector.start = selector.source.next_id
             ids = replay_of(&self.e, selector)
             self.check_replay(selector, ids)
-            selector.replay_due = False
+            selector.start = selector.source.next_id
+            selector.replayed = selector.replay_due
+            selector.replay_due = 0
             for id in ids:
                 entry = index_get(&selector.source.index, id)
                 trip = trip_new(&self.e, selector.source.slot)

@@ -1,11 +1,11 @@
 """Credit, rotation and room: who may take a message, and what waits for whom (rules 1, 4, 5, 8).
 
-Ready. A consuming selector stands in its clause's heap while it is enabled, has credit (DISCARD and INFINITE always do) and is not
-known to lack room. The key is the moment when it was last served, so the root is next in the round robin; one without
-credit keeps its key and so its place.
+Ready. A consuming selector stands in its clause's heap while it is enabled, has credit (DISCARD and INFINITE always do) and is
+not known to lack room. The key is the moment when it was last served, so the root is next in the round robin; one without credit
+keeps its key and so its place.
 
-Waiting. Entries wait in groups, groups in lanes. A lane's heap is keyed by the oldest entry of each group, lazily: others may have
-taken that entry since, so a key is a lower bound that is corrected when it comes to the root. Each correction is paid for by
+Waiting. Entries wait in groups, groups in lanes. A lane's heap is keyed by the oldest entry of each group, lazily: others may
+have taken that entry since, so a key is a lower bound that is corrected when it comes to the root. Each correction is paid for by
 an entry that left; a credit finds its message in O(log groups) amortized.
 
 Room. A selector that is tried and finds its target full leaves the heap and joins the target's line. Whoever makes room wakes
@@ -21,7 +21,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.envelope cimport QueueHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    COPY, DELIVER, DISCARD, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
+    COPY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove
 from xump_ext.message cimport content_release

@@ -167,7 +167,7 @@ cdef struct selector_t:
     uint8_t role
     bint enabled
     bint infinite
-    bint replay_due         # created disabled with a start in the past: it replays when it is first enabled
+    uint64_t replay_due     # COPY: the id from which it replays when it is first enabled; 0: it has, or never will
     int64_t window
     int64_t available
     queue_t* source

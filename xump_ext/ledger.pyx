@@ -8,19 +8,17 @@ Every function keeps all counters and links right before it returns; the only th
 routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
 """
 
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from xump_ext.credit cimport (
-    has_room_below_limit, is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_rest, selector_wake,
+    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_rest, selector_wake,
     waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, DISCARD, FIELD_NONE, HISTORY, MARKED, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
+    BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
     TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
 from xump_ext.heap cimport heap_add, heap_change

@@ -57,7 +57,8 @@ cdef content_t* content_of_block(
 # With room for `header_bytes` of headers, which the caller writes at `headers_of`, and a copy of the body behind it.
 # `address`, `reply_to` and `message_id` (or None) are exact str objects within the limits.
 cdef content_t* content_of_buffers(
-    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count, uint32_t header_bytes
+    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
+    uint32_t header_bytes
 ) except NULL
 # The body as a bytes object; made at the first call when it is inline.
 cdef object content_body(content_t* content)

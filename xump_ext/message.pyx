@@ -155,7 +155,8 @@ cdef content_t* content_of_block(
 
 
 cdef content_t* content_of_buffers(
-    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count, uint32_t header_bytes
+    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
+    uint32_t header_bytes
 ) except NULL:
     cdef content_t* content = <content_t*> PyObject_Malloc(sizeof(content_t) + header_bytes + body_bytes)
     if content == NULL:

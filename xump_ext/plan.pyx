@@ -4,10 +4,10 @@ Compiling. Selectors of one queue that share condition, role and fields share a 
 cheapest to look up: a match on the address, an equality, a match on another field. The others are evaluated on what the index
 hit. A condition without any such term is evaluated on every message.
 
-Routing. What an address hits is remembered, in bounded space: an address seen before costs one look-up. If nothing but the address
-matters, the result is a ready `route_t`: the copying selectors in order, the consuming clauses, and the group in which such
-messages wait. Else the candidates of the address are remembered, the other terms are evaluated, and the route is found by the set of
-clauses hit. Creating a clause, or a copying selector, forgets what is remembered; a worker that joins a pack does not.
+Routing. What an address hits is remembered, in bounded space: an address seen before costs one look-up. If nothing but the
+address matters, the result is a ready `route_t`: the copying selectors in order, the consuming clauses, and the group in which
+such messages wait. Else the candidates of the address are remembered, the other terms are evaluated, and the route is found by
+the set of clauses hit. Creating a clause, or a copying selector, forgets what is remembered; a worker that joins a pack does not.
 
 Waiting. A group is a set of waiting entries with the same clauses (and targets, where a field names them). When a consuming
 clause is created it is evaluated once on every waiting entry, group-wise if it has no condition; when it goes, the groups
@@ -19,13 +19,11 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_bytes, field_set, field_text, field_free, queue_named
-from xump_ext.graph cimport (
-    COPY, DEFAULT, DEAD_ENTRY, FIELD_NONE, MARKED, member_t,
-)
+from xump_ext.graph cimport COPY, DEFAULT, DEAD_ENTRY, FIELD_NONE, member_t
 from xump_ext.heap cimport heap_add, heap_free, heap_remove
 from xump_ext.hits cimport hits_add, hits_free
 from xump_ext.message cimport message_new
@@ -418,7 +416,6 @@ cdef class Plan:
 
     cdef known_t* learn_address(self, object address, Py_hash_t hash) except NULL:
         cdef known_t found
-        cdef known_t* known
         cdef Py_ssize_t size
         cdef const char* text = PyUnicode_AsUTF8AndSize(address, &size)
         cdef Clause clause
@@ -710,9 +707,8 @@ cdef class Plan:
         return 0
 
     cdef int group_left(self, group_t* group) except -1:
-        """Called when an entry has left: an empty group that no route refers to goes, and lanes that a name had opened with it."""
+        """Called when an entry has left: an empty group that no route refers to goes, and with it lanes that a name had opened."""
         cdef lane_t* lane
-        cdef uint32_t i
         if group.count or group.pinned:
             return 0
         if self.groups.get(<object> group.key) == <uintptr_t> group:

@@ -14,9 +14,10 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
-    has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add, waiting_remove,
+    has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add,
+    waiting_remove,
 )
-from xump_ext.envelope cimport QueueHandle, target_of
+from xump_ext.envelope cimport target_of
 from xump_ext.graph cimport (
     LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, WAITING, clause_t, group_t, lane_t, place_t, route_t, trip_t,
     work_t,
