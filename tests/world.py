@@ -235,7 +235,8 @@ def delivery_seen(delivery):
 
 
 QUEUE_KEYS = ("entered", "ready", "outstanding", "history", "settled", "dropped", "deleted", "dead_lettered")
-SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "dropped", "paid", "returned", "errors", "blocked")
+# Not "errors": selectors that share a condition share its evaluations, the model makes one for each.
+SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "dropped", "paid", "returned", "blocked")
 
 
 def seen_of(engine):

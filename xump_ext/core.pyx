@@ -87,6 +87,11 @@ cdef class Core:
     def __dealloc__(self):
         PyThread_free_lock(self.turn)
 
+    @property
+    def dead_letter(self):
+        """The name of the queue for what no queue's own dead letter takes, or None."""
+        return self._dead_letter
+
     def _configure(self, clock, hop_limit, dead_letter):
         self.clock = clock
         self.e.hop_limit = hop_limit
@@ -145,9 +150,10 @@ cdef class Core:
         """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
         if self.contenders:
             PyThread_release_lock(self.turn)
-        if self._waiters and self.e.offered != self.offered_before:
-            self._wake_waiters()
-        self.offered_before = self.e.offered
+        if self.e.offered != self.offered_before:
+            self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
+            if self._waiters:
+                self._wake_waiters()
         if self.troubles:
             troubles = list(self.troubles)
             self.troubles.clear()

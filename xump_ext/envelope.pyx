@@ -93,7 +93,9 @@ cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_
         size[0] = header.value_bytes
         return header.value
     found = envelope_object(field, content)
-    return NULL if found == NULL else PyUnicode_AsUTF8AndSize(<object> found, size)
+    if found == NULL:
+        return NULL
+    return PyUnicode_AsUTF8AndSize(<object> found, size)
 
 
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:

@@ -38,6 +38,30 @@ cdef extern from *:
     """
     int64_t system_time "xump_system_time"() noexcept nogil
 
+cdef extern from *:
+    """
+    /* Defects for tests/canaries.py, which looks whether the tests find them: each in one call of 50. Else constants. */
+    static inline int xump_canary(void) { static unsigned calls = 0; return ++calls % 50 == 0; }
+    #ifdef XUMP_CANARY_PAYMENT
+    #define xump_canary_payment() xump_canary()
+    #else
+    #define xump_canary_payment() 0
+    #endif
+    #ifdef XUMP_CANARY_LINK
+    #define xump_canary_link() xump_canary()
+    #else
+    #define xump_canary_link() 0
+    #endif
+    #ifdef XUMP_CANARY_ROTATION
+    #define xump_canary_rotation() xump_canary()
+    #else
+    #define xump_canary_rotation() 0
+    #endif
+    """
+    bint canary_payment "xump_canary_payment"() noexcept nogil
+    bint canary_link "xump_canary_link"() noexcept nogil
+    bint canary_rotation "xump_canary_rotation"() noexcept nogil
+
 REASONS = ("overflow", "unroutable", "rejected", "delivery-limit", "hops", "no-queue")
 
 cdef uint64_t SERVED = <uint64_t> 1 << 32       # never served: the key is the selector's id, which is below this
@@ -155,7 +179,7 @@ cdef uint64_t enter(
     entry.flags = <uint8_t> flags
     entry.state = UNROUTED
     entry.parent = parent
-    if parent != NULL:
+    if parent != NULL and not canary_link():
         parent.child = entry
     index_add(&queue.index, entry)
     queue.entered += 1
@@ -222,8 +246,9 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
         parent.child = NULL
         list_remove(&supplier.held, parent)
         parent.queue.outstanding -= 1
-        supplier.available += 1
-        supplier.paid += 1
+        if not canary_payment():
+            supplier.available += 1
+            supplier.paid += 1
         selector_wake(engine, supplier)
         entry = parent
         how = PROCESSED
@@ -283,7 +308,8 @@ cdef int rotate(selector_t* selector, uint64_t key) except -1:
         selector_rest(selector)
         selector.ready.key = key
     elif selector.ready.position:
-        heap_change(&selector.clause.ready, &selector.ready, key)
+        if not canary_rotation():
+            heap_change(&selector.clause.ready, &selector.ready, key)
     else:
         selector.ready.key = key
         if selector.places == NULL or selector.clause.names_queue:

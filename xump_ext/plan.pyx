@@ -707,7 +707,7 @@ cdef class Plan:
         return 0
 
     cdef int group_left(self, group_t* group) except -1:
-        """Called when an entry has left: an empty group that no route refers to goes, and with it lanes that a name had opened."""
+        """Called when an entry has left: an empty group that no route refers to goes, and lanes that a name opened with it."""
         cdef lane_t* lane
         if group.count or group.pinned:
             return 0

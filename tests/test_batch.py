@@ -1,0 +1,122 @@
+"""`publish_batch` and `take_batch`: Arrow columns in and out of an engine."""
+
+import duckdb
+import polars
+import pyarrow
+import pytest
+
+import xump
+from xump import INFINITE, always, copy_to, deliver, match, move_to
+
+
+@pytest.fixture
+def engine():
+    with xump.Engine() as engine:
+        yield engine
+        engine.check()
+
+
+def table(rows=5):
+    return pyarrow.table({
+        "address": [f"a.{row % 3}" for row in range(rows)], "body": [b"%d" % row for row in range(rows)],
+        "headers": [{"n": row, "k": "v"} for row in range(rows)]})
+
+
+@pytest.mark.parametrize("make", [
+    table, lambda: polars.from_arrow(table()), lambda: duckdb.sql("SELECT 'a.' || (range % 3) AS address, range::VARCHAR::BLOB AS body "
+                                                                  "FROM range(5)")], ids=["pyarrow", "polars", "duckdb"])
+def test_rows_enter_as_messages_would(engine, make):
+    queue = engine.create_queue("q")
+    assert engine.publish_batch("q", make()) == range(1, 6)
+    assert [(message.id, message.address, message.body) for message in queue.browse()] == [
+        (row + 1, f"a.{row % 3}", b"%d" % row) for row in range(5)]
+
+
+def test_rows_are_routed_in_one_run_after_all_have_entered(engine):
+    for name in ("q", "odd", "all"):
+        engine.create_queue(name)
+    engine.create_selector("q", when=match("eq", "a.1"), do=copy_to("odd"))
+    engine.create_selector("q", when=always, do=move_to("all"), credit=INFINITE)
+    engine.publish_batch("q", table(3000))
+    assert (engine.queues["q"].ready, engine.queues["odd"].ready, engine.queues["all"].ready) == (0, 1000, 3000)
+
+
+def test_no_room_for_all_and_none_enters(engine):
+    queue = engine.create_queue("q", limit=4)
+    with pytest.raises(xump.QueueFull, match="'q'"):
+        engine.publish_batch("q", table())
+    assert queue.ready == 0 and queue.last_id == 0
+    assert engine.publish_batch("q", table(4)) == range(1, 5)
+
+
+def test_what_is_no_arrow_data_or_no_queue_changes_nothing(engine):
+    queue = engine.create_queue("q")
+    with pytest.raises(TypeError, match="list"):
+        engine.publish_batch("q", [1, 2])
+    with pytest.raises(ValueError, match="colour"):
+        engine.publish_batch("q", pyarrow.table({"colour": ["red"]}))
+    with pytest.raises(xump.QueueNotFound, match="nowhere"):
+        engine.publish_batch("nowhere", table())
+    assert queue.last_id == 0
+
+
+@pytest.mark.parametrize("credit", [10, INFINITE])
+def test_taken_as_columns_and_answered(engine, credit):
+    queue = engine.create_queue("q", history_limit=None)
+    engine.create_selector("q", when=always, do=deliver("d"), credit=credit)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(4, "d")
+    taken = pyarrow.record_batch(batch)
+    assert taken.column("id").to_pylist() == [1, 2, 3, 4]
+    assert taken.column("headers").to_pylist()[2] == {"n": 2, "k": "v"}
+    assert taken.column("destination").to_pylist() == ["d"] * 4
+    batch.ack([1, 2])
+    if credit is INFINITE:
+        batch.ack([1])
+    else:
+        with pytest.raises(xump.StaleDelivery):
+            batch.ack([1])
+    batch.ack()
+    assert (queue.history, queue.outstanding + queue.ready) == (4, 1)
+    assert len(engine.take_batch(9)) == 1
+
+
+def test_nacked_rows_wait_again_and_stale_ones_change_nothing(engine):
+    queue = engine.create_queue("q")
+    selector = engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(5)
+    batch.nack([2, ("q", 4)])
+    again = engine.take_batch(5)
+    assert pyarrow.record_batch(again).column("id").to_pylist() == [2, 4]
+    assert pyarrow.record_batch(again).column("delivery_count").to_pylist() == [2, 2]
+    selector.delete()
+    with pytest.raises(xump.StaleDelivery):
+        again.ack()
+    with pytest.raises(ValueError, match="99"):
+        batch.ack([99])
+    assert queue.ready == 5 and queue.outstanding == 0
+
+
+def test_an_id_of_two_queues_must_say_which(engine):
+    for name in ("a", "b"):
+        engine.create_queue(name)
+        engine.create_selector(name, when=always, do=deliver("d"), credit=2)
+        engine.publish(name)
+    batch = engine.take_batch(2)
+    with pytest.raises(ValueError, match="several queues"):
+        batch.ack([1])
+    batch.ack([("b", 1)])
+    assert (engine.queues["a"].outstanding, engine.queues["b"].outstanding) == (1, 0)
+    del batch
+    assert engine.queues["a"].outstanding == 1
+
+
+def test_a_batch_can_be_published_again(engine):
+    engine.create_queue("q")
+    engine.create_queue("p")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=9)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(9)
+    assert engine.publish_batch("p", batch) == range(1, 6)
+    assert [dict(message.headers) for message in engine.queues["p"].browse()] == [{"n": row, "k": "v"} for row in range(5)]
