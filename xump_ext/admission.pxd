@@ -16,7 +16,8 @@ cdef class Admissions:
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
     cdef bint limited           # some queue has a limit, or does not exist
-    cdef list names             # of queues that do not exist, by position
+    cdef dict names             # of queues that do not exist, by position
+    cdef object name            # of the queue, if it is the same for all
     cdef dict ready             # what would be added to the ready ones
     cdef dict spent             # what would be taken of a selector's credit
 

@@ -21,7 +21,7 @@ cdef class Admissions:
     """What a call brings: messages for queues, and payments between them, in order."""
 
     def __cinit__(self):
-        self.names = []
+        self.names = {}
         self.ready = {}
         self.spent = {}
 
@@ -51,7 +51,8 @@ cdef class Admissions:
         item.queue = queue
         item.content = content
         item.paid = NULL
-        self.names.append(name)
+        if name is not None and queue == NULL:
+            self.names[self.count - 1] = name
         if queue == NULL or queue.limit != UNLIMITED:
             self.limited = True
         return 0
@@ -61,7 +62,6 @@ cdef class Admissions:
         item.queue = NULL
         item.content = NULL
         item.paid = entry
-        self.names.append(None)
         return 0
 
     # ---- on paper
@@ -87,8 +87,8 @@ cdef class Admissions:
         cdef queue_t* letters
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
-            if letters == NULL or not self.letter_fits(letters, content, self.names[i], REASON_NO_QUEUE):
-                raise QueueNotFound(f"no queue {self.names[i]!r}")
+            if letters == NULL or not self.letter_fits(letters, content, str(self.names.get(i, self.name)), REASON_NO_QUEUE):
+                raise QueueNotFound(f"no queue {str(self.names.get(i, self.name))!r}")
         elif not self.fits(queue, content):
             letters = own_dead_letter(queue)
             if letters == NULL or not self.letter_fits(

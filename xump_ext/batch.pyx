@@ -45,7 +45,8 @@ cdef Admissions admissions_of(BatchReader reader, object queue):
     cdef Admissions batch = Admissions.__new__(Admissions)
     cdef content_t* content
     while reader.fill(&content, 1):
-        batch.add(NULL, queue, content)
+        batch.add(NULL, None, content)
+    batch.name = queue
     return batch
 
 

@@ -59,6 +59,7 @@ cdef class Delivery:
     cdef readonly uint32_t delivery_count
     cdef readonly bint redelivered
     cdef bint settled               # by the taking: INFINITE
+    cdef bint marked                # while it is checked
     cdef bint answered              # acked, nacked or rejected by the application
     cdef Core core(self)
     cdef int give_back(self, bint requeue, object detail) except -1

@@ -10,6 +10,7 @@ right, except for messages, which are checked where they are made.
 
 cimport cython
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free
@@ -29,6 +30,7 @@ from xump_ext.graph cimport (
     BOUND, COPY, DISCARD, HISTORY, MOVED, OFFERED, REASON_DELIVERY_LIMIT, REASON_NO_QUEUE, REASON_OVERFLOW,
     REASON_REJECTED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING, destination_t, page_t, selector_t, trip_t,
 )
+from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.index cimport chunks_free, entry_free, index_from, index_get, index_until
 from xump_ext.heap cimport heap_free
 from xump_ext.ledger cimport (
@@ -48,7 +50,8 @@ cdef extern from "pythread.h":
 
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
-    PyObject* PyDict_GetItem(object mapping, object key)
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+    PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)
 
 PAGE = 256      # messages read by one call of `browse`
 
@@ -173,7 +176,7 @@ cdef class Core:
         """By name or by object; NULL when there is none of that name."""
         cdef PyObject* found
         if PyUnicode_CheckExact(queue):
-            found = PyDict_GetItem(self._queues, queue)
+            found = PyDict_GetItemWithError(self._queues, queue)
             return NULL if found == NULL else (<QueueHandle> found).queue
         if isinstance(queue, QueueFace):
             if (<QueueFace> queue).engine is not self:
@@ -232,7 +235,8 @@ cdef class Core:
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef queue_t* target
         for message in messages:
-            batch.add(NULL, queue, content_of(message))
+            batch.add(NULL, None, content_of(message))
+        batch.name = queue
         self.begin()
         try:
             return self.admit_all(batch, self.queue_of(queue))
@@ -251,7 +255,7 @@ cdef class Core:
         for i in range(batch.count):
             content = batch.items[i].content
             batch.items[i].content = NULL
-            id = self.admit(queue, batch.names[i], content)
+            id = self.admit(queue, batch.name, content)
             if id:
                 first = first or id
                 count += 1
@@ -277,7 +281,7 @@ cdef class Core:
                 elif batch.items[i].content != NULL:
                     content = batch.items[i].content
                     batch.items[i].content = NULL
-                    ids.append(self.admit(batch.items[i].queue, batch.names[i], content))
+                    ids.append(self.admit(batch.items[i].queue, batch.names.get(i), content))
             go_on(&self.e)
         finally:
             self.leave()
@@ -308,12 +312,12 @@ cdef class Core:
         cdef PyObject* found
         if destination is None:
             return self.e.offers_head
-        found = PyDict_GetItem(self.destinations, destination)
+        found = PyDict_GetItemWithError(self.destinations, destination)
         return NULL if found == NULL else (<DestinationHandle> found).destination.head
 
     cdef Delivery hand_over(self, offer_t* offer):
         """The application takes an offer."""
-        cdef Delivery delivery = Delivery.__new__(Delivery)
+        cdef Delivery delivery = delivery_new()
         cdef entry_t* entry = offer.entry
         cdef selector_t* selector = <selector_t*> entry.holder
         delivery.message = message_new(entry.content, entry.id, entry.timestamp, hops_of(&self.e, entry))
@@ -694,47 +698,79 @@ cdef content_t* content_of(object message) except NULL:
     if len(message) > 5:
         raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {len(message)}")
     return content_new(
-        message[0] if len(message) > 0 else "", message[1] if len(message) > 1 else b"",
-        message[2] if len(message) > 2 else None, message[3] if len(message) > 3 else None,
-        message[4] if len(message) > 4 else None)
+        part_of(message, 0, ""), part_of(message, 1, b""), part_of(message, 2, None), part_of(message, 3, None),
+        part_of(message, 4, None))
+
+
+cdef inline object part_of(object message, Py_ssize_t at, object default):
+    return <object> PyTuple_GET_ITEM(message, at) if at < len(<tuple> message) else default
 
 
 cdef int check_deliveries(Core core, list deliveries) except -1:
-    """Every one is a live delivery of this engine, and is there once."""
+    """Every one is a live delivery of this engine, and is there once: a mark on each tells, and is taken off again."""
     cdef Delivery delivery
-    for given in deliveries:
-        if not isinstance(given, Delivery):
-            raise TypeError(f"expected a Delivery, got {type(given).__name__}")
-        delivery = given
-        if delivery.queue.engine is not core:
-            raise StaleDelivery(f"delivery of message {delivery.message.id} belongs to another engine")
-        if delivery.entry == NULL and not delivery.settled:
-            raise stale(delivery)
-    if len(deliveries) > 1:
-        live = [id(given) for given in deliveries if not (<Delivery> given).settled]
-        if len(set(live)) < len(live):
-            raise StaleDelivery("a delivery was given twice")
+    cdef Py_ssize_t i = 0
+    try:
+        for given in deliveries:
+            if not isinstance(given, Delivery):
+                raise TypeError(f"expected a Delivery, got {type(given).__name__}")
+            delivery = <Delivery> given
+            if delivery.queue.engine is not core:
+                raise StaleDelivery(f"delivery of message {delivery.message.id} belongs to another engine")
+            if not delivery.settled and (delivery.entry == NULL or delivery.marked):
+                raise stale(delivery)
+            delivery.marked = True
+            i += 1
+    finally:
+        while i:
+            i -= 1
+            (<Delivery> deliveries[i]).marked = False
     return 0
 
 
 cdef object stale(Delivery delivery):
     return StaleDelivery(f"delivery of message {delivery.message.id} in queue {delivery.queue.name!r} is stale: it was settled, "
-                         "or taken back by the engine")
+                         "or taken back by the engine, or is given twice")
+
+
+cdef xump_pool delivery_pool
+cdef PyMemberDef message_member_def
+
+
+cdef void delivery_clean(PyObject* object) noexcept:
+    delivery = <Delivery> object
+    if delivery.entry != NULL:
+        delivery.entry.child = NULL
+        delivery.entry = NULL
+    delivery.message = None
+    delivery.destination = None
+    delivery.queue = None
+    delivery.selector = None
+    delivery.answered = False
+
+
+cdef void delivery_dealloc(PyObject* object) noexcept:
+    xump_pool_put(&delivery_pool, object)
+
+
+cdef Delivery delivery_new():
+    cdef PyObject* spare = xump_pool_get(&delivery_pool)
+    cdef Delivery delivery
+    if spare == NULL:
+        return Delivery.__new__(Delivery)
+    delivery = <Delivery> spare
+    Py_XDECREF(spare)
+    return delivery
 
 
 @cython.final
 @cython.no_gc
-@cython.freelist(256)
 cdef class Delivery:
     """A message handed to the application under a destination name. Ack it, nack it or reject it; as a context manager it is
     acked when the block ends and nacked when it raises."""
 
     def __init__(self):
         raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
-
-    def __dealloc__(self):
-        if self.entry != NULL:
-            self.entry.child = NULL
 
     cdef Core core(self):
         if self.entry == NULL:
@@ -870,3 +906,14 @@ cdef class DeliveryIterator:
             self.passed_number = offer.number
             offer = offer.below if self.destination is not None else offer.next
         return offer
+
+
+cdef extern from *:
+    """
+    #define XUMP_MESSAGE_OFFSET offsetof(struct __pyx_obj_8xump_ext_4core_Delivery, message)
+    """
+    const size_t message_offset "XUMP_MESSAGE_OFFSET"
+
+delivery_pool.clean = delivery_clean
+(<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
+xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", message_offset, b"The message.")

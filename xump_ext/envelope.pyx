@@ -18,7 +18,7 @@ from xump_ext.message cimport (
 )
 
 cdef extern from "Python.h":
-    PyObject* PyDict_GetItem(object mapping, object key)
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 
 cdef class QueueHandle:
@@ -100,7 +100,7 @@ cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_
 
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
     """The queue of that name, or NULL. Cost: one look-up."""
-    cdef PyObject* found = NULL if name is None else PyDict_GetItem(<object> engine.queues, name)
+    cdef PyObject* found = NULL if name is None else PyDict_GetItemWithError(<object> engine.queues, name)
     return NULL if found == NULL else (<QueueHandle> found).queue
 
 

@@ -78,6 +78,8 @@ cdef class Headers:
 
 cdef class Message:
     cdef content_t* content
+    cdef void* address_member       # the content's address and body, where the interpreter reads them in place
+    cdef void* body_member
     cdef readonly uint64_t id
     cdef readonly int64_t timestamp
     cdef readonly uint32_t hops

@@ -24,6 +24,8 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.string cimport memcmp, memcpy
 
+from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
+
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
@@ -33,12 +35,34 @@ cdef extern from "Python.h":
     bint PyFloat_Check(object)
     bint PyLong_Check(object)
     bint PyBool_Check(object)
+    bint PyFloat_CheckExact(object)
+    bint PyLong_CheckExact(object)
     double PyFloat_AS_DOUBLE(object)
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+cdef extern from *:
+    """
+    #define XUMP_ADDRESS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, address_member)
+    #define XUMP_BODY_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, body_member)
+    /* The UTF-8 of a str: for ASCII, which is most of it, the text itself. */
+    static inline const char *xump_text(PyObject *text, Py_ssize_t *size) {
+        if (PyUnicode_IS_COMPACT_ASCII(text)) {
+            *size = PyUnicode_GET_LENGTH(text);
+            return (const char *) PyUnicode_1BYTE_DATA(text);
+        }
+        return PyUnicode_AsUTF8AndSize(text, size);
+    }
+    """
+    const size_t address_offset "XUMP_ADDRESS_OFFSET"
+    const size_t body_offset "XUMP_BODY_OFFSET"
+    const char* text_of "xump_text"(object text, Py_ssize_t* size) except NULL
 
 cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
 cdef Py_ssize_t HEADERS_BYTES_MAX = 1 << 20    # 1 MiB for the whole block
+cdef enum:
+    BLOCK_SMALL = 512       # headers that are put together on the stack
+
 cdef Py_ssize_t NAME_BYTES_MAX = 65535         # a u16 in the block
 
 address_bytes_max = ADDRESS_BYTES_MAX
@@ -55,10 +79,7 @@ cdef str checked_text(object value, str what):
         if not PyUnicode_Check(value):
             raise TypeError(f"{what} must be a str, got {type(value).__name__}")
         value = str.__str__(value)
-    if PyUnicode_IS_COMPACT_ASCII(value):
-        size = PyUnicode_GET_LENGTH(value)
-    else:
-        PyUnicode_AsUTF8AndSize(value, &size)
+    text_of(value, &size)
     if size > ADDRESS_BYTES_MAX:
         raise ValueError(f"{what} has {size} bytes, allowed are {ADDRESS_BYTES_MAX}")
     return <str> value
@@ -123,6 +144,7 @@ cdef content_t* content_new(object address, object body, object headers, object 
     cdef content_t* shared
     cdef Py_ssize_t size = 0
     cdef uint32_t count = 0
+    cdef char small[BLOCK_SMALL]
     address = checked_text(address, "address")
     body = checked_body(body)
     if reply_to is not None:
@@ -138,6 +160,12 @@ cdef content_t* content_new(object address, object body, object headers, object 
             if not isinstance(headers, Mapping):
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
             headers = dict(headers)
+        size = block_small(<dict> headers, small, &count)
+        if size >= 0:
+            content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
+            memcpy(<char*> headers_of(content), small, size)
+            return content
+        count = 0
         size = block_measure(<dict> headers, &count)
     content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
     if count:
@@ -233,7 +261,7 @@ cdef Py_ssize_t value_measure(object name, object value) except -1:
     cdef Py_ssize_t size
     cdef int overflow = 0
     if PyUnicode_Check(value):
-        PyUnicode_AsUTF8AndSize(value, &size)
+        text_of(value, &size)
         return 4 + size
     if PyBool_Check(value):
         return 0
@@ -249,6 +277,41 @@ cdef Py_ssize_t value_measure(object name, object value) except -1:
     raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
 
 
+cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
+    """Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
+    `block_measure` then looks at."""
+    cdef Py_ssize_t position = 0, size, at = 0
+    cdef uint16_t name_bytes
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef const char* text
+    while PyDict_Next(headers, &position, &name, &value):
+        if not PyUnicode_CheckExact(<object> name) or not PyUnicode_IS_COMPACT_ASCII(<object> name):
+            return -1
+        text = text_of(<object> name, &size)
+        if size == 0 or at + size + 11 > BLOCK_SMALL:
+            return -1
+        name_bytes = <uint16_t> size
+        memcpy(out + at + 1, &name_bytes, 2)
+        memcpy(out + at + 3, text, size)
+        if PyUnicode_CheckExact(<object> value) and PyUnicode_IS_COMPACT_ASCII(<object> value):
+            if at + name_bytes + 7 + PyUnicode_GET_LENGTH(<object> value) > BLOCK_SMALL:
+                return -1
+        elif not PyFloat_CheckExact(<object> value) and not is_small_int(<object> value):
+            return -1
+        at = value_write(<object> value, out + at, out + at + 3 + size) - out
+        count[0] += 1
+    return at
+
+
+cdef inline bint is_small_int(object value) noexcept:
+    """An exact int (so no bool) of at most 64 bits."""
+    cdef int overflow = 1
+    if PyLong_CheckExact(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0
+
+
 cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) except -1:
     """Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit."""
     cdef Py_ssize_t position = 0, size, total = 0
@@ -257,7 +320,7 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) 
     while PyDict_Next(headers, &position, &name, &value):
         if not PyUnicode_Check(<object> name):
             raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
-        PyUnicode_AsUTF8AndSize(<object> name, &size)
+        text_of(<object> name, &size)
         if size == 0 or size > NAME_BYTES_MAX:
             raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
         total += 3 + size + value_measure(<object> name, <object> value)
@@ -275,7 +338,7 @@ cdef int block_write(dict headers, char* out) except -1:
     cdef PyObject* value
     cdef const char* text
     while PyDict_Next(headers, &position, &name, &value):
-        text = PyUnicode_AsUTF8AndSize(<object> name, &size)
+        text = text_of(<object> name, &size)
         name_bytes = <uint16_t> size
         memcpy(out + 1, &name_bytes, 2)
         memcpy(out + 3, text, size)
@@ -291,7 +354,7 @@ cdef char* value_write(object value, char* type, char* out) except NULL:
     cdef double real
     cdef int overflow = 0
     if PyUnicode_Check(value):
-        text = PyUnicode_AsUTF8AndSize(value, &size)
+        text = text_of(value, &size)
         type[0] = HEADER_STR
         return bytes_write(out, text, size)
     if PyBool_Check(value):
@@ -377,8 +440,36 @@ cdef dict headers_dict(const content_t* content):
 
 # ---- what Python sees
 
+cdef xump_pool headers_pool
+cdef xump_pool message_pool
+cdef PyMemberDef address_member_def
+cdef PyMemberDef body_member_def
+
+
+cdef void headers_clean(PyObject* object) noexcept:
+    headers = <Headers> object
+    if headers.content != NULL:
+        content_release(headers.content)
+        headers.content = NULL
+
+
+cdef void headers_dealloc(PyObject* object) noexcept:
+    xump_pool_put(&headers_pool, object)
+
+
+cdef void message_clean(PyObject* object) noexcept:
+    message = <Message> object
+    if message.content != NULL:
+        content_release(message.content)
+        message.content = NULL
+        message.address_member = message.body_member = NULL
+
+
+cdef void message_dealloc(PyObject* object) noexcept:
+    xump_pool_put(&message_pool, object)
+
+
 @cython.final
-@cython.freelist(256)
 cdef class Headers:
     """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in their order.
 
@@ -387,10 +478,6 @@ cdef class Headers:
 
     def __init__(self):
         raise TypeError("headers come with a message: Message(headers={...}).headers")
-
-    def __dealloc__(self):
-        if self.content != NULL:
-            content_release(self.content)
 
     def __getitem__(self, name):
         cdef header_t header
@@ -409,7 +496,7 @@ cdef class Headers:
         if self.content.header_count == 0 or not PyUnicode_Check(name):
             return False
         try:
-            text = PyUnicode_AsUTF8AndSize(name, &size)
+            text = text_of(name, &size)
         except UnicodeEncodeError:
             return False            # a lone surrogate is in no header
         return size <= NAME_BYTES_MAX and header_find(self.content, text, <uint16_t> size, header)
@@ -456,7 +543,6 @@ Mapping.register(Headers)
 
 
 @cython.final
-@cython.freelist(256)
 cdef class Message:
     """An immutable message: Message(address="", body=b"", headers=None, *, reply_to=None, message_id=None).
 
@@ -468,34 +554,23 @@ cdef class Message:
     700
     """
 
-    def __cinit__(self):
-        self.content = NULL
-
     def __init__(self, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
         cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
         if self.content != NULL:
             content_release(content)
             raise TypeError("a message is immutable: use replace()")
-        self.content = content
-
-    def __dealloc__(self):
-        if self.content != NULL:
-            content_release(self.content)
-
-    @property
-    def address(self):
-        """What it is routed by."""
-        return <object> self.content.address
-
-    @property
-    def body(self):
-        """The payload."""
-        return content_body(self.content)
+        message_fill(self, content)
 
     @property
     def headers(self):
         """A read-only mapping, see `Headers`."""
-        cdef Headers headers = Headers.__new__(Headers)
+        cdef PyObject* spare = xump_pool_get(&headers_pool)
+        cdef Headers headers
+        if spare == NULL:
+            headers = Headers.__new__(Headers)
+        else:
+            headers = <Headers> spare
+            Py_XDECREF(spare)           # the pool's reference; `headers` holds its own
         headers.content = content_share(self.content)
         return headers
 
@@ -565,10 +640,34 @@ def _rebuild(address, body, headers, reply_to, message_id, destination, id, time
     return message
 
 
+cdef int message_fill(Message message, content_t* content) except -1:
+    """Takes over the reference. The members are borrowed from the content, which the message holds."""
+    content_body(content)
+    message.content = content
+    message.address_member = content.address
+    message.body_member = content.body
+    return 0
+
+
 cdef Message message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops):
-    cdef Message message = Message.__new__(Message)
-    message.content = content_share(content)
+    cdef PyObject* spare = xump_pool_get(&message_pool)
+    cdef Message message
+    if spare == NULL:
+        message = Message.__new__(Message)
+    else:
+        message = <Message> spare
+        Py_XDECREF(spare)
+    message_fill(message, content)
+    content_share(content)
     message.id = id
     message.timestamp = timestamp
     message.hops = hops
     return message
+
+
+headers_pool.clean = headers_clean
+message_pool.clean = message_clean
+(<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
+(<PyTypeObject*> Message).tp_dealloc = message_dealloc
+xump_member(<PyTypeObject*> Message, &address_member_def, b"address", address_offset, b"What it is routed by.")
+xump_member(<PyTypeObject*> Message, &body_member_def, b"body", body_offset, b"The payload.")

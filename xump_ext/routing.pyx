@@ -35,7 +35,7 @@ cdef enum:
     LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
 
 
-cdef int go_on(engine_t* engine) except -1:
+cdef int run(engine_t* engine) except -1:
     """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves."""
     stirred_rematch(engine)
     if engine.building:

@@ -1,0 +1,65 @@
+"""Objects that are made and thrown away for every message, without what Cython adds for the general case.
+
+A light type keeps the objects that died in a pool and hands them out again with their memory as it is; its destructor does not
+save and restore the error indicator, which costs more than the rest. Attributes that are read for every message are
+offered as members: the interpreter reads those in place, without calling anything.
+"""
+
+from cpython.object cimport PyObject
+
+cdef extern from *:
+    """
+    #include <Python.h>
+    #include <structmember.h>
+
+    #define XUMP_POOL_SIZE 1024
+
+    typedef struct {
+        int count;
+        void (*clean)(PyObject *);          /* gives back what the object holds; called with one reference */
+        PyObject *spare[XUMP_POOL_SIZE];
+    } xump_pool;
+
+    static inline PyObject *xump_pool_get(xump_pool *pool) {
+        PyObject *object;
+        if (pool->count == 0) return NULL;
+        object = pool->spare[--pool->count];
+        Py_SET_REFCNT(object, 1);
+        return object;
+    }
+
+    static inline void xump_pool_put(xump_pool *pool, PyObject *object) {
+        Py_SET_REFCNT(object, 1);           /* while it is cleaned, as any destructor has it */
+        pool->clean(object);
+        Py_SET_REFCNT(object, 0);
+        if (pool->count < XUMP_POOL_SIZE) pool->spare[pool->count++] = object;
+        else Py_TYPE(object)->tp_free(object);
+    }
+
+    /* Replaces the attribute by a member at this offset of the object. */
+    static int xump_member(PyTypeObject *type, PyMemberDef *member, const char *name, size_t offset, const char *doc) {
+        PyObject *descriptor;
+        int failed;
+        member->name = name;
+        member->type = T_OBJECT_EX;
+        member->offset = (Py_ssize_t) offset;
+        member->flags = READONLY;
+        member->doc = doc;
+        descriptor = PyDescr_NewMember(type, member);
+        if (descriptor == NULL) return -1;
+        failed = PyDict_SetItemString(type->tp_dict, name, descriptor);
+        Py_DECREF(descriptor);
+        PyType_Modified(type);
+        return failed;
+    }
+    """
+    ctypedef struct xump_pool:
+        int count
+        void (*clean)(PyObject*) noexcept
+    ctypedef struct PyTypeObject:
+        void (*tp_dealloc)(PyObject*) noexcept
+    ctypedef struct PyMemberDef:
+        pass
+    PyObject* xump_pool_get(xump_pool* pool) noexcept
+    void xump_pool_put(xump_pool* pool, PyObject* object) noexcept
+    int xump_member(PyTypeObject* type, PyMemberDef* member, const char* name, size_t offset, const char* doc) except -1
