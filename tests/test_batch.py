@@ -22,9 +22,11 @@ def table(rows=5):
         "headers": [{"n": row, "k": "v"} for row in range(rows)]})
 
 
-@pytest.mark.parametrize("make", [
-    table, lambda: polars.from_arrow(table()), lambda: duckdb.sql("SELECT 'a.' || (range % 3) AS address, range::VARCHAR::BLOB AS body "
-                                                                  "FROM range(5)")], ids=["pyarrow", "polars", "duckdb"])
+QUERY = "SELECT 'a.' || (range % 3) AS address, range::VARCHAR::BLOB AS body FROM range(5)"
+
+
+@pytest.mark.parametrize(
+    "make", [table, lambda: polars.from_arrow(table()), lambda: duckdb.sql(QUERY)], ids=["pyarrow", "polars", "duckdb"])
 def test_rows_enter_as_messages_would(engine, make):
     queue = engine.create_queue("q")
     assert engine.publish_batch("q", make()) == range(1, 6)

@@ -1,7 +1,7 @@
 """Two engines side by side, the compiled one and the model: every call goes to both, and all that can be seen is compared.
 
-A `World` knows nothing of Hypothesis: `tests/test_machine.py` and the soak choose the calls. Calls take small plain values, so that
-a failure prints as a program that can be read and run again.
+A `World` knows nothing of Hypothesis: `tests/test_machine.py` and the soak choose the calls. Calls take small plain values, so
+that a failure prints as a program that can be read and run again.
 """
 
 import datetime
@@ -32,8 +32,8 @@ CONDITIONS = [
     always, always, always, default, overflow,
     match("eq", "a"), match("eq", "b"), match("topic", "a.#"), match("topic", "*.b"), match("prefix", "a."),
     match("eq", "q2", field="reply_to"), match("eq", "q1", field="headers.to"), match("topic", "#", field="headers.to"),
-    where("n > 2"), where("n = 1"), where("to IS NOT NULL AND n < 4"), where({"n": 2}), where({"n": [1, 3]}), where("sys.address = 'b'"),
-    where("sys.delivery_count > 0"), where(even), where(fails),
+    where("n > 2"), where("n = 1"), where("to IS NOT NULL AND n < 4"), where({"n": 2}), where({"n": [1, 3]}),
+    where("sys.address = 'b'"), where("sys.delivery_count > 0"), where(even), where(fails),
     match("topic", "a.*") & where("n > 1"), match("eq", "a") & where(even), where({"n": 1}) & where("to = 'q2'"),
 ]
 FIELDS = ["address", "reply_to", "destination", "headers.to"]
@@ -44,7 +44,7 @@ ACTIONS = (
     + [deliver("d0", queue=target) for target in TARGETS] + [deliver(field("headers.to"), queue="q3"), discard, discard]
 )
 CREDITS = [0, 1, 1, 2, 3, INFINITE]
-STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.timezone.utc)]
+STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.UTC)]
 
 
 class World:
@@ -75,7 +75,8 @@ class World:
             except (xump.XumpError, ValueError, KeyError) as error:
                 results.append((type(error), str(error)))
         (model_error, modelled), (engine_error, done) = results
-        assert model_error is engine_error or (any_error and model_error and engine_error), self.told(f"model {results[0]!r}, engine {results[1]!r}")
+        alike = model_error is engine_error or (any_error and model_error and engine_error)
+        assert alike, self.told(f"model {results[0]!r}, engine {results[1]!r}")
         return model_error is None, modelled, done
 
     def same(self, call, note, any_error=False):
@@ -111,7 +112,8 @@ class World:
         self.same(
             lambda engine, side: engine.create_selector(
                 source, when=when, do=do, credit=credit, enabled=enabled, start=start, name=name).id,
-            f"create_selector({source!r}, when={when!r}, do={do!r}, credit={credit}, enabled={enabled}, start={start!r}, name={name!r})",
+            f"create_selector({source!r}, when={when!r}, do={do!r}, credit={credit}, enabled={enabled}, start={start!r}, "
+            f"name={name!r})",
             any_error=True)
 
     def delete_queue(self, name):
@@ -129,7 +131,7 @@ class World:
         self.same(lambda engine, side: list(engine.publish_many(queue, messages)), f"publish_many({queue!r}, {messages!r})")
 
     def take(self, n, destination):
-        ok, modelled, done = self.both(lambda engine, side: engine.take(n, destination), f"take({n}, {destination!r})")
+        _, modelled, done = self.both(lambda engine, side: engine.take(n, destination), f"take({n}, {destination!r})")
         self.compare_deliveries(modelled, done)
 
     def compare_deliveries(self, modelled, done):

@@ -335,9 +335,10 @@ class Engine(Core):
     def publish_batch(self, queue: Any, data: Any) -> range:
         """Publish the rows of anything that has the Arrow PyCapsule interface (pyarrow, Polars, DuckDB …), as one run.
 
-        Columns: `address`, `body`, `reply_to`, `message_id` (text, bytes for the body), `headers` (a struct, typed, null means missing; or a map of
-        strings); missing columns are empty, those of `take_batch` beside them are ignored. All is checked before the first row enters: ValueError and
-        TypeError say the column and row, `QueueFull` as in `publish_many`. Returns the range of the ids. Costs a fraction of `publish` a row.
+        Columns: `address`, `body`, `reply_to`, `message_id` (text, bytes for the body), `headers` (a struct, typed, null means
+        missing; or a map of strings); missing columns are empty, those of `take_batch` beside them are ignored. All is checked
+        before the first row enters: ValueError and TypeError say the column and row, `QueueFull` as in `publish_many`. Returns
+        the range of the ids. Costs a fraction of `publish` a row.
         """
         return publish_batch(self, queue, data)
 
