@@ -38,7 +38,7 @@ class BuildCore(build_ext):
             build_dir="build/cython",
             compiler_directives={
                 "language_level": 3,
-            "binding": False,       # plain method descriptors, which the interpreter calls without detours
+                "binding": False,       # plain method descriptors, which the interpreter calls without detours
                 "boundscheck": False,
                 "wraparound": False,
                 "initializedcheck": False,

@@ -1,7 +1,7 @@
 """Many messages in one call, as Arrow columns: what `publish_batch` and `take_batch` do.
 
-The columns are read and written by `arrow_read` and `arrow_write`; here they meet the engine. A batch that is published is checked
-as a whole before the first row enters. A batch that is taken remembers an entry for each row, as a `Delivery` does for
+The columns are read and written by `arrow_read` and `arrow_write`; here they meet the engine. A batch that is published is
+checked as a whole before the first row enters. A batch that is taken remembers an entry for each row, as a `Delivery` does for
 its one.
 """
 
@@ -64,8 +64,8 @@ cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
 
 
 cdef class DeliveryBatch:
-    """Deliveries as Arrow columns: `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to`,
-    `message_id`. Has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`."""
+    """Deliveries as Arrow columns: `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`,
+    `reply_to`, `message_id`. Has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`."""
 
     cdef Core core
     cdef readonly Py_ssize_t rows
@@ -102,7 +102,7 @@ cdef class DeliveryBatch:
         return self.columns.__arrow_c_stream__(requested_schema)
 
     def ack(self, ids=None):
-        """Pay for these ids, or for all that was not answered yet. Raises `StaleDelivery`, and nothing changed, if one is stale."""
+        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed."""
         self.answer(self.rows_of(ids), True)
 
     def nack(self, ids=None):
@@ -135,8 +135,8 @@ cdef class DeliveryBatch:
             rows = [row for row in rows if self.answered[row] != SETTLED]
             for row in rows:
                 if self.answered[row] or self.entries[row] == NULL:
-                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered, or taken "
-                                        "back by the engine")
+                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered, "
+                                        "or taken back by the engine")
             if len(set(rows)) < len(rows):
                 raise StaleDelivery("an id was given twice")
             for row in rows:

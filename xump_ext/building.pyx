@@ -6,14 +6,13 @@ again, through all queues that delete themselves for it; then, when the books ar
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, REASON_COUNT, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
-    destination_t, place_t,
+    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove

@@ -12,7 +12,6 @@ cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from cpython.pystate cimport PyThreadState_Get
-from libc.stdint cimport uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -27,11 +26,11 @@ from xump_ext.errors import (
 )
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
-    BOUND, COPY, DISCARD, HISTORY, MOVED, OFFERED, REASON_DELIVERY_LIMIT, REASON_NO_QUEUE, REASON_OVERFLOW,
-    REASON_REJECTED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING, destination_t, page_t, selector_t, trip_t,
+    BOUND, HISTORY, MOVED, OFFERED, REASON_DELIVERY_LIMIT, REASON_NO_QUEUE, REASON_OVERFLOW,
+    REASON_REJECTED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING, page_t, selector_t, trip_t,
 )
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.index cimport chunks_free, entry_free, index_from, index_get, index_until
+from xump_ext.index cimport chunks_free, index_from, index_get, index_until
 from xump_ext.heap cimport heap_free
 from xump_ext.ledger cimport (
     accept, dead_letter, end_trips, enter, hops_of, make_copy, nacked, note_nack, offers_free, own_dead_letter, pay, release,
@@ -95,11 +94,11 @@ cdef class Core:
         """The name of the queue for what no queue's own dead letter takes, or None."""
         return self._dead_letter
 
-    def _configure(self, clock, hop_limit, dead_letter):
+    def _configure(self, clock, hop_limit, letters):
         self.clock = clock
         self.e.hop_limit = hop_limit
-        self._dead_letter = dead_letter
-        self.e.dead_letter = NULL if dead_letter is None else <void*> dead_letter
+        self._dead_letter = letters
+        self.e.dead_letter = NULL if letters is None else <void*> letters
 
     # ---- one at a time
 
@@ -208,8 +207,8 @@ cdef class Core:
         """Publish a message into a queue and drive the graph until it is quiet.
 
         Returns the id issued in that queue, also when the message went on at once; 0 when it was turned away there and
-        dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. Costs O(length of the
-        address) to match at first, a look-up from then on, and what follows from it.
+        dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. Costs O(length of
+        the address) to match at first, a look-up from then on, and what follows from it.
         """
         cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
         cdef uint64_t id
@@ -229,11 +228,10 @@ cdef class Core:
     def publish_many(self, queue, messages):
         """Publish an iterable of `Message`s, or of tuples in the order of `publish`'s arguments, as one run.
 
-        All enter first, then the graph is driven. Room for all is checked beforehand: `QueueFull`, and none has entered. Returns the
-        range of the ids issued. Cost per message as `publish`, without the call.
+        All enter first, then the graph is driven. Room for all is checked beforehand: `QueueFull`, and none has entered. Returns
+        the range of the ids issued. Cost per message as `publish`, without the call.
         """
         cdef Admissions batch = Admissions.__new__(Admissions)
-        cdef queue_t* target
         for message in messages:
             batch.add(NULL, None, content_of(message))
         batch.name = queue
@@ -371,10 +369,10 @@ cdef class Core:
 
     # ---- queues and selectors
 
-    def _create_queue(self, QueueFace face, limit, history_limit, auto_delete, dead_letter, delivery_limit):
+    def _create_queue(self, QueueFace face, limit, history_limit, auto_delete, letters, delivery_limit):
         self.begin()
         try:
-            queue_create(&self.e, face, limit, history_limit, auto_delete, dead_letter, delivery_limit, self.spare_slots)
+            queue_create(&self.e, face, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots)
             go_on(&self.e)
         finally:
             self.leave()

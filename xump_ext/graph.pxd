@@ -257,7 +257,7 @@ cdef struct queue_t:
     list_t history
     uint64_t limit          # UNLIMITED: none
     uint64_t history_limit  # UNLIMITED: none
-    uint32_t delivery_limit # 0: none
+    uint32_t delivery_limit  # 0: none
     uint32_t slot           # its number in trips
     bint held
     bint active             # has an ordinary or default selector
