@@ -1,1 +1,282 @@
-def check(engine): pass
+"""The laws of the engine, verified from scratch: `Engine.check()`.
+
+    Conservation    entered = ready + outstanding + history + settled + dropped + deleted, for each queue
+    Credit          window = available + outstanding, for each selector; whoever is able stands ready
+    Order           by id a queue's sequences ascend and its timestamps do not descend; lists, heaps and lines are in order
+    Once            ids, sequences, numbers and slots are issued once
+    Links           what refers to something is referred to by it: parents and children, lists, offers, deliveries
+    Recount         every counter equals what a walk finds
+    Quiet           nothing is left that could go on; inside `building()`: nothing is forgotten that could
+
+The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them; none relies on a counter that
+is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
+"""
+
+from itertools import pairwise
+
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.string cimport memset
+
+from xump_ext.check_quiet cimport check_quiet
+from xump_ext.check_structure cimport Books, broken, check_structure, cursor_t, of_entry, of_queue, of_selector, start, step
+from xump_ext.check_waiting cimport check_waiting
+from xump_ext.core cimport Core
+from xump_ext.credit cimport puts
+from xump_ext.envelope cimport target_of
+from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.graph cimport (
+    BOUND, COPY, DELIVER, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, TAKEN, UNROUTED, WAITING,
+    entry_t, group_t, offer_t, queue_t, selector_t,
+)
+from xump_ext.index cimport index_get
+
+cdef enum:
+    STATES = 7
+
+cdef struct tally_t:
+    uint64_t states[STATES]
+    uint64_t grouped        # that wait, as their groups say
+
+
+def check(Core engine not None):
+    """Raises `InvariantError` that says which law does not hold, and where. Cost: everything."""
+    engine.begin()
+    try:
+        check_books(Books(engine))
+    finally:
+        engine.leave()
+
+
+cdef int check_books(Books books) except -1:
+    cdef QueueFace queue
+    cdef SelectorFace selector
+    check_structure(books)
+    check_waiting(books)
+    for queue in books.core._queues.values():
+        check_entries(books, queue.queue)
+        check_counts(queue.queue)
+    check_holders(books)
+    for selector in books.core._selectors.values():
+        check_credit(selector.selector)
+    check_nacked(books)
+    check_once(books)
+    return check_quiet(books)
+
+
+# ---- Order, Links: message by message
+
+cdef int check_entries(Books books, queue_t* queue) except -1:
+    cdef cursor_t at = start(queue)
+    cdef entry_t* entry = step(&at)
+    cdef entry_t* before = NULL
+    while entry != NULL:
+        if not 0 < entry.id < queue.next_id:
+            raise broken("Once", of_entry(entry), f"its id was not issued: the next is {queue.next_id}")
+        if not 0 < entry.sequence <= books.e.sequence or (before != NULL and entry.sequence <= before.sequence):
+            raise broken("Order", of_entry(entry), f"its sequence {entry.sequence} is not above those before it")
+        if entry.timestamp > queue.timestamp or (before != NULL and entry.timestamp < before.timestamp):
+            raise broken("Order", of_entry(entry), f"its timestamp {entry.timestamp} is before that of an older one, or ahead")
+        if entry.content == NULL or entry.content.references < 1:
+            raise broken("Links", of_entry(entry), "it has no content")
+        check_state(books, entry)
+        check_parent(books, entry)
+        before = entry
+        entry = step(&at)
+    return 0
+
+
+cdef int check_state(Books books, entry_t* entry) except -1:
+    """Who holds it, and what it became."""
+    if entry.state >= STATES:
+        raise broken("Links", of_entry(entry), f"its state is {entry.state}")
+    if entry.flags & QUEUED or (entry.flags & PAUSED and (books.quiet or entry.state > WAITING)):
+        raise broken("Quiet", of_entry(entry), "it is in the midst of a run")
+    if entry.state == WAITING:
+        if entry.holder == NULL or (<group_t*> entry.holder).queue != entry.queue:
+            raise broken("Links", of_entry(entry), "it waits in a group of another queue")
+    elif entry.state == UNROUTED or entry.state == HISTORY:
+        if entry.holder != NULL:
+            raise broken("Links", of_entry(entry), "somebody holds it")
+    elif <uintptr_t> entry.holder not in books.selectors:
+        raise broken("Links", of_entry(entry), "the selector that holds it is not there")
+    else:
+        return check_held(books, entry, <selector_t*> entry.holder)
+    if entry.child != NULL and not entry.flags & PAUSED:
+        raise broken("Links", of_entry(entry), "it is held by nobody, and became something")
+    return 0
+
+
+cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1:
+    if selector.source != entry.queue or selector.infinite != (entry.state == BOUND):
+        raise broken("Credit", of_entry(entry), f"{of_selector(selector)} holds it, which has another source or kind of credit")
+    if (entry.state == MOVED) != puts(selector) or (entry.state != MOVED and selector.verb != DELIVER):
+        raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, which does something else ({entry.state})")
+    if entry.state == MOVED:
+        return check_child(books, entry, <entry_t*> entry.child, selector)
+    if entry.state == TAKEN:
+        if entry.child != NULL and (<entry_t**> entry.child)[0] != entry:
+            raise broken("Links", of_entry(entry), "its delivery is of another message")
+    elif entry.child == NULL or (<offer_t*> entry.child).entry != entry or (<offer_t*> entry.child).number == 0:
+        raise broken("Links", of_entry(entry), "its offer is of another message")
+    return 0
+
+
+cdef int check_child(Books books, entry_t* entry, entry_t* child, selector_t* selector) except -1:
+    """What MOVE made of it, or what INFINITE selectors downstream made of that."""
+    cdef queue_t* target = target_of(selector, entry.content)
+    if child == NULL or child.parent != entry:
+        raise broken("Links", of_entry(entry), "what it became is not there, or came from another message")
+    if <uintptr_t> child.queue not in books.queues or index_get(&child.queue.index, child.id) != child:
+        raise broken("Links", of_entry(entry), "what it became is in no queue")
+    if child.queue != target and child.hops < 2:
+        raise broken("Links", of_entry(entry), f"what it became is in {of_queue(child.queue)}, not where "
+                     f"{of_selector(selector)} puts it")
+    if child.sequence <= entry.sequence:
+        raise broken("Order", of_entry(entry), "what it became is older")
+    return 0
+
+
+cdef int check_parent(Books books, entry_t* entry) except -1:
+    cdef entry_t* parent = entry.parent
+    if parent == NULL:
+        return 0
+    if entry.state == HISTORY:
+        raise broken("Links", of_entry(entry), "it is settled, and its parent was not paid for")
+    if <uintptr_t> parent.queue not in books.queues or index_get(&parent.queue.index, parent.id) != parent:
+        raise broken("Links", of_entry(entry), "its parent is in no queue")
+    if parent.state != MOVED or parent.child != entry:
+        raise broken("Links", of_entry(entry), f"its parent, {of_entry(parent)}, became something else (state {parent.state})")
+    return 0
+
+
+# ---- Conservation, Recount: queue by queue
+
+cdef int check_counts(queue_t* queue) except -1:
+    cdef tally_t found = tally(queue)
+    cdef uint64_t* states = found.states
+    cdef uint64_t ready = states[UNROUTED] + states[WAITING] + states[BOUND]
+    cdef uint64_t outstanding = states[OFFERED] + states[TAKEN] + states[MOVED]
+    cdef uint64_t gone = queue.settled + queue.deleted
+    cdef int reason
+    check_count(queue, "unrouted", queue.unrouted, states[UNROUTED])
+    check_count(queue, "ready", queue.ready, ready)
+    check_count(queue, "outstanding", queue.outstanding, outstanding)
+    check_count(queue, "history", queue.history.count, states[HISTORY])
+    check_count(queue, "entered", queue.entered, queue.next_id - 1)
+    if queue.history.count > queue.history_limit:
+        raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
+    if found.grouped != states[WAITING]:
+        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in groups")
+    for reason in range(REASON_COUNT):
+        gone += queue.dropped[reason]
+    if queue.entered != ready + outstanding + states[HISTORY] + gone:
+        raise broken("Conservation", of_queue(queue), f"{queue.entered} entered, but {ready} are ready, {outstanding} "
+                     f"outstanding, {states[HISTORY]} in the history and {gone} gone")
+    return 0
+
+
+cdef tally_t tally(queue_t* queue) noexcept:
+    """By walking over the index, and over the groups, whose lists were verified."""
+    cdef tally_t found
+    cdef cursor_t at = start(queue)
+    cdef entry_t* entry = step(&at)
+    cdef group_t* group = queue.groups
+    memset(&found, 0, sizeof(tally_t))
+    while entry != NULL:
+        found.states[entry.state] += 1
+        entry = step(&at)
+    while group != NULL:
+        found.grouped += group.count
+        group = group.next
+    return found
+
+
+cdef int check_count(queue_t* queue, str what, uint64_t counted, uint64_t found) except -1:
+    if counted != found:
+        raise broken("Recount", of_queue(queue), f"{what} counts {counted}, found {found}")
+    return 0
+
+
+cdef int check_nacked(Books books) except -1:
+    """The numbers of last nacks are those of messages that say that they have one."""
+    cdef QueueFace face
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef Py_ssize_t found = 0
+    for face in books.core._queues.values():
+        at = start(face.queue)
+        entry = step(&at)
+        while entry != NULL:
+            if entry.flags & NACKED:
+                found += 1
+                if not 0 < books.core.nacked.get(<uintptr_t> entry, 0) <= books.e.nacks:
+                    raise broken("Links", of_entry(entry), "the number of its last nack is not known")
+            entry = step(&at)
+    if len(books.core.nacked) != found:
+        raise broken("Recount", "engine", f"{len(books.core.nacked)} messages were nacked, found {found}")
+    return 0
+
+
+# ---- Credit: selector by selector
+
+cdef int check_credit(selector_t* selector) except -1:
+    """By the lists of what it holds, which were verified, and which together hold what their queue counts."""
+    cdef uint64_t outstanding = selector.taken.count + (0 if selector.infinite else selector.held.count)
+    cdef uint64_t ended = selector.paid + selector.returned
+    where = of_selector(selector)
+    if selector.infinite:
+        if selector.window or selector.available or outstanding or selector.returned:
+            raise broken("Credit", where, f"INFINITE, and {outstanding} outstanding of a window of {selector.window}")
+    elif selector.available < 0 or selector.window != selector.available + <int64_t> outstanding:
+        raise broken("Credit", where, f"a window of {selector.window}, but {selector.available} available and {outstanding} "
+                     "outstanding")
+    elif selector.verb != DISCARD and selector.verb != COPY and selector.served != ended + outstanding:
+        raise broken("Credit", where, f"{selector.served} served, but {selector.paid} paid, {selector.returned} returned and "
+                     f"{outstanding} outstanding")
+    if selector.verb == COPY and (selector.replayed > selector.start or selector.start > selector.source.next_id):
+        raise broken("Order", where, f"starts at {selector.start}, before what it replayed or behind what will come")
+    return 0
+
+
+cdef int check_holders(Books books) except -1:
+    """The lists of all selectors of a queue hold what is bound or outstanding there."""
+    cdef QueueFace queue
+    cdef SelectorFace face
+    cdef dict held = {}
+    for face in books.core._selectors.values():
+        address = <uintptr_t> face.selector.source
+        held[address] = held.get(address, 0) + face.selector.held.count + face.selector.taken.count
+    for queue in books.core._queues.values():
+        found = tally(queue.queue)
+        count = found.states[BOUND] + found.states[OFFERED] + found.states[TAKEN] + found.states[MOVED]
+        listed = held.get(<uintptr_t> queue.queue, 0)
+        if listed != count:
+            raise broken("Recount", of_queue(queue.queue), f"its selectors hold {listed}, found {count}")
+    return 0
+
+
+# ---- Once
+
+cdef int check_once(Books books) except -1:
+    """Sequences, and the keys of rotation, are issued once in the whole engine."""
+    cdef QueueFace queue
+    cdef SelectorFace face
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef set keys = set()
+    cdef list sequences = []
+    for queue in books.core._queues.values():
+        at = start(queue.queue)
+        entry = step(&at)
+        while entry != NULL:
+            sequences.append(entry.sequence)
+            entry = step(&at)
+    sequences.sort()
+    for earlier, later in pairwise(sequences):
+        if earlier == later:
+            raise broken("Once", "engine", f"two messages have the sequence {later}")
+    for face in books.core._selectors.values():
+        if face.selector.ready.key in keys:
+            raise broken("Once", of_selector(face.selector), "another one was served at the same moment")
+        keys.add(face.selector.ready.key)
+    return 0

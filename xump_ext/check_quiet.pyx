@@ -1,0 +1,209 @@
+"""That nothing is left to be done, and who stands in which line for it (rules 4 and 5).
+
+When all is quiet, whoever is able and has something to take stands in the line of a queue without room for it. Inside
+`building()` nothing moves; then what could go on has to be remembered: a queue is stirred, a new clause is pending, a lane or
+line is in `able`.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+
+from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, of_selector, start, step
+from xump_ext.check_waiting cimport oldest
+from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in, puts
+from xump_ext.envelope cimport queue_named
+from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.graph cimport FIELD_NONE, PAUSED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t
+from xump_ext.plan cimport Clause, Plan
+
+
+cdef int check_quiet(Books books) except -1:
+    """Everything in this file; relies on the books being right."""
+    cdef QueueFace face
+    check_lines(books)
+    check_work(books)
+    for face in books.core._queues.values():
+        check_unrouted(books, face.queue)
+        if not face.queue.held:
+            check_parked(books, <Plan> face.queue.plan)
+            check_lanes(<Plan> face.queue.plan)
+        check_first_in_line(face.queue)
+    return 0
+
+
+# ---- lines
+
+cdef int check_lines(Books books) except -1:
+    """Each place in a line is its selector's, and the other way round."""
+    cdef QueueFace face
+    cdef SelectorFace number
+    cdef place_t* place
+    cdef set places = set()
+    for face in books.core._queues.values():
+        check_line(books, face.queue, places)
+    for number in books.core._selectors.values():
+        place = number.selector.places
+        while place != NULL:
+            if <uintptr_t> place not in places:
+                raise broken("Links", of_selector(number.selector), "it has a place in no line, or one twice")
+            places.remove(<uintptr_t> place)
+            if place.selector != number.selector or place_in(number.selector, place.target) != place:
+                raise broken("Once", of_selector(number.selector), f"it stands twice in the line of {of_queue(place.target)}")
+            place = place.other
+    if places:
+        raise broken("Links", "engine", f"{len(places)} places in lines belong to no selector")
+    return 0
+
+
+cdef int check_line(Books books, queue_t* queue, set places) except -1:
+    cdef place_t* place = queue.line_head
+    cdef place_t* before = NULL
+    where = f"{of_queue(queue)}, its line"
+    while place != NULL:
+        if place.previous != before or place.target != queue or <uintptr_t> place.selector not in books.selectors:
+            raise broken("Links", where, "a place is not linked back, or is that of another")
+        if not puts(place.selector) or (place.selector.target != queue and place.selector.to_queue.kind == FIELD_NONE):
+            raise broken("Links", where, f"{of_selector(place.selector)} does not put anything here")
+        places.add(<uintptr_t> place)
+        before = place
+        place = place.next
+    if queue.line_tail != before:
+        raise broken("Links", where, "its last place is not in it")
+    return 0
+
+
+# ---- Quiet
+
+cdef int check_work(Books books) except -1:
+    """Between calls there is no work, unless a call that raised had stirred a queue: that excuses nothing then."""
+    cdef uint64_t i
+    cdef entry_t* entry
+    if books.e.work_count:
+        raise broken("Quiet", "engine", f"{books.e.work_count} messages are still to be routed")
+    if books.quiet and (books.e.able.count or books.e.pause_count):
+        raise broken("Quiet", "engine", f"{books.e.able.count} lanes or lines may go on, {books.e.pause_count} trips have not "
+                     "ended")
+    if books.quiet and books.e.run_start != books.e.sequence + 1:
+        raise broken("Quiet", "engine", f"the run that began at {books.e.run_start} has not ended at {books.e.sequence}")
+    for i in range(books.e.pause_count):
+        entry = books.e.pauses[i].entry
+        if books.e.pauses[i].trip == NULL or books.e.pauses[i].trip.references < 1:
+            raise broken("Links", "engine", "a trip that goes on is not there")
+        if entry != NULL and (not entry.flags & PAUSED or <uintptr_t> entry.child != i + 1):
+            raise broken("Links", of_entry(entry), "its trip goes on, and it does not know")
+    return 0
+
+
+cdef int check_unrouted(Books books, queue_t* queue) except -1:
+    """What is not routed is behind the frontier, and will be routed when it may."""
+    cdef cursor_t at = start(queue)
+    cdef entry_t* entry = step(&at)
+    if not 0 < queue.frontier <= queue.next_id:
+        raise broken("Order", of_queue(queue), f"its frontier is {queue.frontier}, the next id {queue.next_id}")
+    while entry != NULL:
+        if entry.state == UNROUTED:
+            if entry.id < queue.frontier:
+                raise broken("Order", of_entry(entry), f"it is not routed, and the frontier is {queue.frontier}")
+            if queue.active and not queue.held and (books.quiet or not queue.stirred):
+                raise broken("Quiet", of_entry(entry), "it can be routed")
+        if entry.flags & PAUSED and books.e.pauses[<uintptr_t> entry.child - 1].entry != entry:
+            raise broken("Links", of_entry(entry), "the trip that goes on with it is that of another")
+        entry = step(&at)
+    return 0
+
+
+cdef int check_parked(Books books, Plan plan) except -1:
+    """Nobody in the hit set of a parked message may act on it."""
+    cdef group_t* group = plan.queue.groups
+    cdef entry_t* entry
+    cdef uint32_t i
+    while group != NULL:
+        if group.parked and (books.quiet or not plan.queue.stirred):
+            entry = group.head
+            while entry != NULL:
+                for i in range(group.slot_count):
+                    if clause_may_act(<Clause> plan.by_slot[group.slots[i]], entry):
+                        raise broken("Quiet", of_entry(entry), f"it was parked with clause {group.slots[i]}, which may act on it")
+                entry = entry.next
+        group = group.next
+    return 0
+
+
+cdef bint clause_may_act(Clause clause, const entry_t* entry) except -1:
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(clause.c.count):
+        selector = clause.c.selectors[i]
+        if clause.c.consuming:
+            if selector.enabled:
+                return True
+        elif (selector.enabled and entry.id >= selector.start) or selector.replayed <= entry.id < selector.start:
+            return True
+    return False
+
+
+cdef int check_lanes(Plan plan) except -1:
+    """Whoever is able has taken what waits for it, or stands in the line where that would go."""
+    cdef Clause clause
+    cdef lane_t* lane
+    cdef uint32_t i
+    for clause in plan.clauses.values():
+        lane = clause.c.lanes
+        while lane != NULL:
+            entry = oldest(lane)
+            for i in range(clause.c.count if entry != NULL and lane.able.position == 0 and clause not in plan.pending else 0):
+                if is_able(clause.c.selectors[i]):
+                    check_able(clause.c.selectors[i], entry, lane)
+            lane = lane.next
+    return 0
+
+
+cdef int check_able(selector_t* selector, entry_t* entry, lane_t* lane) except -1:
+    cdef queue_t* target = selector.target
+    if not puts(selector):
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} is able to take it")
+    if lane.target != NULL:
+        target = queue_named(lane.queue.engine, <object> lane.target)
+    if target != NULL and place_in(selector, target) == NULL:
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and does not stand in the line of "
+                     f"{of_queue(target)}")
+    return 0
+
+
+cdef int check_first_in_line(queue_t* queue) except -1:
+    """There is no room for what the first in line would put here. Who has nothing to put stands there until there is room."""
+    cdef place_t* place = queue.line_head
+    cdef entry_t* entry
+    if queue.able.position:
+        return 0
+    while place != NULL:
+        entry = wanted(place)
+        if entry != NULL:
+            if has_room(queue, entry, place.selector):
+                raise broken("Quiet", of_entry(entry), f"{of_selector(place.selector)} stands first in the line of "
+                             f"{of_queue(queue)}, where there is room for it")
+            return 0
+        if not has_room_for_any(queue):
+            return 0
+        place = place.next
+    return 0
+
+
+cdef entry_t* wanted(const place_t* place) except? NULL:
+    """What the selector would put there now, or NULL."""
+    cdef lane_t* lane = place.selector.clause.lanes
+    if not is_able(place.selector) or place.selector.source.held:
+        return NULL
+    while lane != NULL:
+        if lane.target == NULL or queue_named(lane.queue.engine, <object> lane.target) == place.target:
+            return oldest(lane)
+        lane = lane.next
+    return NULL
+
+
+cdef bint has_room_for_any(queue_t* queue) except -1:
+    cdef selector_t* overflow = queue.overflow
+    if queue.ready < queue.limit:
+        return True
+    if overflow == NULL or overflow.to_queue.kind != FIELD_NONE or overflow.to_destination.kind != FIELD_NONE:
+        return False
+    return overflow_has_room(queue, NULL, NULL)

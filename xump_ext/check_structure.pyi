@@ -1,0 +1,1 @@
+"""The containers that `check` walks over; not seen from Python."""

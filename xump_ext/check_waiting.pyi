@@ -1,0 +1,1 @@
+"""Who waits for whom, that `check` walks over; not seen from Python."""

@@ -1,0 +1,410 @@
+"""Clauses, routes, groups, lanes and lines: that whoever may take a message finds it, and the message finds them.
+
+Heaps are read as they stand, without the corrections that a run would make: a lane's key may be older than its group's oldest
+entry, never younger. Conditions are evaluated anew on every waiting message, except those that ask user code.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+
+from xump_ext.check_structure cimport broken, check_heap, of_entry, of_queue, of_selector, stands
+from xump_ext.credit cimport is_able
+from xump_ext.envelope cimport field_text, queue_named
+from xump_ext.faces cimport QueueFace
+from xump_ext.graph cimport (
+    COPY, DEFAULT, FIELD_NONE, LANE, LINE, MARKED, WAITING, entry_t, group_t, lane_t, member_t, queue_t, route_t,
+    selector_t,
+)
+from xump_ext.heap cimport node_t
+from xump_ext.plan cimport Clause, Plan
+
+
+cdef int check_waiting(Books books) except -1:
+    """Everything in this file, in the order in which one relies on the other."""
+    cdef QueueFace face
+    cdef Plan plan
+    cdef Clause clause
+    cdef set lanes = set()
+    for face in books.core._queues.values():
+        plan = <Plan> face.queue.plan
+        check_clauses(books, plan)
+        for clause in plan.clauses.values():
+            check_selectors(books, clause)
+            check_lanes(clause, lanes)
+        check_groups(plan, lanes)
+        check_members(plan)
+        check_returning(face.queue)
+        check_pins(plan)
+        if not plan.dirty:
+            check_routes(plan)
+    return check_able(books, lanes)
+
+
+cdef entry_t* oldest(const lane_t* lane) noexcept:
+    """The oldest entry that waits for the lane, or NULL; the heap is left as it is."""
+    cdef entry_t* found = NULL
+    cdef group_t* group
+    cdef uint32_t i
+    for i in range(lane.groups.count):
+        group = <group_t*> lane.groups.nodes[i].owner
+        if group.head != NULL and (found == NULL or group.head.sequence < found.sequence):
+            found = group.head
+    return found
+
+
+# ---- clauses and their selectors
+
+cdef int check_clauses(Books books, Plan plan) except -1:
+    """Every clause is known by its slot, and counted where it counts."""
+    cdef Clause clause
+    cdef uint32_t watched = 0, slots = 0
+    where = of_queue(plan.queue)
+    for key, clause in plan.clauses.items():
+        watched += clause.c.names_queue
+        slots += 1
+        if clause.key != key or clause.plan is not plan or plan.by_slot[clause.c.slot] is not clause:
+            raise broken("Links", where, f"the clause at {clause.c.slot} is known by another key or slot")
+        if clause.c.face != <void*> clause or clause.c.count == 0:
+            raise broken("Links", where, f"the clause at {clause.c.slot} has no selectors")
+        if clause.c.names_queue != (clause.c.consuming and clause.to_queue.kind != FIELD_NONE):
+            raise broken("Links", where, f"the clause at {clause.c.slot} names its queue by a field, or does not")
+        if (clause.c.role == DEFAULT) != (clause in plan.defaults):
+            raise broken("Links", where, f"the clause at {clause.c.slot} is among the default ones, or is not")
+    spare = [slot for slot, clause in enumerate(plan.by_slot) if clause is None]
+    if sorted(plan.spare_slots) != spare or len(plan.by_slot) != slots + len(spare):
+        raise broken("Once", where, f"slots of clauses were lost: {plan.spare_slots} are spare, found {spare}")
+    if plan.queue.watched != watched or plan.queue.active != (slots > 0):
+        raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
+    for clause in plan.pending:
+        if plan.clauses.get(clause.key) is not clause or not plan.queue.stirred:
+            raise broken("Links", where, f"the new clause at {clause.c.slot} is forgotten")
+    return 0
+
+
+cdef int check_selectors(Books books, Clause clause) except -1:
+    """All by id, the enabled ones counted; who is able and not in a line stands ready."""
+    cdef selector_t* selector
+    cdef uint32_t i, enabled = 0, ready = 0
+    where = f"{of_queue(clause.plan.queue)}, clause {clause.c.slot}"
+    check_heap(&clause.c.ready, where)
+    for i in range(clause.c.count):
+        selector = clause.c.selectors[i]
+        if <uintptr_t> selector not in books.selectors or selector.clause != &clause.c or selector.source != clause.plan.queue:
+            raise broken("Links", where, "it has a selector that has another clause")
+        if i and selector.id <= clause.c.selectors[i - 1].id:
+            raise broken("Order", where, f"{of_selector(selector)} is not in order of number")
+        if selector.role != clause.c.role or (selector.verb != COPY) != clause.c.consuming or selector.ready.owner != selector:
+            raise broken("Links", where, f"{of_selector(selector)} is of another kind")
+        enabled += selector.enabled
+        ready += selector.ready.position > 0
+        check_ready(selector, clause)
+    if clause.c.enabled != enabled:
+        raise broken("Recount", where, f"{clause.c.enabled} enabled selectors, found {enabled}")
+    if clause.c.ready.count != ready:
+        raise broken("Recount", where, f"{clause.c.ready.count} selectors are ready, found {ready}")
+    return 0
+
+
+cdef int check_ready(selector_t* selector, Clause clause) except -1:
+    cdef bint able = is_able(selector) and clause.c.consuming and (selector.places == NULL or clause.c.names_queue)
+    if able != (selector.ready.position > 0):
+        raise broken("Credit", of_selector(selector), "it is able, not ready" if able else "it is ready, not able or in a line")
+    if selector.ready.position and not stands(&clause.c.ready, &selector.ready):
+        raise broken("Order", of_selector(selector), "it does not stand where it thinks")
+    if selector.places != NULL and (not clause.c.consuming or (selector.places.other != NULL and not clause.c.names_queue)):
+        raise broken("Links", of_selector(selector), "it stands in more lines than it may")
+    return 0
+
+
+# ---- what may go on
+
+cdef int check_able(Books books, set lanes) except -1:
+    """What may be able to go on: lanes and lines of this engine."""
+    cdef node_t* node
+    cdef queue_t* queue
+    cdef uint32_t i
+    check_heap(&books.e.able, "engine, what may go on")
+    for i in range(books.e.able.count):
+        node = books.e.able.nodes[i]
+        if node.kind == LINE and <uintptr_t> node.owner in books.queues:
+            queue = <queue_t*> node.owner
+            if node == &queue.able:
+                continue
+        elif node.kind == LANE and <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).able:
+            continue
+        raise broken("Links", "engine, what may go on", f"the node at {i + 1} is no lane or line")
+    return check_able_positions(books, lanes)
+
+
+cdef int check_able_positions(Books books, set lanes) except -1:
+    cdef QueueFace face
+    cdef lane_t* lane
+    for face in books.core._queues.values():
+        if face.queue.able.position and not stands(&books.e.able, &face.queue.able):
+            raise broken("Order", of_queue(face.queue), "its line does not stand where it thinks")
+    for address in lanes:
+        lane = <lane_t*> <uintptr_t> address
+        if lane.able.position and not stands(&books.e.able, &lane.able):
+            raise broken("Order", of_queue(lane.queue), f"a lane of clause {lane.clause.slot} does not stand where it thinks")
+    return 0
+
+
+# ---- lanes
+
+cdef int check_lanes(Clause clause, set lanes) except -1:
+    """The clause's lanes, one a target; adds their addresses to `lanes`."""
+    cdef lane_t* lane = clause.c.lanes
+    cdef set found = set()
+    where = f"{of_queue(clause.plan.queue)}, clause {clause.c.slot}"
+    while lane != NULL:
+        target = None if lane.target == NULL else <object> lane.target
+        if <uintptr_t> lane in lanes or clause.lanes.get(target) != <uintptr_t> lane:
+            raise broken("Links", where, f"the lane of target {target!r} is not known, or there twice")
+        if lane.clause != &clause.c or lane.queue != clause.plan.queue or (target is None) == clause.c.names_queue:
+            raise broken("Links", where, f"the lane of target {target!r} is another clause's")
+        if target is not None and lane.members == 0:
+            raise broken("Links", where, f"nothing waits for target {target!r}, and its lane is still there")
+        check_heap(&lane.groups, f"{where}, lane of target {target!r}")
+        found.add(<uintptr_t> lane)
+        lanes.add(<uintptr_t> lane)
+        lane = lane.next
+    if len(found) != len(clause.lanes):
+        raise broken("Recount", where, f"{len(clause.lanes)} lanes are known, found {len(found)}")
+    return 0
+
+
+# ---- groups
+
+cdef int check_groups(Plan plan, set lanes) except -1:
+    """The groups of a queue, and the heaps of the lanes that they belong to."""
+    cdef group_t* group = plan.queue.groups
+    cdef group_t* before = NULL
+    cdef dict members = {}, standing = {}
+    found = set()
+    while group != NULL:
+        if group.previous != before or group.queue != plan.queue or group.key == NULL:
+            raise broken("Links", of_queue(plan.queue), "the list of its groups is broken")
+        found.add(<uintptr_t> group)
+        check_group(group)
+        check_group_key(plan, group)
+        check_group_lanes(group, lanes, members, standing)
+        before = group
+        group = group.next
+    for key, address in plan.groups.items():
+        if address not in found or <object> (<group_t*> <uintptr_t> address).key != key:
+            raise broken("Links", of_queue(plan.queue), f"group {key} is not there")
+    return check_lane_counts(plan, members, standing)
+
+
+cdef int check_group(group_t* group) except -1:
+    """Its entries, oldest first."""
+    cdef entry_t* entry = group.head
+    cdef entry_t* before = NULL
+    cdef uint64_t count = 0
+    cdef bint finger = group.finger == NULL
+    while entry != NULL:
+        if entry.previous != before or entry.holder != group or entry.state != WAITING or entry.queue != group.queue:
+            raise broken("Links", of_queue(group.queue), f"message {entry.id} is in a group and does not wait there")
+        if before != NULL and before.sequence >= entry.sequence:
+            raise broken("Order", of_entry(entry), "it waits behind a younger one")
+        if (entry.flags & MARKED != 0) != group.marked:
+            raise broken("Links", of_entry(entry), "it waits with those routed to the default role, or is one of them")
+        finger |= group.finger == entry
+        count += 1
+        before = entry
+        entry = entry.next
+    if group.tail != before or not finger:
+        raise broken("Links", of_queue(group.queue), "the last message of a group, or the one that returned, is not in it")
+    if group.count != count:
+        raise broken("Recount", of_queue(group.queue), f"a group has {group.count} messages, found {count}")
+    if count == 0 and not group.pinned:
+        raise broken("Links", of_queue(group.queue), "a group is empty, and no route refers to it")
+    return 0
+
+
+cdef int check_group_key(Plan plan, group_t* group) except -1:
+    """What the plan knows the group by is what it is."""
+    cdef uint32_t i
+    cdef tuple key = <tuple> group.key
+    cdef lane_t* lane
+    where = of_queue(plan.queue)
+    if (group.marked != 0, group.parked != 0) != (key[0], key[1] is not None):
+        raise broken("Links", where, f"group {key} is of another kind")
+    slots = tuple([group.slots[i] for i in range(group.slot_count)]) if group.parked else None
+    if slots != key[1]:
+        raise broken("Links", where, f"group {key} is parked with the hits {slots}")
+    members = []
+    for i in range(group.member_count):
+        lane = group.members[i].lane
+        members.append((lane.clause.slot, None if lane.target == NULL else <object> lane.target))
+    if sorted(members, key=repr) != sorted(key[2], key=repr) or len(set(members)) != len(members):
+        raise broken("Links", where, f"group {key} waits for {members}")
+    known = plan.groups.get(key)
+    if known is not None and (<tuple> (<group_t*> <uintptr_t> known).key) != key:
+        raise broken("Links", where, f"group {key} is known by another key")
+    return 0
+
+
+cdef int check_group_lanes(group_t* group, set lanes, dict members, dict standing) except -1:
+    """Its place in every lane's heap, not behind its oldest entry."""
+    cdef member_t* member
+    cdef uint32_t i
+    for i in range(group.member_count):
+        member = group.members[i]
+        address = <uintptr_t> member.lane
+        if address not in lanes or member.node.owner != group or member.lane.queue != group.queue:
+            raise broken("Links", of_queue(group.queue), "a group is in a lane that is not there")
+        members[address] = members.get(address, 0) + 1
+        standing[address] = standing.get(address, 0) + (member.node.position > 0)
+        if member.node.position and not stands(&member.lane.groups, &member.node):
+            raise broken("Order", of_queue(group.queue), "a group does not stand in its lane where it thinks")
+        if group.head != NULL and (member.node.position == 0 or member.node.key > group.head.sequence):
+            raise broken("Order", of_entry(group.head), f"clause {member.lane.clause.slot} does not find it")
+    return 0
+
+
+cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
+    cdef Clause clause
+    cdef lane_t* lane
+    for clause in plan.clauses.values():
+        lane = clause.c.lanes
+        while lane != NULL:
+            found = members.get(<uintptr_t> lane, 0), standing.get(<uintptr_t> lane, 0)
+            if (lane.members, lane.groups.count) != found:
+                raise broken("Recount", f"{of_queue(plan.queue)}, clause {clause.c.slot}", f"a lane has {lane.members} groups, "
+                             f"{lane.groups.count} in its heap, found {found}")
+            lane = lane.next
+    return 0
+
+
+cdef int check_returning(queue_t* queue) except -1:
+    """What came back was matched anew before the call ended."""
+    if queue.returning != NULL and (queue.returning.head != NULL or queue.returning.count or queue.returning.member_count):
+        raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")
+    return 0
+
+
+# ---- who waits for whom
+
+cdef int check_members(Plan plan) except -1:
+    """Every waiting message waits for the consuming clauses that select it, and for no others."""
+    cdef group_t* group = plan.queue.groups
+    cdef entry_t* entry
+    cdef Clause clause
+    cdef list clauses = []
+    for clause in plan.clauses.values():
+        if clause.c.consuming and clause not in plan.pending and not asks_user_code(clause):
+            clauses.append(clause)
+    while group != NULL:
+        lanes = set((<tuple> group.key)[2])
+        entry = group.head
+        while entry != NULL:
+            for clause in clauses:
+                if clause.c.role != DEFAULT or group.marked:
+                    check_member(clause, entry, lanes)
+            entry = entry.next
+        group = group.next
+    return 0
+
+
+cdef bint asks_user_code(Clause clause) except -1:
+    for term in clause.key[2]:
+        if term[0] == "call" or (term[0] == "match" and term[4] is not None):
+            return True
+    return False
+
+
+cdef int check_member(Clause clause, entry_t* entry, set lanes) except -1:
+    """A message that names a queue waits for it from when it was there, also when it is gone."""
+    named = field_text(&clause.to_queue, entry.content) if clause.c.names_queue else None
+    waits = (clause.c.slot, named) in lanes
+    if waits == clause.holds(entry):
+        return 0
+    if waits and named is not None and queue_named(clause.plan.engine, named) == NULL:
+        return 0
+    raise broken("Links", of_entry(entry), f"it waits for clause {clause.c.slot}, which does not select it" if waits
+                 else f"clause {clause.c.slot} selects it, and it waits only for {sorted(lanes, key=repr)}")
+
+
+# ---- routes
+
+cdef int check_pins(Plan plan) except -1:
+    """A group is pinned while a route refers to it, and one route at most does."""
+    cdef group_t* group = plan.queue.groups
+    cdef route_t* route
+    cdef set pinned = set()
+    cdef uint32_t i, routes = 0
+    where = of_queue(plan.queue)
+    for i in range(plan.route_mask + 1 if plan.routes != NULL else 0):
+        route = plan.routes[i]
+        while route != NULL:
+            routes += 1
+            if route.hash & plan.route_mask != i or routes > plan.route_count:
+                raise broken("Recount", where, f"{plan.route_count} routes are remembered, found another, or one out of place")
+            if route.group != NULL:
+                if <uintptr_t> route.group in pinned:
+                    raise broken("Once", where, "two routes refer to one group")
+                pinned.add(<uintptr_t> route.group)
+            route = route.next
+    if routes != plan.route_count:
+        raise broken("Recount", where, f"{plan.route_count} routes are remembered, found {routes}")
+    while group != NULL:
+        if group.pinned != (<uintptr_t> group in pinned):
+            raise broken("Links", where, f"group {<object> group.key} is pinned without a route, or the other way round")
+        pinned.discard(<uintptr_t> group)
+        group = group.next
+    if pinned:
+        raise broken("Links", where, "a route refers to a group that is not there")
+    return 0
+
+
+cdef int check_routes(Plan plan) except -1:
+    """What is remembered of hit sets, and of addresses, is what the clauses say."""
+    cdef set routes = {0}
+    cdef route_t* route
+    cdef uint32_t i, known = 0
+    where = of_queue(plan.queue)
+    for i in range(plan.route_mask + 1):
+        route = plan.routes[i]
+        while route != NULL:
+            check_route(plan, route)
+            routes.add(<uintptr_t> route)
+            route = route.next
+    if <uintptr_t> plan.everything not in routes:
+        raise broken("Links", where, "the route of every message is not there")
+    for i in range(plan.known_mask + 1):
+        if plan.known[i].address != NULL:
+            known += 1
+            if <uintptr_t> plan.known[i].route not in routes:
+                raise broken("Links", where, f"the route of address {<object> plan.known[i].address!r} is not there")
+            if plan.known[i].route == NULL and plan.known[i].first + plan.known[i].count > plan.candidates.count:
+                raise broken("Links", where, f"the candidates of address {<object> plan.known[i].address!r} are not there")
+    if plan.known_count != known:
+        raise broken("Recount", where, f"{plan.known_count} addresses are remembered, found {known}")
+    return 0
+
+
+cdef int check_route(Plan plan, route_t* route) except -1:
+    cdef Clause clause
+    cdef bint names_queue = False
+    cdef uint32_t i
+    cdef list copies = [], clauses = []
+    slots = [route.slots[i] for i in range(route.slot_count)]
+    where = f"{of_queue(plan.queue)}, route of the clauses {slots}"
+    if slots != sorted(set(slots)):
+        raise broken("Order", where, "they are not in order")
+    for slot in slots:
+        clause = plan.by_slot[slot] if slot < len(plan.by_slot) else None
+        if clause is None:
+            raise broken("Links", where, f"there is no clause {slot}")
+        if clause.c.consuming:
+            clauses.append(<uintptr_t> &clause.c)
+            names_queue |= clause.c.names_queue
+        else:
+            copies += [(clause.c.selectors[i].id, <uintptr_t> clause.c.selectors[i]) for i in range(clause.c.count)]
+    if [<uintptr_t> route.clauses[i] for i in range(route.clause_count)] != clauses or route.names_queue != names_queue:
+        raise broken("Links", where, "those that consume are others")
+    if [<uintptr_t> route.copies[i] for i in range(route.copy_count)] != [address for _, address in sorted(copies)]:
+        raise broken("Links", where, "the copying selectors are others, or not in order of number")
+    if route.group != NULL and (route.group.marked or route.group.parked or route.group.member_count != route.clause_count):
+        raise broken("Links", where, "its messages wait for others")
+    return 0
