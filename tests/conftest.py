@@ -1,8 +1,13 @@
 """What tests are run over: both engines, the model and the compiled one, with a clock that the test owns."""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.model import ModelEngine
+
+# How long a test takes says something about the machine, and nothing about Xump.
+settings.register_profile("xump", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("xump")
 
 
 class Clock:
