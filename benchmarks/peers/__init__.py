@@ -42,6 +42,11 @@ def build(name: str = "flat_trie") -> ModuleType:
         path = command.get_ext_fullpath(name)
     finally:
         os.chdir(before)
+    return load(name, path)
+
+
+def load(name: str, path: str) -> ModuleType:
+    """The module that was built at this path."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
