@@ -61,7 +61,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
     for key, clause in plan.clauses.items():
         watched += clause.c.names_queue
         slots += 1
-        if clause.key != key or clause.plan is not plan or plan.by_slot[clause.c.slot] is not clause:
+        if clause.key != key or clause.queue != plan.queue or plan.by_slot[clause.c.slot] is not clause:
             raise broken("Links", where, f"the clause at {clause.c.slot} is known by another key or slot")
         if clause.c.face != <void*> clause or clause.c.count == 0:
             raise broken("Links", where, f"the clause at {clause.c.slot} has no selectors")
@@ -84,11 +84,11 @@ cdef int check_selectors(Books books, Clause clause) except -1:
     """All by id, the enabled ones counted; who is able and not in a line stands ready."""
     cdef selector_t* selector
     cdef uint32_t i, enabled = 0, ready = 0
-    where = f"{of_queue(clause.plan.queue)}, clause {clause.c.slot}"
+    where = f"{of_queue(clause.queue)}, clause {clause.c.slot}"
     check_heap(&clause.c.ready, where)
     for i in range(clause.c.count):
         selector = clause.c.selectors[i]
-        if <uintptr_t> selector not in books.selectors or selector.clause != &clause.c or selector.source != clause.plan.queue:
+        if <uintptr_t> selector not in books.selectors or selector.clause != &clause.c or selector.source != clause.queue:
             raise broken("Links", where, "it has a selector that has another clause")
         if i and selector.id <= clause.c.selectors[i - 1].id:
             raise broken("Order", where, f"{of_selector(selector)} is not in order of number")
@@ -154,12 +154,12 @@ cdef int check_lanes(Clause clause, set lanes) except -1:
     """The clause's lanes, one a target; adds their addresses to `lanes`."""
     cdef lane_t* lane = clause.c.lanes
     cdef set found = set()
-    where = f"{of_queue(clause.plan.queue)}, clause {clause.c.slot}"
+    where = f"{of_queue(clause.queue)}, clause {clause.c.slot}"
     while lane != NULL:
         target = None if lane.target == NULL else <object> lane.target
         if <uintptr_t> lane in lanes or clause.lanes.get(target) != <uintptr_t> lane:
             raise broken("Links", where, f"the lane of target {target!r} is not known, or there twice")
-        if lane.clause != &clause.c or lane.queue != clause.plan.queue or (target is None) == clause.c.names_queue:
+        if lane.clause != &clause.c or lane.queue != clause.queue or (target is None) == clause.c.names_queue:
             raise broken("Links", where, f"the lane of target {target!r} is another clause's")
         if target is not None and lane.members == 0:
             raise broken("Links", where, f"nothing waits for target {target!r}, and its lane is still there")
@@ -319,7 +319,7 @@ cdef int check_member(Clause clause, entry_t* entry, set lanes) except -1:
     waits = (clause.c.slot, named) in lanes
     if waits == clause.holds(entry):
         return 0
-    if waits and named is not None and queue_named(clause.plan.engine, named) == NULL:
+    if waits and named is not None and queue_named(clause.engine, named) == NULL:
         return 0
     raise broken("Links", of_entry(entry), f"it waits for clause {clause.c.slot}, which does not select it" if waits
                  else f"clause {clause.c.slot} selects it, and it waits only for {sorted(lanes, key=repr)}")

@@ -280,13 +280,16 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
 
 
 cdef int step_work(engine_t* engine) except -1:
-    """The oldest entry that is to be routed."""
+    """The oldest entry that is to be routed. It is looked up before it is taken off: user code may be asked, and be interrupted."""
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
+    cdef route_t* hits = NULL
+    if item.entry != NULL and item.entry.state == UNROUTED:
+        hits = look_up(item.entry)
     engine.work_head += 1
     engine.work_count -= 1
     if item.entry != NULL:
         try:
-            route(engine, item.entry, item.trip)
+            route(engine, item.entry, hits, item.trip)
         finally:
             trip_release(engine, item.trip)
     return 0
@@ -294,18 +297,21 @@ cdef int step_work(engine_t* engine) except -1:
 
 # ---- routing one entry
 
-cdef int route(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    cdef queue_t* queue = entry.queue
-    cdef Plan plan = <Plan> queue.plan
-    cdef route_t* hits
-    if entry.state == WAITING:
-        return route_parked(engine, entry)
-    queue.frontier = entry.id + 1
-    hits = plan.route(entry)
+cdef route_t* look_up(entry_t* entry) except NULL:
+    """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* hits = plan.route(entry)
     if hits.slot_count == 0 and plan.defaults:
         hits = plan.defaults_route(entry)
         if hits.slot_count:
             entry.flags |= MARKED
+    return hits
+
+
+cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+    if entry.state == WAITING:
+        return route_parked(engine, entry)
+    entry.queue.frontier = entry.id + 1
     if hits.slot_count == 0:
         leave_ready(engine, entry)
         return dead_letter(engine, entry, REASON_UNROUTABLE, None, trip)

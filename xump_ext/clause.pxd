@@ -1,0 +1,43 @@
+"""Clauses: the declarations of `clause.pyx`."""
+
+from libc.stdint cimport uint32_t
+
+from xump_ext.filter cimport Filter
+from xump_ext.graph cimport clause_t, engine_t, entry_t, field_t, lane_t, queue_t, selector_t
+from xump_ext.hits cimport hits_t
+from xump_ext.match cimport MatchIndex
+
+cdef class Predicate:
+    cdef int kind
+    cdef Filter filter
+    cdef object call
+    cdef MatchIndex index
+    cdef field_t field
+    cdef hits_t hits
+    cdef int holds(self, Clause clause, entry_t* entry) except -1
+
+cdef class Clause:
+    cdef clause_t c
+    cdef engine_t* engine
+    cdef queue_t* queue
+    cdef readonly tuple key
+    cdef list predicates        # all of them
+    cdef list residual          # those that the index does not answer
+    cdef tuple indexed          # where the index knows it, or None
+    cdef dict lanes             # target name -> address of the lane
+    cdef field_t to_queue
+    cdef field_t to_destination
+    cdef bint reported
+    cdef int compile(self, list terms) except -1
+    cdef int holds(self, entry_t* entry) except -1
+    cdef int residual_holds(self, entry_t* entry) except -1
+    cdef int fields_hold(self, entry_t* entry) except -1
+    cdef bint unconditional(self)
+    cdef int operator_raised(self, MatchIndex index) except -1
+    cdef lane_t* lane_for(self, entry_t* entry) except NULL
+    cdef lane_t* lane_named(self, object target) except NULL
+    cdef int lane_free(self, lane_t* lane) except -1
+
+cdef int index_add(MatchIndex index, tuple term, uint32_t slot) except -1
+cdef int selectors_add(clause_t* clause, selector_t* selector) except -1
+cdef void selectors_remove(clause_t* clause, selector_t* selector) noexcept

@@ -1,0 +1,1 @@
+"""Clauses: conditions of a queue, compiled."""

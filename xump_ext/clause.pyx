@@ -1,0 +1,229 @@
+"""Clauses: a condition of a queue, compiled, and the selectors that share it (rule 2).
+
+Of a condition's terms one is indexed, the cheapest to look up: a match on the address, an equality, a match on another field. The others
+are evaluated on what the index hit. A clause can also evaluate its whole condition without any index: for what waits
+already when it is new, and for replays.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+
+from xump_ext.envelope cimport field_bytes, field_free, field_set, field_text, queue_named
+from xump_ext.graph cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, clause_t, engine_t, entry_t, lane_t, selector_t
+from xump_ext.heap cimport heap_free, heap_remove
+from xump_ext.hits cimport hits_free
+from xump_ext.match cimport MatchIndex
+from xump_ext.message cimport message_new
+
+cdef enum:
+    FILTER = 0
+    CALL = 1
+    MATCH = 2
+
+
+cdef class Predicate:
+    """One term of a condition, by itself."""
+
+    def __dealloc__(self):
+        field_free(&self.field)
+        hits_free(&self.hits)
+
+    cdef int holds(self, Clause clause, entry_t* entry) except -1:
+        cdef Py_ssize_t size
+        cdef const char* value
+        if self.kind == FILTER:
+            return self.filter.evaluate(entry.content, entry.timestamp, entry.delivery_count) == 1
+        if self.kind == MATCH:
+            value = field_bytes(&self.field, entry.content, &size)
+            if value == NULL:
+                return False
+            self.hits.count = 0
+            self.index.match(value, size, &self.hits)
+            if self.index.errors:
+                clause.operator_raised(self.index)
+            return self.hits.count > 0
+        return call_holds(self.call, clause, entry)
+
+
+cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
+    """Asks a callable; one that raises counts as no match."""
+    cdef engine_t* engine = clause.engine
+    hops = 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
+    try:
+        return bool(call(message_new(entry.content, entry.id, entry.timestamp, hops)))
+    except BaseException as error:
+        clause.trouble(error)
+        return False
+
+
+cdef Predicate predicate_of(tuple term):
+    """Compiles a term: ("filter", tree, ...), ("call", function) or ("match", operator, pattern, field, function)."""
+    cdef Predicate predicate = Predicate.__new__(Predicate)
+    if term[0] == "filter":
+        predicate.kind = FILTER
+        predicate.filter = Filter(term[1])
+    elif term[0] == "call":
+        predicate.kind = CALL
+        predicate.call = term[1]
+    else:
+        predicate.kind = MATCH
+        predicate.index = MatchIndex()
+        index_add(predicate.index, term, 0)
+        field_set(&predicate.field, term[3])
+    return predicate
+
+
+cdef int index_add(MatchIndex index, tuple term, uint32_t slot) except -1:
+    if term[4] is None:
+        index.add(term[1], term[2], slot)
+    else:
+        index.add(term[1], term[2], slot, term[4])
+    return 0
+
+
+cdef tuple indexable(list terms):
+    """(cost, term, index key) of the term that is cheapest to look up, or None: ("match", term) or ("equal", header, value)."""
+    best = None
+    for term in terms:
+        if term[0] == "match":
+            found = (0 if term[3] == "address" else 3, term, ("match", term))
+        elif term[0] == "filter" and term[2]:
+            kind, name, value = min(term[2], key=lambda equality: equality[0] == "header")
+            if kind == "header":
+                found = (1, term, ("equal", name, value))
+            elif name == "address" and isinstance(value, str):
+                found = (2, term, ("match", ("match", "eq", value, "address", None)))
+            else:
+                continue
+        else:
+            continue
+        if best is None or found[0] < best[0]:
+            best = found
+    return best
+
+
+cdef class Clause:
+    """One condition, role and pair of fields; the selectors that share it."""
+
+    def __dealloc__(self):
+        free(self.c.selectors)
+        heap_free(&self.c.ready)
+        field_free(&self.to_queue)
+        field_free(&self.to_destination)
+
+    cdef int compile(self, list terms) except -1:
+        terms = sorted(terms, key=lambda term: term[0] != "match")      # matches first: they are cheaper
+        self.predicates = [predicate_of(term) for term in terms]
+        self.residual = list(self.predicates)
+        self.indexed = None
+        found = indexable(terms) if self.c.role != DEFAULT else None
+        if found is not None:
+            self.indexed = found[2]
+            # A match is answered by its index, and so is a filter that is one equality and nothing else.
+            if found[1][0] == "match" or (len(found[1][2]) == 1 and found[1][1][0] == "="):
+                del self.residual[terms.index(found[1])]
+        return 0
+
+    cdef int holds(self, entry_t* entry) except -1:
+        """The whole condition, without any index."""
+        cdef Predicate predicate
+        for predicate in self.predicates:
+            if not predicate.holds(self, entry):
+                return False
+        return self.fields_hold(entry)
+
+    cdef int residual_holds(self, entry_t* entry) except -1:
+        """What the index has not answered."""
+        cdef Predicate predicate
+        for predicate in self.residual:
+            if not predicate.holds(self, entry):
+                return False
+        return self.fields_hold(entry)
+
+    cdef int fields_hold(self, entry_t* entry) except -1:
+        """Whether the message names what the selectors want named."""
+        if self.to_queue.kind != FIELD_NONE:
+            if queue_named(self.engine, field_text(&self.to_queue, entry.content)) == NULL:
+                return False
+        if self.to_destination.kind != FIELD_NONE:
+            return field_text(&self.to_destination, entry.content) is not None
+        return True
+
+    cdef bint unconditional(self):
+        return not self.predicates and self.to_queue.kind == FIELD_NONE and self.to_destination.kind == FIELD_NONE
+
+    cdef int operator_raised(self, MatchIndex index) except -1:
+        """A registered operator raised in an index that belongs to this clause alone."""
+        for _, _, error in index.errors:
+            self.trouble(error)
+        index.errors.clear()
+        return 0
+
+    def trouble(self, error):
+        """User code raised: count it, and let the engine log the first one."""
+        cdef uint32_t i
+        for i in range(self.c.count):
+            self.c.selectors[i].errors += 1
+        if not self.reported or not isinstance(error, Exception):
+            self.reported = True
+            (<list> self.engine.troubles).append((self.c.selectors[0].id, error))
+
+    cdef lane_t* lane_for(self, entry_t* entry) except NULL:
+        return self.lane_named(field_text(&self.to_queue, entry.content) if self.c.names_queue else None)
+
+    cdef lane_t* lane_named(self, object target) except NULL:
+        cdef lane_t* lane
+        found = self.lanes.get(target)
+        if found is not None:
+            return <lane_t*> <uintptr_t> found
+        lane = <lane_t*> calloc(1, sizeof(lane_t))
+        if lane == NULL:
+            raise MemoryError()
+        lane.clause = &self.c
+        lane.queue = self.queue
+        if target is not None:
+            Py_INCREF(target)
+            lane.target = <void*> target
+        lane.next = self.c.lanes
+        self.c.lanes = lane
+        self.lanes[target] = <uintptr_t> lane
+        return lane
+
+    cdef int lane_free(self, lane_t* lane) except -1:
+        cdef lane_t** link = &self.c.lanes
+        while link[0] != lane:
+            link = &link[0].next
+        link[0] = lane.next
+        heap_remove(&self.engine.able, &lane.able)
+        del self.lanes[None if lane.target == NULL else <object> lane.target]
+        Py_XDECREF(<PyObject*> lane.target)
+        heap_free(&lane.groups)
+        free(lane)
+        return 0
+
+
+cdef int selectors_add(clause_t* clause, selector_t* selector) except -1:
+    """Ids only grow, so the new one belongs at the end."""
+    cdef uint32_t capacity
+    cdef selector_t** selectors
+    if clause.count == clause.capacity:
+        capacity = clause.capacity * 2 if clause.capacity else 2
+        selectors = <selector_t**> realloc(clause.selectors, capacity * sizeof(selector_t*))
+        if selectors == NULL:
+            raise MemoryError()
+        clause.selectors = selectors
+        clause.capacity = capacity
+    clause.selectors[clause.count] = selector
+    clause.count += 1
+    return 0
+
+
+cdef void selectors_remove(clause_t* clause, selector_t* selector) noexcept:
+    cdef uint32_t i, kept = 0
+    for i in range(clause.count):
+        if clause.selectors[i] != selector:
+            clause.selectors[kept] = clause.selectors[i]
+            kept += 1
+    clause.count = kept
