@@ -1,0 +1,262 @@
+"""Where in memory the books of an engine are: tests make one field wrong at a time, and see whether `check` finds it.
+
+Each function gives a mapping of field names to (address, bytes); "self" is the struct. Compiled by the
+test that uses it; nothing here is shipped.
+"""
+
+from libc.stdint cimport uint32_t, uintptr_t
+
+from xump_ext.core cimport Core
+from xump_ext.envelope cimport DestinationHandle
+from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.graph cimport (
+    clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t, place_t, queue_t, route_t, selector_t,
+)
+from xump_ext.index cimport index_get
+from xump_ext.plan cimport Plan
+
+
+cdef tuple at(const void* address, size_t size):
+    return <uintptr_t> address, size
+
+
+cdef queue_t* queue_named(Core core, name):
+    return (<QueueFace> core._queues[name]).queue
+
+
+cdef selector_t* selector_numbered(Core core, id):
+    return (<SelectorFace> core._selectors[id]).selector
+
+
+cdef entry_t* entry_at(Core core, name, id):
+    return index_get(&queue_named(core, name).index, id)
+
+
+def engine(Core core):
+    cdef engine_t* e = &core.e
+    return {
+        "sequence": at(&e.sequence, sizeof(e.sequence)),
+        "run_start": at(&e.run_start, sizeof(e.run_start)),
+        "offered": at(&e.offered, sizeof(e.offered)),
+        "nacks": at(&e.nacks, sizeof(e.nacks)),
+        "field_overflows": at(&e.field_overflows, sizeof(e.field_overflows)),
+        "able.count": at(&e.able.count, sizeof(e.able.count)),
+        "work_count": at(&e.work_count, sizeof(e.work_count)),
+        "offers_head": at(&e.offers_head, sizeof(e.offers_head)),
+        "offers_tail": at(&e.offers_tail, sizeof(e.offers_tail)),
+        "offer_count": at(&e.offer_count, sizeof(e.offer_count)),
+        "chunks": at(&e.chunks, sizeof(e.chunks)),
+        "chunk.live": at(&e.chunks.live, sizeof(e.chunks.live)),
+        "chunk.fresh": at(&e.chunks.fresh, sizeof(e.chunks.fresh)),
+        "chunk.listed": at(&e.chunks.listed, sizeof(e.chunks.listed)),
+        "entries": at(&e.entries, sizeof(e.entries)),
+    }
+
+
+def queue(Core core, name):
+    cdef queue_t* q = queue_named(core, name)
+    return {
+        "self": at(q, 0),
+        "next_id": at(&q.next_id, sizeof(q.next_id)),
+        "frontier": at(&q.frontier, sizeof(q.frontier)),
+        "timestamp": at(&q.timestamp, sizeof(q.timestamp)),
+        "ready": at(&q.ready, sizeof(q.ready)),
+        "unrouted": at(&q.unrouted, sizeof(q.unrouted)),
+        "outstanding": at(&q.outstanding, sizeof(q.outstanding)),
+        "history.head": at(&q.history.head, sizeof(q.history.head)),
+        "history.tail": at(&q.history.tail, sizeof(q.history.tail)),
+        "history.count": at(&q.history.count, sizeof(q.history.count)),
+        "history_limit": at(&q.history_limit, sizeof(q.history_limit)),
+        "limit": at(&q.limit, sizeof(q.limit)),
+        "slot": at(&q.slot, sizeof(q.slot)),
+        "held": at(&q.held, sizeof(q.held)),
+        "active": at(&q.active, sizeof(q.active)),
+        "dying": at(&q.dying, sizeof(q.dying)),
+        "line_head": at(&q.line_head, sizeof(q.line_head)),
+        "line_tail": at(&q.line_tail, sizeof(q.line_tail)),
+        "overflow": at(&q.overflow, sizeof(q.overflow)),
+        "sources": at(&q.sources, sizeof(q.sources)),
+        "selectors": at(&q.selectors, sizeof(q.selectors)),
+        "stirred": at(&q.stirred, sizeof(q.stirred)),
+        "watched": at(&q.watched, sizeof(q.watched)),
+        "overflown": at(&q.overflown, sizeof(q.overflown)),
+        "entered": at(&q.entered, sizeof(q.entered)),
+        "settled": at(&q.settled, sizeof(q.settled)),
+        "deleted": at(&q.deleted, sizeof(q.deleted)),
+        "dropped": at(&q.dropped[0], sizeof(q.dropped[0])),
+        "engine": at(&q.engine, sizeof(q.engine)),
+        "groups": at(&q.groups, sizeof(q.groups)),
+    }
+
+
+def index(Core core, name):
+    cdef queue_t* q = queue_named(core, name)
+    cdef page_t* page = q.index.head
+    cdef size_t i = 0
+    while q.index.table[i] == NULL:
+        i += 1
+    return {
+        "count": at(&q.index.count, sizeof(q.index.count)),
+        "tail": at(&q.index.tail, sizeof(q.index.tail)),
+        "table": at(&q.index.table[i], sizeof(q.index.table[i])),
+        "mask": at(&q.index.mask, sizeof(q.index.mask)),
+        "number": at(&page.number, sizeof(page.number)),
+        "live": at(&page.live, sizeof(page.live)),
+        "previous": at(&page.next.previous, sizeof(page.next.previous)),
+        "slot": at(&page.slots[1], sizeof(page.slots[1])),
+    }
+
+
+def entry(Core core, name, id):
+    cdef entry_t* e = entry_at(core, name, id)
+    return {
+        "self": at(e, 0),
+        "id": at(&e.id, sizeof(e.id)),
+        "sequence": at(&e.sequence, sizeof(e.sequence)),
+        "timestamp": at(&e.timestamp, sizeof(e.timestamp)),
+        "content": at(&e.content, sizeof(e.content)),
+        "queue": at(&e.queue, sizeof(e.queue)),
+        "previous": at(&e.previous, sizeof(e.previous)),
+        "next": at(&e.next, sizeof(e.next)),
+        "holder": at(&e.holder, sizeof(e.holder)),
+        "parent": at(&e.parent, sizeof(e.parent)),
+        "child": at(&e.child, sizeof(e.child)),
+        "state": at(&e.state, sizeof(e.state)),
+        "flags": at(&e.flags, sizeof(e.flags)),
+    }
+
+
+def offer(Core core, name, id):
+    cdef offer_t* o = <offer_t*> entry_at(core, name, id).child
+    return {
+        "self": at(o, 0),
+        "entry": at(&o.entry, sizeof(o.entry)),
+        "destination": at(&o.destination, sizeof(o.destination)),
+        "number": at(&o.number, sizeof(o.number)),
+        "previous": at(&o.previous, sizeof(o.previous)),
+        "next": at(&o.next, sizeof(o.next)),
+        "above": at(&o.above, sizeof(o.above)),
+        "below": at(&o.below, sizeof(o.below)),
+    }
+
+
+def destination(Core core, name):
+    cdef destination_t* d = &(<DestinationHandle> core.destinations[name]).destination
+    return {
+        "head": at(&d.head, sizeof(d.head)),
+        "tail": at(&d.tail, sizeof(d.tail)),
+        "count": at(&d.count, sizeof(d.count)),
+        "pins": at(&d.pins, sizeof(d.pins)),
+    }
+
+
+def selector(Core core, id):
+    cdef selector_t* s = selector_numbered(core, id)
+    return {
+        "self": at(s, 0),
+        "ready.key": at(&s.ready.key, sizeof(s.ready.key)),
+        "ready.position": at(&s.ready.position, sizeof(s.ready.position)),
+        "id": at(&s.id, sizeof(s.id)),
+        "verb": at(&s.verb, sizeof(s.verb)),
+        "role": at(&s.role, sizeof(s.role)),
+        "enabled": at(&s.enabled, sizeof(s.enabled)),
+        "infinite": at(&s.infinite, sizeof(s.infinite)),
+        "window": at(&s.window, sizeof(s.window)),
+        "available": at(&s.available, sizeof(s.available)),
+        "source": at(&s.source, sizeof(s.source)),
+        "target": at(&s.target, sizeof(s.target)),
+        "clause": at(&s.clause, sizeof(s.clause)),
+        "destination": at(&s.destination, sizeof(s.destination)),
+        "places": at(&s.places, sizeof(s.places)),
+        "held.head": at(&s.held.head, sizeof(s.held.head)),
+        "held.count": at(&s.held.count, sizeof(s.held.count)),
+        "taken.tail": at(&s.taken.tail, sizeof(s.taken.tail)),
+        "taken.count": at(&s.taken.count, sizeof(s.taken.count)),
+        "start": at(&s.start, sizeof(s.start)),
+        "served": at(&s.served, sizeof(s.served)),
+        "paid": at(&s.paid, sizeof(s.paid)),
+        "returned": at(&s.returned, sizeof(s.returned)),
+        "next_same_target": at(&s.next_same_target, sizeof(s.next_same_target)),
+    }
+
+
+def place(Core core, id):
+    """A selector's place in a line."""
+    cdef place_t* p = selector_numbered(core, id).places
+    return {
+        "self": at(p, 0),
+        "selector": at(&p.selector, sizeof(p.selector)),
+        "target": at(&p.target, sizeof(p.target)),
+        "previous": at(&p.previous, sizeof(p.previous)),
+        "next": at(&p.next, sizeof(p.next)),
+        "other": at(&p.other, sizeof(p.other)),
+    }
+
+
+def clause(Core core, id):
+    """That of a selector, and the first lane of it."""
+    cdef clause_t* c = selector_numbered(core, id).clause
+    cdef lane_t* lane = c.lanes
+    return {
+        "slot": at(&c.slot, sizeof(c.slot)),
+        "consuming": at(&c.consuming, sizeof(c.consuming)),
+        "names_queue": at(&c.names_queue, sizeof(c.names_queue)),
+        "count": at(&c.count, sizeof(c.count)),
+        "enabled": at(&c.enabled, sizeof(c.enabled)),
+        "ready.count": at(&c.ready.count, sizeof(c.ready.count)),
+        "lanes": at(&c.lanes, sizeof(c.lanes)),
+        "lane.clause": at(&lane.clause, sizeof(lane.clause)),
+        "lane.queue": at(&lane.queue, sizeof(lane.queue)),
+        "lane.members": at(&lane.members, sizeof(lane.members)),
+        "lane.groups.count": at(&lane.groups.count, sizeof(lane.groups.count)),
+        "lane.able.position": at(&lane.able.position, sizeof(lane.able.position)),
+    }
+
+
+def group(Core core, name, id):
+    """That in which an entry waits, and its first membership."""
+    cdef group_t* g = <group_t*> entry_at(core, name, id).holder
+    cdef member_t* member = g.members[0]
+    return {
+        "self": at(g, 0),
+        "queue": at(&g.queue, sizeof(g.queue)),
+        "head": at(&g.head, sizeof(g.head)),
+        "tail": at(&g.tail, sizeof(g.tail)),
+        "finger": at(&g.finger, sizeof(g.finger)),
+        "count": at(&g.count, sizeof(g.count)),
+        "marked": at(&g.marked, sizeof(g.marked)),
+        "parked": at(&g.parked, sizeof(g.parked)),
+        "pinned": at(&g.pinned, sizeof(g.pinned)),
+        "previous": at(&g.previous, sizeof(g.previous)),
+        "next": at(&g.next, sizeof(g.next)),
+        "member_count": at(&g.member_count, sizeof(g.member_count)),
+        "slot_count": at(&g.slot_count, sizeof(g.slot_count)),
+        "node.key": at(&member.node.key, sizeof(member.node.key)),
+        "node.position": at(&member.node.position, sizeof(member.node.position)),
+        "node.owner": at(&member.node.owner, sizeof(member.node.owner)),
+        "lane": at(&member.lane, sizeof(member.lane)),
+    }
+
+
+def route(Core core, name):
+    """One that a queue remembers, and that messages wait with."""
+    cdef Plan plan = <Plan> queue_named(core, name).plan
+    cdef route_t* r = NULL
+    cdef uint32_t i
+    for i in range(plan.route_mask + 1):
+        r = plan.routes[i]
+        while r != NULL and r.group == NULL:
+            r = r.next
+        if r != NULL:
+            break
+    return {
+        "slots": at(&r.slots[0], sizeof(r.slots[0])),
+        "slot_count": at(&r.slot_count, sizeof(r.slot_count)),
+        "copy_count": at(&r.copy_count, sizeof(r.copy_count)),
+        "clauses": at(&r.clauses[0], sizeof(r.clauses[0])),
+        "names_queue": at(&r.names_queue, sizeof(r.names_queue)),
+        "group": at(&r.group, sizeof(r.group)),
+        "hash": at(&r.hash, sizeof(r.hash)),
+        "route_count": at(&plan.route_count, sizeof(plan.route_count)),
+        "known_count": at(&plan.known_count, sizeof(plan.known_count)),
+    }
