@@ -39,7 +39,7 @@ from xump.queue import Queue
 from xump.selector import Selector
 from xump.store import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
-from xump_ext.core import Delivery
+from xump_ext.delivery import Delivery
 from xump_ext.message import Message
 from xump_ext.selector import INFINITE
 

@@ -23,7 +23,8 @@ from xump.store import Store
 from xump.transaction import Transaction
 from xump_ext.batch import DeliveryBatch, publish_batch, take_batch
 from xump_ext.check import check as check_books
-from xump_ext.core import Core, Delivery, DeliveryIterator
+from xump_ext.core import Core
+from xump_ext.delivery import Delivery, DeliveryIterator
 from xump_ext.selector import INFINITE, Infinite
 
 logger = logging.getLogger("xump")

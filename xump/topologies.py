@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
     from xump.selector import Selector
-    from xump_ext.core import DeliveryIterator
+    from xump_ext.delivery import DeliveryIterator
 
 CREDIT_MAX = 2**62
 """The widest window that an engine allows."""

@@ -10,7 +10,7 @@ from xump_ext.message import Message
 
 if TYPE_CHECKING:
     from xump.engine import Engine
-    from xump_ext.core import Delivery
+    from xump_ext.delivery import Delivery
 
 
 class Transaction:

@@ -12,6 +12,7 @@ from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.core cimport Core
+from xump_ext.delivery cimport first_offer
 from xump_ext.errors import StaleDelivery
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, note_nack, pay, release, send_back
@@ -189,7 +190,7 @@ cdef DeliveryBatch fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, obje
 
 cdef bint take_row(Core core, DeliveryBatch batch, batch_row_t* row, object destination) except -1:
     """Takes one offer; what was bound is settled, and what that releases follows."""
-    cdef offer_t* offer = core.first_offer(destination)
+    cdef offer_t* offer = first_offer(core, destination)
     cdef entry_t* entry
     cdef bint bound
     if offer == NULL:

@@ -1,0 +1,37 @@
+"""Deliveries; the declarations of `delivery.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.door cimport Door
+from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.graph cimport entry_t, offer_t
+from xump_ext.message cimport Message
+
+cdef class Delivery:
+    cdef entry_t* entry             # NULL: stale
+    cdef readonly Message message
+    cdef readonly object destination
+    cdef readonly QueueFace queue
+    cdef readonly SelectorFace selector
+    cdef readonly uint32_t delivery_count
+    cdef readonly bint redelivered
+    cdef bint settled               # by the taking: INFINITE
+    cdef bint marked                # while it is checked
+    cdef bint answered              # acked, nacked or rejected by the application
+    cdef Door door(self)
+    cdef int give_back(self, bint requeue, object detail) except -1
+
+cdef class DeliveryIterator:
+    cdef object engine
+    cdef Door door
+    cdef object destination
+    cdef object timeout
+    cdef uint64_t began
+    cdef offer_t* passed            # the last one that was skipped,
+    cdef uint64_t passed_number     # and its number then
+    cpdef Delivery take(self)
+    cdef offer_t* next_offer(self) except? NULL
+
+cdef offer_t* first_offer(Door door, object destination) except? NULL
+cdef Delivery hand_over(Door door, offer_t* offer)
+cdef int check_deliveries(Door door, list deliveries) except -1

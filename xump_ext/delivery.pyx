@@ -1,0 +1,262 @@
+"""Deliveries: what the application holds in its hands (rules 8, 10).
+
+A delivery remembers its entry, and the entry where it is remembered; whoever takes the message back clears both. So a stale
+delivery costs nothing to recognise, and nothing to forget. Deliveries are not tracked by the collector.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+from libc.stdint cimport uint32_t
+
+from xump_ext.envelope cimport DestinationHandle
+from xump_ext.errors import StaleDelivery
+from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.graph cimport REASON_DELIVERY_LIMIT, REASON_REJECTED, REDELIVERED, selector_t
+from xump_ext.ledger cimport accept, dead_letter, hops_of, nacked, note_nack, pay, release, send_back
+from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
+from xump_ext.message cimport message_new
+from xump_ext.routing cimport go_on
+
+cdef extern from "Python.h":
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+cdef xump_pool delivery_pool
+cdef PyMemberDef message_member_def
+
+
+cdef void delivery_clean(PyObject* object) noexcept:
+    delivery = <Delivery> object
+    if delivery.entry != NULL:
+        delivery.entry.child = NULL
+        delivery.entry = NULL
+    delivery.message = None
+    delivery.destination = None
+    delivery.queue = None
+    delivery.selector = None
+    delivery.answered = False
+
+
+cdef void delivery_dealloc(PyObject* object) noexcept:
+    xump_pool_put(&delivery_pool, object)
+
+
+cdef Delivery delivery_new():
+    cdef PyObject* spare = xump_pool_get(&delivery_pool)
+    cdef Delivery delivery
+    if spare == NULL:
+        return Delivery.__new__(Delivery)
+    delivery = <Delivery> spare
+    Py_XDECREF(spare)
+    return delivery
+
+
+@cython.final
+@cython.no_gc
+cdef class Delivery:
+    """A message handed to the application under a destination name. Ack it, nack it or reject it; as a context manager it is
+    acked when the block ends and nacked when it raises."""
+
+    def __init__(self):
+        raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
+
+    cdef Door door(self):
+        if self.entry == NULL:
+            self.queue.engine._check_open()
+            raise stale(self)
+        return <Door> self.entry.queue.engine.face
+
+    @property
+    def id(self):
+        """The message's id in its queue."""
+        return self.message.id
+
+    def ack(self):
+        """Pay for this very message. Raises `StaleDelivery` if that was done before, or it was taken back. O(queues upstream)."""
+        cdef Door door
+        if self.settled:
+            return
+        door = self.door()
+        door.begin()
+        try:
+            if self.entry == NULL:
+                raise stale(self)
+            self.answered = True
+            pay(&door.e, self.entry)
+            go_on(&door.e)
+        finally:
+            door.leave()
+
+    def nack(self, *, requeue=True):
+        """Give it back: it waits at its old place again; with `requeue=False` it is dead-lettered, else dropped and counted."""
+        self.give_back(requeue, None)
+
+    def reject(self, reason="rejected"):
+        """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a str, got {type(reason).__name__}")
+        self.give_back(False, None if reason == "rejected" else reason)
+
+    cdef int give_back(self, bint requeue, object detail) except -1:
+        cdef Door door
+        cdef entry_t* entry
+        if self.settled:
+            return 0
+        door = self.door()
+        door.begin()
+        try:
+            entry = self.entry
+            if entry == NULL:
+                raise stale(self)
+            self.answered = True
+            limit = delivery_limit_of(entry)
+            release(&door.e, entry)
+            if not requeue:
+                dead_letter(&door.e, entry, REASON_REJECTED, detail, NULL)
+            elif limit and entry.delivery_count >= limit:
+                dead_letter(&door.e, entry, REASON_DELIVERY_LIMIT, None, NULL)
+            else:
+                note_nack(&door.e, entry)
+                send_back(&door.e, entry)
+            go_on(&door.e)
+        finally:
+            door.leave()
+        return 0
+
+    def __enter__(self):
+        return self.message
+
+    def __exit__(self, kind, error, traceback):
+        if self.answered:
+            return
+        if kind is None:
+            self.ack()
+        elif self.entry != NULL:
+            self.nack()
+
+    def __repr__(self):
+        state = "settled" if self.settled else "stale" if self.entry == NULL else f"take {self.delivery_count}"
+        return f"<Delivery of {self.message!r} to {self.destination!r} from {self.queue.name!r}, {state}>"
+
+
+cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
+    """The queue's own, else that of the nearest queue upstream still waiting for its payment (rule 10); 0: none."""
+    while entry != NULL:
+        if entry.queue.delivery_limit:
+            return entry.queue.delivery_limit
+        entry = entry.parent
+    return 0
+
+
+cdef int check_deliveries(Door door, list deliveries) except -1:
+    """Every one is a live delivery of this engine, and is there once: a mark on each tells, and is taken off again."""
+    cdef Delivery delivery
+    cdef Py_ssize_t i = 0
+    try:
+        for given in deliveries:
+            if not isinstance(given, Delivery):
+                raise TypeError(f"expected a Delivery, got {type(given).__name__}")
+            delivery = <Delivery> given
+            if delivery.queue.engine is not door:
+                raise StaleDelivery(f"delivery of message {delivery.message.id} belongs to another engine")
+            if not delivery.settled and (delivery.entry == NULL or delivery.marked):
+                raise stale(delivery)
+            delivery.marked = True
+            i += 1
+    finally:
+        while i:
+            i -= 1
+            (<Delivery> deliveries[i]).marked = False
+    return 0
+
+
+cdef object stale(Delivery delivery):
+    return StaleDelivery(f"delivery of message {delivery.message.id} in queue {delivery.queue.name!r} is stale: it was settled, "
+                         "or taken back by the engine, or is given twice")
+
+
+# ---- taking
+
+cdef offer_t* first_offer(Door door, object destination) except? NULL:
+    """The oldest offer to this destination; None: to any."""
+    cdef PyObject* found
+    if destination is None:
+        return door.e.offers_head
+    found = PyDict_GetItemWithError(door.destinations, destination)
+    return NULL if found == NULL else (<DestinationHandle> found).destination.head
+
+
+cdef Delivery hand_over(Door door, offer_t* offer):
+    """The application takes an offer."""
+    cdef Delivery delivery = delivery_new()
+    cdef entry_t* entry = offer.entry
+    cdef selector_t* selector = <selector_t*> entry.holder
+    delivery.message = message_new(entry.content, entry.id, entry.timestamp, hops_of(&door.e, entry))
+    delivery.destination = <object> offer.destination.name
+    delivery.queue = <QueueFace> entry.queue.face
+    delivery.selector = <SelectorFace> selector.face
+    delivery.delivery_count = entry.delivery_count + 1
+    delivery.redelivered = entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
+    delivery.settled = selector.infinite
+    accept(&door.e, entry, &delivery.entry)
+    if delivery.settled:
+        go_on(&door.e)
+    return delivery
+
+
+cdef class DeliveryIterator:
+    """Yields deliveries until nothing has been deliverable for `timeout` seconds; skips what was nacked after it began."""
+
+    def __cinit__(self, engine, destination, timeout):
+        self.engine = engine
+        self.door = engine
+        self.destination = destination
+        self.timeout = timeout
+        self.began = self.door.e.nacks
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        delivery = self.take()
+        if delivery is None and self.timeout != 0:
+            delivery = self.engine._wait(self.take, self.destination, self.timeout)
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    cpdef Delivery take(self):
+        """The next one, or None."""
+        cdef Door door = self.door
+        cdef offer_t* offer
+        door.begin()
+        try:
+            offer = self.next_offer()
+            return None if offer == NULL else hand_over(door, offer)
+        finally:
+            door.leave()
+
+    cdef offer_t* next_offer(self) except? NULL:
+        """Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
+        tells whether the one that was skipped last still stands there."""
+        cdef offer_t* offer
+        if self.passed != NULL and self.passed.number == self.passed_number:
+            offer = self.passed.below if self.destination is not None else self.passed.next
+        else:
+            offer = first_offer(self.door, self.destination)
+        while offer != NULL and nacked(&self.door.e, offer.entry) > self.began:
+            self.passed = offer
+            self.passed_number = offer.number
+            offer = offer.below if self.destination is not None else offer.next
+        return offer
+
+
+cdef extern from *:
+    """
+    #define XUMP_MESSAGE_OFFSET offsetof(struct __pyx_obj_8xump_ext_8delivery_Delivery, message)
+    """
+    const size_t message_offset "XUMP_MESSAGE_OFFSET"
+
+delivery_pool.clean = delivery_clean
+(<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
+xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", message_offset, b"The message.")

@@ -1,0 +1,35 @@
+"""The door of the engine; the declarations of `door.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.graph cimport engine_t, queue_t
+
+cdef enum:
+    IDLE = 0
+    BUSY = 1
+    CLOSED = 2
+    FORKED = 3
+
+cdef class Door:
+    cdef engine_t e
+    cdef int state
+    cdef void* owner                # the thread that is inside
+    cdef uint32_t contenders        # threads that wait to get in
+    cdef void* turn                 # PyThread_type_lock
+    cdef object clock               # None: the system's, read in C
+    cdef readonly dict _queues
+    cdef readonly dict _selectors
+    cdef dict destinations
+    cdef dict nacked
+    cdef list troubles
+    cdef list spare_slots
+    cdef object _dead_letter
+    cdef uint64_t offered_before
+    cdef public list _waiters       # (destination, callable) of threads and tasks that wait for deliveries
+
+    cdef int begin(self) except -1
+    cdef int begin_slowly(self) except -1
+    cdef int read_clock(self) except -1
+    cdef int leave(self) except -1
+    cdef int end_slowly(self) except -1
+    cdef queue_t* queue_of(self, object queue) except? NULL

@@ -1,0 +1,156 @@
+"""The door of the engine: every call enters alone, and leaves.
+
+Entering alone costs a comparison: the interpreter lets one thread run at a time, and the core never gives way while it works,
+unless it asks user code (a filter, an operator, a clock). Only then can another thread find the engine busy; it waits at a
+lock that exists for that. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes those
+who wait for deliveries, and reports what user code raised.
+"""
+
+from cpython.object cimport PyObject
+from cpython.pystate cimport PyThreadState_Get
+from libc.string cimport memset
+
+from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
+from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
+from xump_ext.faces cimport QueueFace
+from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
+
+cdef extern from "pythread.h":
+    ctypedef void* PyThread_type_lock
+    PyThread_type_lock PyThread_allocate_lock() nogil
+    int PyThread_acquire_lock(PyThread_type_lock, int) nogil
+    void PyThread_release_lock(PyThread_type_lock) nogil
+    void PyThread_free_lock(PyThread_type_lock) nogil
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+
+cdef class Door:
+    """What is common to all calls: the state, the names, who waits."""
+
+    def __cinit__(self, *args, **kwargs):
+        memset(&self.e, 0, sizeof(engine_t))
+        self._queues = {}
+        self._selectors = {}
+        self.destinations = {}
+        self.nacked = {}
+        self.troubles = []
+        self.spare_slots = []
+        self._waiters = []
+        self.e.run_start = 1
+        self.e.queues = <void*> self._queues
+        self.e.destinations = <void*> self.destinations
+        self.e.nacked = <void*> self.nacked
+        self.e.troubles = <void*> self.troubles
+        self.e.face = <void*> self
+        self.turn = PyThread_allocate_lock()
+        PyThread_acquire_lock(self.turn, 1)
+
+    def __dealloc__(self):
+        PyThread_free_lock(self.turn)
+
+    def _configure(self, clock, hop_limit, letters):
+        self.clock = clock
+        self.e.hop_limit = hop_limit
+        self._dead_letter = letters
+        self.e.dead_letter = NULL if letters is None else <void*> letters
+
+    @property
+    def dead_letter(self):
+        """The name of the queue for what no queue's own dead letter takes, or None."""
+        return self._dead_letter
+
+    # ---- one at a time
+
+    cdef int begin(self) except -1:
+        if self.state != IDLE:
+            self.begin_slowly()
+        self.state = BUSY
+        self.owner = <void*> PyThreadState_Get()
+        self.e.now = TIME_UNREAD
+        if self.clock is not None:
+            self.read_clock()
+        return 0
+
+    cdef int begin_slowly(self) except -1:
+        """Busy: wait for one's turn. Closed, forked or called from inside: an error."""
+        while self.state != IDLE:
+            if self.state == CLOSED:
+                raise Closed("the engine is closed; create another one")
+            if self.state == FORKED:
+                raise ForkedError("the engine belongs to the parent process; create another one in this process")
+            if self.owner == <void*> PyThreadState_Get():
+                raise Reentrant("the engine was called from inside a filter, an operator or its clock; do it after the call")
+            self.contenders += 1
+            with nogil:
+                PyThread_acquire_lock(self.turn, 1)
+            self.contenders -= 1
+        return 0
+
+    def _check_open(self):
+        """Raises what any call would for a closed engine, a forked one, or a call from inside."""
+        if self.state != IDLE:
+            self.begin_slowly()
+
+    cdef int read_clock(self) except -1:
+        try:
+            self.e.now = self.clock()
+        except BaseException:
+            self.state = IDLE
+            if self.contenders:
+                PyThread_release_lock(self.turn)
+            raise
+        return 0
+
+    cdef int leave(self) except -1:
+        self.state = IDLE
+        if self.contenders or self.troubles or self._waiters:
+            self.end_slowly()
+        return 0
+
+    cdef int end_slowly(self) except -1:
+        """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
+        if self.contenders:
+            PyThread_release_lock(self.turn)
+        if self.e.offered != self.offered_before:
+            self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
+            if self._waiters:
+                self._wake_waiters()
+        if self.troubles:
+            troubles = list(self.troubles)
+            self.troubles.clear()
+            self._report(troubles)
+        return 0
+
+    def _deliverable(self, destination):
+        """Whether a delivery waits for the application; asked without entering."""
+        if destination is None:
+            return self.e.offer_count > 0
+        handle = self.destinations.get(destination)
+        return handle is not None and (<DestinationHandle> handle).destination.count > 0
+
+    cdef queue_t* queue_of(self, object queue) except? NULL:
+        """By name or by object; NULL when there is none of that name."""
+        cdef PyObject* found
+        if PyUnicode_CheckExact(queue):
+            found = PyDict_GetItemWithError(self._queues, queue)
+            return NULL if found == NULL else (<QueueHandle> found).queue
+        if isinstance(queue, QueueFace):
+            if (<QueueFace> queue).engine is not self:
+                raise QueueNotFound(f"queue {queue.name!r} belongs to another engine")
+            return (<QueueFace> queue).queue
+        if isinstance(queue, str):
+            return queue_named(&self.e, str(queue))
+        raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
+
+    def _forked(self):
+        """In the child of a fork: the engine belongs to the parent."""
+        if self.state != CLOSED:
+            self.state = FORKED
+
+    @property
+    def closed(self):
+        """Whether the engine was closed."""
+        return self.state == CLOSED
