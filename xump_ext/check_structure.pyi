@@ -1,1 +1,3 @@
-"""The containers that `check` walks over; not seen from Python."""
+"""The containers that `check` walks over; for the compiled modules only."""
+
+class Books: ...

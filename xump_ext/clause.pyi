@@ -1,1 +1,10 @@
-"""Clauses: conditions of a queue, compiled."""
+"""Clauses: conditions of a queue, compiled; for the compiled modules only."""
+
+from typing import Any
+
+class Predicate: ...
+
+class Clause:
+    @property
+    def key(self) -> tuple[Any, ...]: ...
+    def trouble(self, error: BaseException) -> None: ...

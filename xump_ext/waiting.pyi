@@ -1,1 +1,3 @@
-"""What waits, and for whom."""
+"""What waits, and for whom; for the compiled modules only."""
+
+class Waiting: ...
