@@ -70,6 +70,7 @@ def _name(value: object, what: str) -> Name:
         raise TypeError(f"{what} must be a name or field(...), got {type(value).__name__}")
     if not value:
         raise ValueError(f"{what} must not be empty")
+    value.encode("utf-8")  # a lone surrogate is in no message
     return value
 
 

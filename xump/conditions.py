@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from xump import filters, operators
 from xump.errors import InvalidPattern
+from xump.limits import address_bytes_max
 
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
@@ -130,3 +131,5 @@ def check_field(name: str, fixed: tuple[str, ...]) -> None:
     if name not in fixed and not (name.startswith("headers.") and len(name) > len("headers.")):
         allowed = ", ".join(map(repr, fixed))
         raise InvalidPattern(f"unknown field {name!r}; allowed are {allowed} and 'headers.NAME'")
+    if len(name.encode("utf-8", "surrogatepass")) > address_bytes_max:
+        raise InvalidPattern(f"field name has {len(name)} characters, allowed are {address_bytes_max} bytes", address_bytes_max)

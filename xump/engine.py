@@ -69,7 +69,6 @@ class Engine(Core):
             dead_letter = _name_of(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
         self._stores: dict[str, Store] = {"ram": Store("ram", "ram", {})}
-        self._named: dict[str, Selector] = {}
         self._last_selector = 0
         self._last_queue = 0
         self._build_lock = threading.RLock()
@@ -213,11 +212,12 @@ class Engine(Core):
                     _field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
                     credit, enabled, begin,
                 )
-            except BaseException:
-                self._last_selector -= 1
-                raise
-            if name is not None:
-                self._named[name] = selector
+            finally:
+                # The selector is there, too, if what came out of user code (an interrupt) comes out of this call.
+                if selector.id not in self._selectors:
+                    self._last_selector -= 1
+                elif name is not None:
+                    self._named[name] = selector
             return selector
 
     def _same_selector(self, selector: Selector, created: tuple[Any, ...]) -> Selector:
@@ -231,11 +231,9 @@ class Engine(Core):
         """A queue has at most one enabled default and one enabled overflow selector."""
         if role == "always" or not enabled:
             return
-        for other in self._selectors.values():
-            if other.source is queue and other.when == Role(role) and other.enabled:
-                raise Conflict(
-                    f"queue {queue.name!r} has an enabled {role} selector already, number {other.id}; disable that first"
-                )
+        other = queue._enabled_selector(ROLES[role])
+        if other is not None:
+            raise Conflict(f"queue {queue.name!r} has an enabled {role} selector already, number {other}; disable that first")
 
     def _enable(self, selector: Selector, enabled: bool) -> None:
         self._check_open()
@@ -248,7 +246,7 @@ class Engine(Core):
         """Delete a queue, its messages, and every selector that has it as source or named target. Whether there was one."""
         self._check_open()
         with self._build_lock:
-            return bool(self._forget(self._delete_queue(name)))
+            return bool(self._delete_queue(name))
 
     def delete_selector(self, selector: Any) -> bool:
         """Delete a selector (or number); what it has outstanding returns to its queue. Whether there was one."""
@@ -257,14 +255,8 @@ class Engine(Core):
             face = self._selectors.get(selector)
             if face is None or (isinstance(selector, Selector) and face is not selector):
                 return False
-            self._forget(self._delete_selector(face))
+            self._delete_selector(face)
             return True
-
-    def _forget(self, deleted_queues: list[str]) -> list[str]:
-        """Names of selectors that are gone are free again."""
-        for name in [name for name, selector in self._named.items() if selector.id not in self._selectors]:
-            del self._named[name]
-        return deleted_queues
 
     def delete_store(self, name: str) -> bool:
         """Close a store and delete its queues; its files stay. Whether there was one."""
@@ -377,6 +369,7 @@ class Engine(Core):
 
     def transaction(self) -> Transaction:
         """Publishes and acks that happen together when the block ends: `with engine.transaction() as tx: ...`."""
+        self._check_open()
         return Transaction(self)
 
     def sync(self, *, timeout: float | None = None) -> None:

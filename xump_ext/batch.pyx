@@ -12,10 +12,10 @@ from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.core cimport Core
-from xump_ext.delivery cimport first_offer
+from xump_ext.delivery cimport first_offer, nack_entry
 from xump_ext.errors import StaleDelivery
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
-from xump_ext.ledger cimport accept, enter, note_nack, pay, release, send_back
+from xump_ext.ledger cimport accept, enter, pay, release, send_back
 from xump_ext.message cimport content_release, content_share, content_t
 from xump_ext.routing cimport go_on
 
@@ -146,9 +146,7 @@ cdef class DeliveryBatch:
                 if paid:
                     pay(&self.core.e, entry)
                 else:
-                    release(&self.core.e, entry)
-                    note_nack(&self.core.e, entry)
-                    send_back(&self.core.e, entry)
+                    nack_entry(&self.core.e, entry)
             go_on(&self.core.e)
         finally:
             self.core.leave()
@@ -167,6 +165,7 @@ def take_batch(Core core, Py_ssize_t n, destination):
 
 cdef DeliveryBatch fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination):
     cdef batch_row_t* rows = <batch_row_t*> malloc(n * sizeof(batch_row_t) + 1)
+    cdef entry_t* entry
     cdef Py_ssize_t i
     batch.core = core
     batch.keys = []
@@ -181,6 +180,14 @@ cdef DeliveryBatch fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, obje
                 break
             batch.rows += 1
         batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX)
+    except BaseException:
+        for i in range(batch.rows):
+            if batch.entries[i] != NULL:
+                entry = batch.entries[i]
+                release(&core.e, entry)
+                send_back(&core.e, entry)
+        go_on(&core.e)
+        raise
     finally:
         for i in range(batch.rows):
             content_release(rows[i].content)

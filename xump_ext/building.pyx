@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
+from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
     BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
@@ -22,6 +23,12 @@ from xump_ext.ledger cimport (
 from xump_ext.message cimport content_release
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.selector import INFINITE
+
+
+cdef enum:
+    # the two lists that a selector is in
+    OWN = 0
+    TARGET = 1
 
 
 # ---- queues
@@ -55,7 +62,7 @@ cdef queue_t* queue_create(
     face.plan = plan
     face.queue = queue
     (<dict> engine.queues)[face.name] = face
-    for other in list((<dict> engine.queues).values()):
+    for other in list((<dict> engine.queues).values()) if engine.watched else ():
         if other.queue.watched:
             (<Plan> other.queue.plan).queue_created(queue, face.name)
             wake_named(engine, <Plan> other.queue.plan)
@@ -87,13 +94,13 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
 
 cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doomed) except -1:
     """Deletes its selectors and recalls what has an unpaid parent elsewhere."""
-    cdef SelectorFace face
     cdef entry_t* entry
     cdef entry_t* next
     cdef entry_t* parent
-    for face in [face for face in selectors.values()
-                 if (<SelectorFace> face).selector.source == queue or (<SelectorFace> face).selector.target == queue]:
-        selector_end(engine, face.selector, selectors, doomed)
+    while queue.own != NULL:
+        selector_end(engine, queue.own, selectors, doomed)
+    while queue.sources != NULL:
+        selector_end(engine, queue.sources, selectors, doomed)
     entry = index_from(&queue.index, 1)
     while entry != NULL:
         parent = entry.parent
@@ -167,14 +174,15 @@ cdef int selector_create(
     selector.source = source
     selector.ready.key = face.id
     selector.ready.owner = selector
+    link(&source.own, selector, OWN)
+    source.selectors += 1
     selector.infinite = credit is INFINITE
     selector.window = selector.available = 0 if selector.infinite else credit
     field_set(&selector.to_queue, queue_field)
     field_set(&selector.to_destination, destination_field)
     if target is not None:
         selector.target = (<QueueFace> target).queue
-        selector.next_same_target = selector.target.sources
-        selector.target.sources = selector
+        link(&selector.target.sources, selector, TARGET)
         selector.target.overflown += role == OVERFLOW
     elif role == OVERFLOW and queue_field is not None:
         engine.field_overflows += 1
@@ -188,17 +196,25 @@ cdef int selector_create(
     selector.face = <void*> face
     if role != OVERFLOW:
         try:
-            (<Plan> source.plan).clause_join((role, verb != COPY, terms, queue_field, destination_field), selector, list(terms))
+            key = (role, verb != COPY, tuple([key_of(term) for term in terms]), queue_field, destination_field)
+            (<Plan> source.plan).clause_join(key, selector, list(terms))
         except BaseException:
+            if selector.clause != NULL:
+                (<Plan> source.plan).clause_leave(selector)
+            selector_unlink(engine, selector)
             selector_free(engine, selector)
             raise
         source.active = True
         stir(engine, source)        # unrouted messages, or those that this clause has not been tried on
     face.selector = selector
-    source.selectors += 1
     if enabled:
         selector_enable(engine, selector, True)
     return 0
+
+
+cdef tuple key_of(tuple term):
+    """What tells a term from others; callables by identity: they need not be hashable."""
+    return ("call", id(term[1])) if term[0] == "call" else term
 
 
 cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1:
@@ -246,9 +262,10 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     if selector.clause != NULL:
         (<Plan> source.plan).clause_leave(selector)
         source.active = bool((<Plan> source.plan).clauses)
-    selector_unlink_target(engine, selector)
+    selector_unlink(engine, selector)
     del selectors[face.id]
-    source.selectors -= 1
+    if face.name is not None:
+        (<Door> engine.face)._named.pop(face.name, None)
     face.selector = NULL
     selector_free(engine, selector)
     if source.auto_delete and source.selectors == 0 and not source.dying:
@@ -267,13 +284,39 @@ cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
     return send_back(engine, entry)
 
 
-cdef int selector_unlink_target(engine_t* engine, selector_t* selector) except -1:
-    cdef selector_t** link
+cdef inline selector_t** next_of(selector_t* selector, int which) noexcept:
+    return &selector.next_same_target if which == TARGET else &selector.next_own
+
+
+cdef inline selector_t** previous_of(selector_t* selector, int which) noexcept:
+    return &selector.previous_same_target if which == TARGET else &selector.previous_own
+
+
+cdef void link(selector_t** head, selector_t* selector, int which) noexcept:
+    """First in a list: of those with the same source, or the same target."""
+    next_of(selector, which)[0] = head[0]
+    if head[0] != NULL:
+        previous_of(head[0], which)[0] = selector
+    head[0] = selector
+
+
+cdef void unlink(selector_t** head, selector_t* selector, int which) noexcept:
+    cdef selector_t* previous = previous_of(selector, which)[0]
+    cdef selector_t* next = next_of(selector, which)[0]
+    if previous == NULL:
+        head[0] = next
+    else:
+        next_of(previous, which)[0] = next
+    if next != NULL:
+        previous_of(next, which)[0] = previous
+
+
+cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
+    """Out of the lists of its source and its target; its destination is no longer named by it."""
+    unlink(&selector.source.own, selector, OWN)
+    selector.source.selectors -= 1
     if selector.target != NULL:
-        link = &selector.target.sources
-        while link[0] != selector:
-            link = &link[0].next_same_target
-        link[0] = selector.next_same_target
+        unlink(&selector.target.sources, selector, TARGET)
         selector.target.overflown -= selector.role == OVERFLOW
     elif selector.role == OVERFLOW and selector.to_queue.kind:
         engine.field_overflows -= 1

@@ -30,9 +30,6 @@ from xump_ext.message cimport Message, content_new, content_release, content_t, 
 from xump_ext.routing cimport go_on, wake_everything
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 
-cdef extern from "pythread.h":
-    void PyThread_release_lock(void*) nogil
-
 cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)
 
@@ -142,6 +139,9 @@ cdef class Core(Door):
         try:
             batch = self.transaction_batch(operations, batch)
             batch.check()
+            for operation in operations:
+                if operation[0] == "ack":
+                    (<Delivery> operation[1]).answered = True
             for i in range(batch.count):
                 if batch.items[i].paid != NULL:
                     pay(&self.e, batch.items[i].paid)
@@ -168,7 +168,6 @@ cdef class Core(Door):
                 at += 1
             else:
                 delivery = operation[1]
-                delivery.answered = True
                 if not delivery.settled:
                     batch.add_payment(delivery.entry)
         return batch
@@ -476,8 +475,7 @@ cdef class Core(Door):
             return
         self.begin()
         self.state = CLOSED
-        if self.contenders:
-            PyThread_release_lock(self.turn)
+        self.pass_on()
         self.close_books()
 
     cdef int close_books(self) except -1:

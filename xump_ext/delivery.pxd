@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.door cimport Door
 from xump_ext.faces cimport QueueFace, SelectorFace
-from xump_ext.graph cimport entry_t, offer_t
+from xump_ext.graph cimport engine_t, entry_t, offer_t
 from xump_ext.message cimport Message
 
 cdef class Delivery:
@@ -34,4 +34,5 @@ cdef class DeliveryIterator:
 
 cdef offer_t* first_offer(Door door, object destination) except? NULL
 cdef Delivery hand_over(Door door, offer_t* offer)
+cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
 cdef int check_deliveries(Door door, list deliveries) except -1

@@ -12,10 +12,11 @@ from libc.stdint cimport uint32_t
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace, SelectorFace
-from xump_ext.graph cimport REASON_DELIVERY_LIMIT, REASON_REJECTED, REDELIVERED, selector_t
+from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, REDELIVERED, selector_t
 from xump_ext.ledger cimport accept, dead_letter, hops_of, nacked, note_nack, pay, release, send_back
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message cimport message_new
+from xump_ext.message import address_bytes_max
 from xump_ext.routing cimport go_on
 
 cdef extern from "Python.h":
@@ -95,6 +96,8 @@ cdef class Delivery:
         """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
         if not isinstance(reason, str):
             raise TypeError(f"reason must be a str, got {type(reason).__name__}")
+        if len(reason.encode("utf-8")) > address_bytes_max:
+            raise ValueError(f"reason has {len(reason)} characters, allowed are {address_bytes_max} bytes")
         self.give_back(False, None if reason == "rejected" else reason)
 
     cdef int give_back(self, bint requeue, object detail) except -1:
@@ -109,15 +112,11 @@ cdef class Delivery:
             if entry == NULL:
                 raise stale(self)
             self.answered = True
-            limit = delivery_limit_of(entry)
-            release(&door.e, entry)
-            if not requeue:
-                dead_letter(&door.e, entry, REASON_REJECTED, detail, NULL)
-            elif limit and entry.delivery_count >= limit:
-                dead_letter(&door.e, entry, REASON_DELIVERY_LIMIT, None, NULL)
+            if requeue:
+                nack_entry(&door.e, entry)
             else:
-                note_nack(&door.e, entry)
-                send_back(&door.e, entry)
+                release(&door.e, entry)
+                dead_letter(&door.e, entry, REASON_REJECTED, detail, NULL)
             go_on(&door.e)
         finally:
             door.leave()
@@ -137,6 +136,16 @@ cdef class Delivery:
     def __repr__(self):
         state = "settled" if self.settled else "stale" if self.entry == NULL else f"take {self.delivery_count}"
         return f"<Delivery of {self.message!r} to {self.destination!r} from {self.queue.name!r}, {state}>"
+
+
+cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
+    """Back to its old place, or to the dead letter queue when the application has taken it too often (rule 10)."""
+    cdef uint32_t limit = delivery_limit_of(entry)
+    release(engine, entry)
+    if limit and entry.delivery_count >= limit:
+        return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
+    note_nack(engine, entry)
+    return send_back(engine, entry)
 
 
 cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:

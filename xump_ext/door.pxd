@@ -19,6 +19,7 @@ cdef class Door:
     cdef object clock               # None: the system's, read in C
     cdef readonly dict _queues
     cdef readonly dict _selectors
+    cdef readonly dict _named       # selectors by name
     cdef dict destinations
     cdef dict nacked
     cdef list troubles
@@ -29,6 +30,8 @@ cdef class Door:
 
     cdef int begin(self) except -1
     cdef int begin_slowly(self) except -1
+    cdef int pass_on(self) except -1
+    cdef int wait_turn(self) except -1
     cdef int read_clock(self) except -1
     cdef int leave(self) except -1
     cdef int end_slowly(self) except -1

@@ -34,6 +34,7 @@ cdef class Door:
         memset(&self.e, 0, sizeof(engine_t))
         self._queues = {}
         self._selectors = {}
+        self._named = {}
         self.destinations = {}
         self.nacked = {}
         self.troubles = []
@@ -75,7 +76,22 @@ cdef class Door:
         return 0
 
     cdef int begin_slowly(self) except -1:
-        """Busy: wait for one's turn. Closed, forked or called from inside: an error."""
+        """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited passes
+        the turn on."""
+        try:
+            self.wait_turn()
+        except BaseException:
+            self.pass_on()
+            raise
+        return 0
+
+    cdef int pass_on(self) except -1:
+        """Lets the next one at the door look for itself."""
+        if self.contenders:
+            PyThread_release_lock(self.turn)
+        return 0
+
+    cdef int wait_turn(self) except -1:
         while self.state != IDLE:
             if self.state == CLOSED:
                 raise Closed("the engine is closed; create another one")
@@ -93,14 +109,14 @@ cdef class Door:
         """Raises what any call would for a closed engine, a forked one, or a call from inside."""
         if self.state != IDLE:
             self.begin_slowly()
+            self.pass_on()
 
     cdef int read_clock(self) except -1:
         try:
             self.e.now = self.clock()
         except BaseException:
             self.state = IDLE
-            if self.contenders:
-                PyThread_release_lock(self.turn)
+            self.pass_on()
             raise
         return 0
 
@@ -112,8 +128,7 @@ cdef class Door:
 
     cdef int end_slowly(self) except -1:
         """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
-        if self.contenders:
-            PyThread_release_lock(self.turn)
+        self.pass_on()
         if self.e.offered != self.offered_before:
             self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
             if self._waiters:

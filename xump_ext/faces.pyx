@@ -108,6 +108,15 @@ cdef class QueueFace(QueueHandle):
             entry = index_from(&queue.index, entry.id + 1)
         return entry.id
 
+    def _enabled_selector(self, int role):
+        """The id of the enabled selector of this role, default or overflow, or None."""
+        cdef selector_t* selector = self.live().own
+        while selector != NULL:
+            if selector.role == role and selector.enabled:
+                return selector.id
+            selector = selector.next_own
+        return None
+
     def counters(self):
         """A dict of all counters and gauges."""
         cdef queue_t* queue = self.live()

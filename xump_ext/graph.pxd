@@ -182,7 +182,10 @@ cdef struct selector_t:
     place_t* places
     list_t held             # bound, offered or moved
     list_t taken
+    selector_t* next_own    # of the same source
+    selector_t* previous_own
     selector_t* next_same_target
+    selector_t* previous_same_target
     uint64_t served
     uint64_t copied
     uint64_t dropped
@@ -268,8 +271,9 @@ cdef struct queue_t:
     place_t* line_tail
     node_t able             # in the engine's heap, for its line
     selector_t* overflow    # the enabled one
+    selector_t* own         # selectors that have it as source
     selector_t* sources     # selectors that name it as target
-    uint32_t selectors      # that have it as source
+    uint32_t selectors      # how many have it as source
     group_t* groups
     group_t* returning      # what came back and has not been matched again
     queue_t* next_stirred
@@ -314,6 +318,7 @@ cdef struct engine_t:
     int64_t now
     uint32_t hop_limit
     uint32_t building
+    uint32_t watched        # sum over the queues
     uint32_t field_overflows    # overflow selectors whose target a field names
     queue_t* stirred
     heap_t able

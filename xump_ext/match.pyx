@@ -131,7 +131,7 @@ cdef class MatchIndex:
         for (operator, pattern), (function, items) in list(self.registered.items()):
             try:
                 matches = bool(function(pattern, text))
-            except Exception as error:
+            except BaseException as error:
                 self.errors.append((operator, pattern, error))
                 continue
             if matches:

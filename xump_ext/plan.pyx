@@ -96,6 +96,7 @@ cdef class Plan(Waiting):
         if new:
             self.index(clause)
             self.queue.watched += clause.c.names_queue
+            self.engine.watched += clause.c.names_queue
             if clause.c.consuming:
                 self.pending.append(clause)
                 if not self.engine.building:
@@ -114,6 +115,7 @@ cdef class Plan(Waiting):
             self.dirty = True
         if clause.c.count == 0:
             self.queue.watched -= clause.c.names_queue
+            self.engine.watched -= clause.c.names_queue
             self.unindex(clause)
             self.shrink_groups(clause)
         return 0
@@ -385,9 +387,9 @@ cdef class Plan(Waiting):
 
     cdef route_t* parked_route(self, group_t* group) except NULL:
         """The hit set that a parked message was routed with."""
-        self.hits.count = 0
         if self.dirty:
             self.forget()
+        self.hits.count = 0
         for i in range(group.slot_count):
             hits_add(&self.hits, group.slots[i])
         return self.route_for(self.hits.items, self.hits.count)
