@@ -1,7 +1,7 @@
 """Clauses: a condition of a queue, compiled, and the selectors that share it (rule 2).
 
-Of a condition's terms one is indexed, the cheapest to look up: a match on the address, an equality, a match on another field. The others
-are evaluated on what the index hit. A clause can also evaluate its whole condition without any index: for what waits
+Of a condition's terms one is indexed, the cheapest to look up: a match on the address, an equality, a match on another field. The
+others are evaluated on what the index hit. A clause can also evaluate its whole condition without any index: for what waits
 already when it is new, and for replays.
 """
 

@@ -20,8 +20,8 @@ from xump_ext.errors import QueueFull, QueueNotFound
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
-    BOUND, HISTORY, MOVED, OFFERED, REASON_NO_QUEUE, REASON_OVERFLOW, TAKEN, UNLIMITED, UNROUTED, WAITING, entry_t, offer_t, page_t,
-    queue_t, selector_t, trip_t,
+    BOUND, HISTORY, MOVED, OFFERED, REASON_NO_QUEUE, REASON_OVERFLOW, TAKEN, UNLIMITED, UNROUTED, WAITING, entry_t, offer_t,
+    page_t, queue_t, selector_t, trip_t,
 )
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport chunks_free, index_from, index_get, index_until

@@ -1,9 +1,9 @@
 """The door of the engine: every call enters alone, and leaves.
 
 Entering alone costs a comparison: the interpreter lets one thread run at a time, and the core never gives way while it works,
-unless it asks user code (a filter, an operator, a clock). Only then can another thread find the engine busy; it waits at a
-lock that exists for that. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes those
-who wait for deliveries, and reports what user code raised.
+unless it asks user code (a filter, an operator, a clock). Only then can another thread find the engine busy; it waits at a lock
+that exists for that. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes those who
+wait for deliveries, and reports what user code raised.
 """
 
 from cpython.object cimport PyObject
@@ -76,8 +76,8 @@ cdef class Door:
         return 0
 
     cdef int begin_slowly(self) except -1:
-        """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited passes
-        the turn on."""
+        """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited
+        passes the turn on."""
         try:
             self.wait_turn()
         except BaseException:

@@ -1,9 +1,9 @@
 """What waits, and for whom: groups and lanes (rules 5, 6, 14).
 
-A group is the set of waiting entries of a queue that were hit by the same consuming clauses (and, where a field names their target,
-for the same targets). When a consuming clause is created it is evaluated once on every waiting entry, group-wise if it
-has no condition; when it goes, the groups lose it. So a Wolfpack's backlog is never walked. Two groups may come to have the
-same key by that; then the mapping knows one, and the other only empties.
+A group is the set of waiting entries of a queue that were hit by the same consuming clauses (and, where a field names their
+target, for the same targets). When a consuming clause is created it is evaluated once on every waiting entry, group-wise if it
+has no condition; when it goes, the groups lose it. So a Wolfpack's backlog is never walked. Two groups may come to have the same
+key by that; then the mapping knows one, and the other only empties.
 """
 
 from cpython.object cimport PyObject
@@ -244,5 +244,3 @@ cdef void slots_remove(group_t* group, uint32_t slot) noexcept:
             group.slots[kept] = group.slots[i]
             kept += 1
     group.slot_count = kept
-
-
