@@ -28,7 +28,7 @@ from xump_ext.ledger cimport (
     PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, take, work_push,
 )
 from xump_ext.plan cimport Clause, Plan
-from xump_ext.trip cimport trip_new, trip_release
+from xump_ext.trip cimport trip_new, trip_release, trip_share
 
 
 cdef enum:
@@ -280,7 +280,7 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
 
 
 cdef int step_work(engine_t* engine) except -1:
-    """The oldest entry that is to be routed. It is looked up before it is taken off: user code may be asked, and be interrupted."""
+    """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted."""
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
     cdef route_t* hits = NULL
     if item.entry != NULL and item.entry.state == UNROUTED:
@@ -319,34 +319,57 @@ cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) ex
 
 
 cdef int route_parked(engine_t* engine, entry_t* entry) except -1:
-    """With the hit set that it was parked with; its conditions are not evaluated again."""
+    """With the hit set that it was parked with, and whoever came since and may take it; no condition is evaluated again."""
     cdef group_t* group = <group_t*> entry.holder
     cdef Plan plan = <Plan> entry.queue.plan
     cdef route_t* hits = plan.parked_route(group)
+    cdef trip_t* trip = trip_share(paused_trip(engine, entry))
+    cdef bint copied = False
+    cdef selector_t* selector = NULL
     entry.flags &= ~QUEUED
-    waiting_remove(group, entry)
-    entry.state = UNROUTED
-    entry.queue.unrouted += 1
-    plan.group_left(group)
-    return dispatch(engine, entry, hits, NULL)
+    if hits.copy_count:
+        if trip == NULL:
+            trip = trip_new(engine, entry.queue.slot)
+        copied = make_copies(engine, entry, hits, trip)
+    if group.member_count:
+        selector = choose_waiting(engine, entry, UNLIMITED)
+    if selector != NULL:
+        take(engine, selector, entry, trip)
+    elif copied and not group.member_count:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    elif copied or may_act(hits, entry):
+        waiting_remove(group, entry)
+        waiting_add(plan.group_keyed(((<tuple> group.key)[0], None, (<tuple> group.key)[2])), entry)
+        plan.group_left(group)
+    trip_release(engine, trip)
+    return 0
+
+
+cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+    """All that may, in order of selector id; whether one did, now or by its replay."""
+    cdef bint copied = False
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(hits.copy_count):
+        selector = hits.copies[i]
+        if entry.id < selector.start:
+            copied |= entry.id >= selector.replayed
+        elif selector.enabled:
+            copied = True
+            make_copy(engine, selector, entry, trip)
+    return copied
 
 
 cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
     cdef bint copied = False, own = False
     cdef selector_t* selector
-    cdef uint32_t i
     if hits.copy_count:
         own = trip == NULL
         if own:
             trip = trip_new(engine, entry.queue.slot)
-        for i in range(hits.copy_count):
-            selector = hits.copies[i]
-            if entry.id < selector.start:
-                copied |= entry.id >= selector.replayed     # by its replay
-            elif selector.enabled:
-                copied = True
-                make_copy(engine, selector, entry, trip)
+        copied = make_copies(engine, entry, hits, trip)
     if hits.clause_count:
         selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
         if selector != NULL:
