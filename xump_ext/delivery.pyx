@@ -16,7 +16,7 @@ from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, RE
 from xump_ext.ledger cimport accept, dead_letter, hops_of, nacked, note_nack, pay, release, send_back
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message cimport message_new
-from xump_ext.message import address_bytes_max
+from xump_ext.message import address_bytes_max as _address_bytes_max
 from xump_ext.routing cimport go_on
 
 cdef extern from "Python.h":
@@ -96,8 +96,8 @@ cdef class Delivery:
         """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
         if not isinstance(reason, str):
             raise TypeError(f"reason must be a str, got {type(reason).__name__}")
-        if len(reason.encode("utf-8")) > address_bytes_max:
-            raise ValueError(f"reason has {len(reason)} characters, allowed are {address_bytes_max} bytes")
+        if len(reason.encode("utf-8")) > _address_bytes_max:
+            raise ValueError(f"reason has {len(reason)} characters, allowed are {_address_bytes_max} bytes")
         self.give_back(False, None if reason == "rejected" else reason)
 
     cdef int give_back(self, bint requeue, object detail) except -1:
