@@ -131,5 +131,5 @@ def check_field(name: str, fixed: tuple[str, ...]) -> None:
     if name not in fixed and not (name.startswith("headers.") and len(name) > len("headers.")):
         allowed = ", ".join(map(repr, fixed))
         raise InvalidPattern(f"unknown field {name!r}; allowed are {allowed} and 'headers.NAME'")
-    if len(name.encode("utf-8", "surrogatepass")) > address_bytes_max:
+    if len(name.encode("utf-8")) > address_bytes_max:
         raise InvalidPattern(f"field name has {len(name)} characters, allowed are {address_bytes_max} bytes", address_bytes_max)

@@ -21,6 +21,7 @@ Start = str | int | datetime.datetime
 
 STATES = ("ready", "outstanding", "history")
 ID_MAX = 2**64 - 2
+TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
 
 
 class Queue(QueueFace):
@@ -98,7 +99,7 @@ class Queue(QueueFace):
         while at is not None and left != 0:
             page, at = self.engine._page(self, at, reverse, state, compiled)
             for message in page:
-                if call is not None and not call(message):
+                if call is not None and not _selects(call, message):
                     continue
                 yield message
                 if left is not None:
@@ -125,7 +126,8 @@ def position(start: object) -> Any:
         if start.tzinfo is None:
             raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
         since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        return ("time", (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000)
+        nanoseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
+        return ("time", min(max(nanoseconds, TIME_MIN), TIME_MAX))
     if isinstance(start, bool) or not isinstance(start, int):
         if isinstance(start, str):
             raise ValueError(f"unknown start {start!r}; allowed are 'head', 'current', an id, or an aware datetime")
@@ -133,6 +135,14 @@ def position(start: object) -> Any:
     if not 0 <= start <= ID_MAX:
         raise ValueError(f"start must be an id from 0 to {ID_MAX}, got {start}")
     return start
+
+
+def _selects(call: Any, message: Message) -> bool:
+    """As in a selector: a callable that raises selects nothing."""
+    try:
+        return bool(call(message))
+    except Exception:
+        return False
 
 
 def _checked_id(id: object) -> int:

@@ -174,12 +174,16 @@ cdef int selector_create(
     selector.source = source
     selector.ready.key = face.id
     selector.ready.owner = selector
-    link(&source.own, selector, OWN)
-    source.selectors += 1
     selector.infinite = credit is INFINITE
     selector.window = selector.available = 0 if selector.infinite else credit
-    field_set(&selector.to_queue, queue_field)
-    field_set(&selector.to_destination, destination_field)
+    try:
+        field_set(&selector.to_queue, queue_field)
+        field_set(&selector.to_destination, destination_field)
+    except BaseException:
+        selector_free(engine, selector)
+        raise
+    link(&source.own, selector, OWN)
+    source.selectors += 1
     if target is not None:
         selector.target = (<QueueFace> target).queue
         link(&selector.target.sources, selector, TARGET)

@@ -244,6 +244,8 @@ cdef class Core(Door):
         self.begin()
         try:
             face.source.live()
+            if target is not None:
+                (<QueueFace> target).live()
             selector_create(&self.e, face, verb, role, terms, queue_field, target, destination_field, destination, credit, False)
             selector = face.selector
             self._selectors[face.id] = face
@@ -398,7 +400,12 @@ cdef class Core(Door):
         self.begin()
         try:
             queue = face.live()
-            at = since(queue, start[1]) if isinstance(start, tuple) else start
+            if not isinstance(start, tuple):
+                at = start
+            elif reverse:
+                at = since(queue, start[1] + 1) - 1     # the last one of that time
+            else:
+                at = since(queue, start[1])
             entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
             while entry != NULL and looked < PAGE:
                 if wanted >> entry.state & 1 and (

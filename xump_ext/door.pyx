@@ -121,7 +121,8 @@ cdef class Door:
         return 0
 
     cdef int leave(self) except -1:
-        self.state = IDLE
+        if self.state == BUSY:      # a fork in user code has left the child outside
+            self.state = IDLE
         if self.contenders or self.troubles or self._waiters:
             self.end_slowly()
         return 0

@@ -244,6 +244,8 @@ cdef class Plan(Waiting):
         for clause in self.always:
             hits_add(&self.candidates, clause.c.slot)
         self.addresses.match(text, size, &self.candidates)
+        # An operator that raised may answer next time: what is known now is forgotten before the next message.
+        self.dirty = bool(self.addresses.errors)
         self.drain(self.addresses)
         found.count = self.candidates.count - first
         for i in range(found.count):
