@@ -71,11 +71,11 @@ def test_browsing_down_from_a_time_begins_with_the_last_of_that_time():
         for step in (0, 0, 10**9):
             now[0] += step
             queue.publish()
-        moment = datetime.datetime.fromtimestamp(10**9, datetime.timezone.utc)
+        moment = datetime.datetime.fromtimestamp(10**9, datetime.UTC)
         assert [message.id for message in queue.browse(moment, reverse=True)] == [2, 1]
         assert [message.id for message in queue.browse(moment)] == [1, 2, 3]
-        ends = datetime.datetime.min, datetime.datetime.max
-        assert [len(list(queue.browse(end.replace(tzinfo=datetime.timezone.utc)))) for end in ends] == [3, 0]
+        ends = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
+        assert [len(list(queue.browse(end))) for end in ends] == [3, 0]
         assert list(queue.browse(where=lambda message: 1 / 0)) == []
 
 
