@@ -84,6 +84,8 @@ def live():
     w.engine.delete_queue("gone")
     w.batch = w.engine.take_batch(1, "worker")
     w.settled = w.engine.take(1, "endless")[0]
+    w.transaction = w.engine.transaction().__enter__()
+    w.transaction.publish("jobs", "out.t")
     return w
 
 
@@ -508,6 +510,25 @@ def test_damaged_arrow_data_changes_nothing(w):
     nothing_changed(w)
 
 
+@pytest.mark.parametrize("operations", [
+    [("ack",), ("publish", "full")], [("ack",), ("publish", 5)], [("ack",), ("ack",)],
+    [("publish", "jobs", "out.x"), ("ack",), ("raise",)],
+])
+def test_an_ack_that_failed_is_no_answer(w, operations):
+    """The block around a delivery acks at its end, as if nobody had tried before."""
+    with w.kept:
+        with pytest.raises((QueueFull, StaleDelivery, TypeError, ZeroDivisionError)), w.engine.transaction() as tx:
+            for verb, *arguments in operations:
+                if verb == "raise":
+                    raise ZeroDivisionError
+                getattr(tx, verb)(*(arguments or [w.kept]))
+        with pytest.raises(StaleDelivery):
+            w.engine.ack([w.kept, w.acked])
+        assert "stale" not in repr(w.kept)
+    assert "stale" in repr(w.kept)
+    w.engine.check()
+
+
 # ---- values: conditions, actions, messages, operators, stores, engines
 
 POSITIONS = {
@@ -668,9 +689,8 @@ EVERY_CALL = {
     "Engine.to_dot": lambda w: w.engine.to_dot(),
     "Engine.to_mermaid": lambda w: w.engine.to_mermaid(),
     "Engine.topology": lambda w: w.engine.topology(),
-    "Engine.transaction": in_transaction(),
-    "Engine.transaction, ack": in_transaction(lambda w, tx: tx.ack(w.kept)),
-    "Engine.transaction, publish": in_transaction(lambda w, tx: tx.publish("jobs")),
+    "Engine.transaction": lambda w: w.engine.transaction(),
+    "Engine.transaction, its end": lambda w: w.transaction.__exit__(None, None, None),
     "Engine as a context": lambda w: w.engine.__enter__(),
     "Queue.browse": lambda w: list(w.jobs.browse()),
     "Queue.delete": lambda w: w.jobs.delete(1),

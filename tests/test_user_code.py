@@ -376,6 +376,56 @@ def test_an_interrupt_leaves_the_others_in_the_run_as_they_would_be(engine):
     assert (held_in(engine, "r"), held_in(engine, "rest"), errors_of(engine, selector)) == (["a", "c"], ["b"], [1])
 
 
+def test_an_interrupt_while_a_selector_is_created_leaves_it_there(engine):
+    """Its number and name are its own, as the messages that it was tried on are where they belong."""
+    def interrupted(message):
+        if message.address == "stop":
+            raise KeyboardInterrupt
+        return True
+
+    names(engine, "q", "r")
+    engine.publish_many("q", [("stop",), ("a",)])
+    with pytest.raises(KeyboardInterrupt):
+        engine.create_selector("q", when=where(interrupted), do=copy_to("r"), name="n")
+    engine.check()
+    assert (held_in(engine, "r"), [selector.name for selector in engine.selectors.values()]) == (["a"], ["n"])
+    assert engine.create_selector("q", when=where(interrupted), do=copy_to("r"), name="n").id == 1
+    assert engine.create_selector("q", when=match("eq", "x"), do=copy_to("r")).id == 2
+    assert engine.delete_selector(1) and sorted(engine.selectors) == [2]
+
+
+def test_an_interrupt_in_an_operator_comes_out_and_it_is_asked_again(engine):
+    armed = [True]
+
+    def interrupted(pattern, value):
+        if armed and value == "stop":
+            raise KeyboardInterrupt
+        return True
+
+    names(engine, "q", "r")
+    engine.create_selector("q", when=match(operator("user_code_interrupted", interrupted), "p"), do=copy_to("r"))
+    with pytest.raises(KeyboardInterrupt):
+        engine.publish("q", "stop")
+    engine.check()
+    armed.clear()
+    engine.publish_many("q", [("a",), ("stop",)])
+    assert held_in(engine, "r") == ["a", "stop"]
+
+
+def test_a_filter_of_browse_that_raises_selects_nothing(engine):
+    names(engine, "q")
+    engine.publish_many("q", [("a", b"", {"n": n}) for n in (0, 1, 0, 2)])
+    queue = engine.queues["q"]
+    assert [m.headers["n"] for m in queue.browse(where=lambda message: 1 / message.headers["n"])] == [1, 2]
+    assert list(queue.browse(where=where(raises_odd))) == []
+
+    def interrupted(message):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(queue.browse(where=interrupted))
+
+
 # ---- clocks
 
 def snapshot(engine, clock):
