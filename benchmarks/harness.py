@@ -31,6 +31,8 @@ def take_turns(contestants: Mapping[str, Contestant], rounds: int = ROUNDS) -> T
     draw = random.Random(7)
     order = list(contestants)
     times: Times = {}
+    gc.collect()
+    gc.freeze()  # what is there already is not looked at before each turn
     for number in range(rounds + 1):
         draw.shuffle(order)
         for name in order:
