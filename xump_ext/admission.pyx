@@ -32,18 +32,20 @@ cdef class Admissions:
                 content_release(self.items[i].content)
         free(self.items)
 
-    cdef admission_t* next_item(self) except NULL:
-        cdef Py_ssize_t capacity
-        cdef admission_t* items
+    cdef inline admission_t* next_item(self) except NULL:
         if self.count == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else 16
-            items = <admission_t*> realloc(self.items, capacity * sizeof(admission_t))
-            if items == NULL:
-                raise MemoryError()
-            self.items = items
-            self.capacity = capacity
+            self.enlarge()
         self.count += 1
         return &self.items[self.count - 1]
+
+    cdef int enlarge(self) except -1:
+        cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else 16
+        cdef admission_t* items = <admission_t*> realloc(self.items, capacity * sizeof(admission_t))
+        if items == NULL:
+            raise MemoryError()
+        self.items = items
+        self.capacity = capacity
+        return 0
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1:
         """Takes over the reference to the content."""

@@ -32,7 +32,12 @@ from xump_ext.trip cimport trip_new, trip_release, trips_free
 
 cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)
+    Py_ssize_t PyTuple_GET_SIZE(object tuple)
 
+# `content_new` on what somebody else holds: nothing is counted up and down again.
+ctypedef content_t* (*content_new_t)(PyObject*, PyObject*, PyObject*, PyObject*, PyObject*) except NULL
+
+cdef tuple NOTHING = ("", b"", None, None, None)     # the parts of an empty message
 PAGE = 256      # messages read by one call of `browse`
 
 cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
@@ -113,13 +118,17 @@ cdef class Core(Door):
         cdef content_t* content
         batch.engine = &self.e
         batch.limited = queue == NULL or queue.limit != UNLIMITED
-        for i in range(batch.count):
-            batch.items[i].queue = queue
-        batch.check()
+        if batch.limited:
+            for i in range(batch.count):
+                batch.items[i].queue = queue
+            batch.check()
         for i in range(batch.count):
             content = batch.items[i].content
             batch.items[i].content = NULL
-            id = self.admit(queue, batch.name, content)
+            if batch.limited:
+                id = self.admit(queue, batch.name, content)
+            else:
+                id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
             if id:
                 first = first or id
                 count += 1
@@ -521,17 +530,18 @@ cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
 
 cdef content_t* content_of(object message) except NULL:
     """Of a `Message`, or of a tuple in the order of its arguments."""
+    cdef PyObject* parts[5]
+    cdef Py_ssize_t i, size
     if isinstance(message, Message):
         return content_without_destination((<Message> message).content)
     if not isinstance(message, tuple):
         raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
                         f"{type(message).__name__}")
-    if len(message) > 5:
+    if len(<tuple> message) > 5:
         raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {len(message)}")
-    return content_new(
-        part_of(message, 0, ""), part_of(message, 1, b""), part_of(message, 2, None), part_of(message, 3, None),
-        part_of(message, 4, None))
-
-
-cdef inline object part_of(object message, Py_ssize_t at, object default):
-    return <object> PyTuple_GET_ITEM(message, at) if at < len(<tuple> message) else default
+    size = PyTuple_GET_SIZE(message)
+    for i in range(size):
+        parts[i] = PyTuple_GET_ITEM(message, i)
+    for i in range(size, 5):
+        parts[i] = PyTuple_GET_ITEM(NOTHING, i)
+    return (<content_new_t> content_new)(parts[0], parts[1], parts[2], parts[3], parts[4])

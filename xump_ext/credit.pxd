@@ -38,11 +38,17 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int line_wake(engine_t* engine, queue_t* queue) except -1
-cdef int room_made(engine_t* engine, queue_t* queue) except -1
+cdef int room_used(engine_t* engine, queue_t* queue) except -1
 cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL
 cdef bint waits_for(const place_t* place) except -1
 cdef int place_leave(engine_t* engine, place_t* place) except -1
 cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept
+
+cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
+    """A message left the ready ones of `queue`: its line moves, and so may those of queues that overflow into it."""
+    if queue.line_head == NULL and not queue.overflown and not engine.field_overflows:
+        return 0
+    return room_used(engine, queue)
 
 cdef int waiting_add(group_t* group, entry_t* entry) except -1
 cdef void waiting_remove(group_t* group, entry_t* entry) noexcept

@@ -43,7 +43,8 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
         heap_add(&clause.ready, &selector.ready, selector.ready.key)
     lane = clause.lanes
     while lane != NULL:
-        lane_wake(engine, lane)
+        if lane.groups.count and lane.able.position == 0:
+            lane_wake(engine, lane)
         lane = lane.next
     return 0
 
@@ -321,8 +322,8 @@ cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
     return 0
 
 
-cdef int room_made(engine_t* engine, queue_t* queue) except -1:
-    """A message left the ready ones of `queue`: its line moves, and so may those of queues that overflow into it."""
+cdef int room_used(engine_t* engine, queue_t* queue) except -1:
+    """Wakes all who may wait for room in `queue`."""
     cdef selector_t* selector
     if queue.line_head != NULL:
         line_wake(engine, queue)

@@ -19,6 +19,7 @@ cdef class Delivery:
     cdef bint marked                # while it is checked
     cdef bint answered              # acked, nacked or rejected by the application
     cdef Door door(self)
+    cdef int pay(self) except -1
     cdef int give_back(self, bint requeue, object detail) except -1
 
 cdef class DeliveryIterator:
@@ -29,8 +30,9 @@ cdef class DeliveryIterator:
     cdef uint64_t began
     cdef offer_t* passed            # the last one that was skipped,
     cdef uint64_t passed_number     # and its number then
-    cpdef Delivery take(self)
-    cdef offer_t* next_offer(self) except? NULL
+    cdef Delivery next_delivery(self)
+    cdef offer_t* first_wanted(self) except? NULL
+    cdef offer_t* following(self, const offer_t* offer) noexcept
 
 cdef offer_t* first_offer(Door door, object destination) except? NULL
 cdef Delivery hand_over(Door door, offer_t* offer)

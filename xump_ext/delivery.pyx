@@ -74,9 +74,12 @@ cdef class Delivery:
 
     def ack(self):
         """Pay for this very message. Raises `StaleDelivery` if that was done before, or it was taken back. O(queues upstream)."""
+        self.pay()
+
+    cdef int pay(self) except -1:
         cdef Door door
         if self.settled:
-            return
+            return 0
         door = self.door()
         door.begin()
         try:
@@ -87,6 +90,7 @@ cdef class Delivery:
             go_on(&door.e)
         finally:
             door.leave()
+        return 0
 
     def nack(self, *, requeue=True):
         """Give it back: it waits at its old place again; with `requeue=False` it is dead-lettered, else dropped and counted."""
@@ -129,9 +133,9 @@ cdef class Delivery:
         if self.answered:
             return
         if kind is None:
-            self.ack()
+            self.pay()
         elif self.entry != NULL:
-            self.nack()
+            self.give_back(True, None)
 
     def __repr__(self):
         state = "settled" if self.settled else "stale" if self.entry == NULL else f"take {self.delivery_count}"
@@ -227,37 +231,45 @@ cdef class DeliveryIterator:
         return self
 
     def __next__(self):
-        delivery = self.take()
+        delivery = self.next_delivery()
         if delivery is None and self.timeout != 0:
             delivery = self.engine._wait(self.take, self.destination, self.timeout)
         if delivery is None:
             raise StopIteration
         return delivery
 
-    cpdef Delivery take(self):
+    def take(self):
         """The next one, or None."""
-        cdef Door door = self.door
-        cdef offer_t* offer
-        door.begin()
-        try:
-            offer = self.next_offer()
-            return None if offer == NULL else hand_over(door, offer)
-        finally:
-            door.leave()
+        return self.next_delivery()
 
-    cdef offer_t* next_offer(self) except? NULL:
-        """Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
-        tells whether the one that was skipped last still stands there."""
+    cdef Delivery next_delivery(self):
         cdef offer_t* offer
+        self.door.begin()
+        try:
+            offer = self.first_wanted()
+            return None if offer == NULL else hand_over(self.door, offer)
+        finally:
+            self.door.leave()
+
+    cdef inline offer_t* first_wanted(self) except? NULL:
+        """The oldest one that was not nacked since the iteration began."""
+        cdef offer_t* offer
+        if self.began == self.door.e.nacks:     # none was
+            return first_offer(self.door, self.destination)
+        # Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
+        # tells whether the one that was skipped last still stands there.
         if self.passed != NULL and self.passed.number == self.passed_number:
-            offer = self.passed.below if self.destination is not None else self.passed.next
+            offer = self.following(self.passed)
         else:
             offer = first_offer(self.door, self.destination)
         while offer != NULL and nacked(&self.door.e, offer.entry) > self.began:
             self.passed = offer
             self.passed_number = offer.number
-            offer = offer.below if self.destination is not None else offer.next
+            offer = self.following(offer)
         return offer
+
+    cdef inline offer_t* following(self, const offer_t* offer) noexcept:
+        return offer.below if self.destination is not None else offer.next
 
 
 cdef extern from *:

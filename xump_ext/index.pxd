@@ -8,7 +8,6 @@ it costs one page.
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 
 from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, index_t, list_t, page_t
 
@@ -35,7 +34,7 @@ cdef void chunk_emptied(engine_t* engine, chunk_t* chunk) noexcept
 cdef void chunks_free(engine_t* engine) noexcept
 
 cdef inline entry_t* entry_new(engine_t* engine) except NULL:
-    """A zeroed entry."""
+    """Memory for an entry; whoever asks fills all of it."""
     cdef chunk_t* chunk
     cdef entry_t* entry
     if not XUMP_CHUNKED:
@@ -56,7 +55,6 @@ cdef inline entry_t* entry_new(engine_t* engine) except NULL:
         if chunk.spare == NULL and chunk.fresh == (XUMP_CHUNK_BYTES - sizeof(chunk_t)) // sizeof(entry_t):
             chunk_full(engine, chunk)
     engine.entries += 1
-    memset(entry, 0, sizeof(entry_t))
     return entry
 
 cdef inline void chunk_full(engine_t* engine, chunk_t* chunk) noexcept:

@@ -3,9 +3,10 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.graph cimport (
-    DEAD, DEAD_ENTRY, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t,
+    DEAD, DEAD_ENTRY, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t, work_t,
 )
 from xump_ext.message cimport content_t
+from xump_ext.trip cimport trip_share
 
 cdef enum:
     # the last word
@@ -53,7 +54,19 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
 cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1
 cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept
 cdef void end_trips(engine_t* engine) noexcept
-cdef int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1
+cdef int work_enlarge(engine_t* engine) except -1
+
+cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    """The entry is to be routed; it came last. Shares the trip."""
+    cdef work_t* item
+    if engine.work == NULL or engine.work_count > engine.work_mask:
+        work_enlarge(engine)
+    item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
+    item.entry = entry
+    item.trip = trip_share(trip)
+    engine.work_count += 1
+    return 0
+
 cdef destination_t* destination_named(engine_t* engine, object name) except NULL
 cdef int destination_left(engine_t* engine, destination_t* destination) except -1
 cdef void offers_free(engine_t* engine) noexcept

@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from xump_ext.credit cimport (
-    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_rest, selector_wake,
+    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake,
     waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
@@ -21,7 +21,7 @@ from xump_ext.graph cimport (
     BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
     TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
-from xump_ext.heap cimport heap_add, heap_change
+from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.plan cimport Plan
@@ -79,26 +79,17 @@ cdef dict counts_by_reason(const uint64_t* counts):
 
 # ---- work
 
-cdef int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry is to be routed; it came last. Shares the trip."""
-    cdef work_t* ring
-    cdef uint64_t i, size
-    cdef work_t* item
-    if engine.work == NULL or engine.work_count > engine.work_mask:
-        size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
-        ring = <work_t*> malloc(size * sizeof(work_t))
-        if ring == NULL:
-            raise MemoryError()
-        for i in range(engine.work_count):
-            ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
-        free(engine.work)
-        engine.work = ring
-        engine.work_head = 0
-        engine.work_mask = size - 1
-    item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
-    item.entry = entry
-    item.trip = trip_share(trip)
-    engine.work_count += 1
+cdef int work_enlarge(engine_t* engine) except -1:
+    cdef uint64_t i, size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
+    cdef work_t* ring = <work_t*> malloc(size * sizeof(work_t))
+    if ring == NULL:
+        raise MemoryError()
+    for i in range(engine.work_count):
+        ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
+    free(engine.work)
+    engine.work = ring
+    engine.work_head = 0
+    engine.work_mask = size - 1
     return 0
 
 
@@ -174,6 +165,8 @@ cdef uint64_t enter(
     entry.timestamp = queue.timestamp
     entry.content = content
     entry.queue = queue
+    entry.previous = entry.next = NULL
+    entry.holder = entry.child = NULL
     entry.hops = <uint16_t> hops
     entry.delivery_count = delivery_count
     entry.flags = <uint8_t> flags
@@ -211,7 +204,7 @@ cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
     return room_made(engine, entry.queue)
 
 
-cdef int detach_ready(engine_t* engine, entry_t* entry) except -1:
+cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready` for one that may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef group_t* group
@@ -249,7 +242,7 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
         if not canary_payment(engine.sequence):
             supplier.available += 1
             supplier.paid += 1
-        selector_wake(engine, supplier)
+        selector_paid(engine, supplier)
         entry = parent
         how = PROCESSED
 
@@ -276,7 +269,7 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     return destroy(engine, entry)
 
 
-cdef int destroy(engine_t* engine, entry_t* entry) except -1:
+cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
     if entry.flags & NACKED:
         del (<dict> engine.nacked)[<uintptr_t> entry]
     index_remove(&entry.queue.index, entry)
@@ -300,16 +293,17 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tr
     return offer(engine, selector, entry)
 
 
-cdef int rotate(selector_t* selector, uint64_t key) except -1:
+cdef inline int rotate(selector_t* selector, uint64_t key) except -1:
     """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
     if selector.clause == NULL:
         return 0
     if not is_able(selector):
-        selector_rest(selector)
+        heap_remove(&selector.clause.ready, &selector.ready)
         selector.ready.key = key
     elif selector.ready.position:
         if not canary_rotation(selector.source.engine.sequence):
-            heap_change(&selector.clause.ready, &selector.ready, key)
+            selector.ready.key = key        # the highest of all: it can only sink
+            heap_sink(&selector.clause.ready, &selector.ready)
     else:
         selector.ready.key = key
         if selector.places == NULL or selector.clause.names_queue:
@@ -511,7 +505,7 @@ cdef void offer_append(engine_t* engine, destination_t* destination, offer_t* of
     entry.child = offer
 
 
-cdef int offer_remove(engine_t* engine, entry_t* entry) except -1:
+cdef inline int offer_remove(engine_t* engine, entry_t* entry) except -1:
     cdef offer_t* offer = <offer_t*> entry.child
     cdef destination_t* destination = offer.destination
     entry.child = NULL
@@ -588,6 +582,13 @@ cdef int pay(engine_t* engine, entry_t* entry) except -1:
     selector.available += 1
     selector.paid += 1
     settle(engine, entry, PROCESSED, 0)
+    return selector_paid(engine, selector)
+
+
+cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
+    """It may go on; who had credit left goes on anyway."""
+    if selector.ready.position and selector.clause.lanes == NULL:
+        return 0
     return selector_wake(engine, selector)
 
 

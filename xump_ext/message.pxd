@@ -1,5 +1,6 @@
 """Messages and their content: what is shared between queues, and the face that Python sees."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
@@ -75,11 +76,13 @@ cdef object header_value(const header_t* header)
 cdef class Headers:
     cdef content_t* content
     cdef bint find(self, object name, header_t* header) except -1
+    cdef bint find_other(self, object name, header_t* header) except -1
 
 cdef class Message:
     cdef content_t* content
     cdef void* address_member       # the content's address and body, where the interpreter reads them in place
     cdef void* body_member
+    cdef PyObject* headers_member   # Headers of the same content, owned
     cdef readonly uint64_t id
     cdef readonly int64_t timestamp
     cdef readonly uint32_t hops

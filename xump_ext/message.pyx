@@ -27,8 +27,11 @@ from libc.string cimport memcmp, memcpy
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 
 cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject*)
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
+    const char* PyUnicode_1BYTE_DATA(object)
+    Py_ssize_t PyDict_GET_SIZE(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyBytes_Check(object)
     bint PyUnicode_Check(object)
@@ -44,6 +47,7 @@ cdef extern from *:
     """
     #define XUMP_ADDRESS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, address_member)
     #define XUMP_BODY_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, body_member)
+    #define XUMP_HEADERS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, headers_member)
     /* The UTF-8 of a str: for ASCII, which is most of it, the text itself. */
     static inline const char *xump_text(PyObject *text, Py_ssize_t *size) {
         if (PyUnicode_IS_COMPACT_ASCII(text)) {
@@ -55,6 +59,7 @@ cdef extern from *:
     """
     const size_t address_offset "XUMP_ADDRESS_OFFSET"
     const size_t body_offset "XUMP_BODY_OFFSET"
+    const size_t headers_offset "XUMP_HEADERS_OFFSET"
     const char* text_of "xump_text"(object text, Py_ssize_t* size) except NULL
 
 cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
@@ -140,11 +145,33 @@ cdef void content_free(content_t* content) noexcept:
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
     """Content from what a program gave. Raises TypeError and ValueError that say what was wrong."""
+    cdef char block[BLOCK_SMALL]
+    cdef content_t* content
+    cdef Py_ssize_t size = 0
+    cdef uint32_t count = 0
+    if not (is_plain_text(address) and PyBytes_CheckExact(body) and PyBytes_GET_SIZE(body) <= BODY_BYTES_MAX
+            and reply_to is None and message_id is None):
+        return content_checked(address, body, headers, reply_to, message_id)
+    if headers is not None:
+        size = block_small(<dict> headers, block, &count) if PyDict_CheckExact(headers) else -1
+        if size < 0:
+            return content_checked(address, body, headers, None, None)
+    content = content_alloc(address, body, None, None, None, count, <uint32_t> size)
+    memcpy(<char*> headers_of(content), block, size)
+    return content
+
+
+cdef inline bint is_plain_text(object value) noexcept:
+    """An exact str of ASCII, not too long: nothing about it has to be checked further."""
+    return PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value) and PyUnicode_GET_LENGTH(value) <= ADDRESS_BYTES_MAX
+
+
+cdef content_t* content_checked(object address, object body, object headers, object reply_to, object message_id) except NULL:
+    """The same for whatever is given."""
     cdef content_t* content
     cdef content_t* shared
     cdef Py_ssize_t size = 0
     cdef uint32_t count = 0
-    cdef char small[BLOCK_SMALL]
     address = checked_text(address, "address")
     body = checked_body(body)
     if reply_to is not None:
@@ -160,12 +187,6 @@ cdef content_t* content_new(object address, object body, object headers, object 
             if not isinstance(headers, Mapping):
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
             headers = dict(headers)
-        size = block_small(<dict> headers, small, &count)
-        if size >= 0:
-            content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
-            memcpy(<char*> headers_of(content), small, size)
-            return content
-        count = 0
         size = block_measure(<dict> headers, &count)
     content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
     if count:
@@ -281,26 +302,37 @@ cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
     """Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
     `block_measure` then looks at."""
     cdef Py_ssize_t position = 0, size, at = 0
+    cdef Py_ssize_t left = PyDict_GET_SIZE(headers)
     cdef uint16_t name_bytes
+    cdef uint32_t value_bytes
     cdef PyObject* name
     cdef PyObject* value
-    cdef const char* text
-    while PyDict_Next(headers, &position, &name, &value):
+    count[0] = <uint32_t> left
+    while left:
+        left -= 1
+        PyDict_Next(headers, &position, &name, &value)
         if not PyUnicode_CheckExact(<object> name) or not PyUnicode_IS_COMPACT_ASCII(<object> name):
             return -1
-        text = text_of(<object> name, &size)
+        size = PyUnicode_GET_LENGTH(<object> name)
         if size == 0 or at + size + 11 > BLOCK_SMALL:
             return -1
         name_bytes = <uint16_t> size
         memcpy(out + at + 1, &name_bytes, 2)
-        memcpy(out + at + 3, text, size)
+        memcpy(out + at + 3, PyUnicode_1BYTE_DATA(<object> name), size)
         if PyUnicode_CheckExact(<object> value) and PyUnicode_IS_COMPACT_ASCII(<object> value):
-            if at + name_bytes + 7 + PyUnicode_GET_LENGTH(<object> value) > BLOCK_SMALL:
+            out[at] = HEADER_STR
+            at += 3 + size
+            size = PyUnicode_GET_LENGTH(<object> value)
+            if at + size + 4 > BLOCK_SMALL:
                 return -1
-        elif not PyFloat_CheckExact(<object> value) and not is_small_int(<object> value):
+            value_bytes = <uint32_t> size
+            memcpy(out + at, &value_bytes, 4)
+            memcpy(out + at + 4, PyUnicode_1BYTE_DATA(<object> value), size)
+            at += 4 + size
+        elif PyFloat_CheckExact(<object> value) or is_small_int(<object> value):
+            at = value_write(<object> value, out + at, out + at + 3 + size) - out
+        else:
             return -1
-        at = value_write(<object> value, out + at, out + at + 3 + size) - out
-        count[0] += 1
     return at
 
 
@@ -404,12 +436,27 @@ cdef uint32_t header_next(const content_t* content, uint32_t position, header_t*
 
 
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
-    cdef uint32_t position = header_next(content, 0, header)
-    while position:
-        if header.name_bytes == name_bytes and memcmp(header.name, name, name_bytes) == 0:
+    cdef const char* at = headers_of(content)
+    cdef const char* last = at + content.header_bytes
+    cdef uint32_t value_bytes
+    cdef uint16_t found_bytes
+    while at < last:
+        memcpy(&found_bytes, at + 1, 2)
+        if found_bytes == name_bytes and same_bytes(at + 3, name, name_bytes):
+            header_next(content, <uint32_t> (at - headers_of(content)), header)
             return True
-        position = header_next(content, position, header)
+        if at[0] >= HEADER_STR:
+            memcpy(&value_bytes, at + 3 + found_bytes, 4)
+            at += 4 + value_bytes
+        elif at[0] >= HEADER_INT:
+            at += 8
+        at += 3 + found_bytes
     return False
+
+
+cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcept nogil:
+    """The first bytes tell most names apart, without a call."""
+    return a[0] == b[0] and (size == 1 or memcmp(a + 1, b + 1, size - 1) == 0)
 
 
 cdef object header_value(const header_t* header):
@@ -444,6 +491,7 @@ cdef xump_pool headers_pool
 cdef xump_pool message_pool
 cdef PyMemberDef address_member_def
 cdef PyMemberDef body_member_def
+cdef PyMemberDef headers_member_def
 
 
 cdef void headers_clean(PyObject* object) noexcept:
@@ -457,12 +505,29 @@ cdef void headers_dealloc(PyObject* object) noexcept:
     xump_pool_put(&headers_pool, object)
 
 
+cdef PyObject* headers_new() except NULL:
+    """Headers without content; the caller owns the reference."""
+    cdef PyObject* spare = xump_pool_get(&headers_pool)
+    if spare == NULL:
+        headers = Headers.__new__(Headers)
+        Py_INCREF(headers)
+        spare = <PyObject*> headers
+    return spare
+
+
 cdef void message_clean(PyObject* object) noexcept:
+    cdef Headers headers
     message = <Message> object
-    if message.content != NULL:
+    if message.content == NULL:
+        return
+    message.address_member = message.body_member = NULL
+    if Py_REFCNT(message.headers_member) == 1:      # the headers stay with the spare message
         content_release(message.content)
-        message.content = NULL
-        message.address_member = message.body_member = NULL
+        (<Headers> message.headers_member).content = NULL
+    else:                                           # somebody has them still: the reference to the content is theirs from now on
+        Py_XDECREF(message.headers_member)
+        message.headers_member = NULL
+    message.content = NULL
 
 
 cdef void message_dealloc(PyObject* object) noexcept:
@@ -491,9 +556,16 @@ cdef class Headers:
         return header_value(&header) if self.find(name, &header) else default
 
     cdef bint find(self, object name, header_t* header) except -1:
+        if PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name):
+            return PyUnicode_GET_LENGTH(name) <= NAME_BYTES_MAX and header_find(
+                self.content, PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name), header)
+        return self.find_other(name, header)
+
+    cdef bint find_other(self, object name, header_t* header) except -1:
+        """By whatever is no plain text."""
         cdef Py_ssize_t size
         cdef const char* text
-        if self.content.header_count == 0 or not PyUnicode_Check(name):
+        if not PyUnicode_Check(name):
             return False
         try:
             text = text_of(name, &size)
@@ -562,19 +634,6 @@ cdef class Message:
         message_fill(self, content)
 
     @property
-    def headers(self):
-        """A read-only mapping, see `Headers`."""
-        cdef PyObject* spare = xump_pool_get(&headers_pool)
-        cdef Headers headers
-        if spare == NULL:
-            headers = Headers.__new__(Headers)
-        else:
-            headers = <Headers> spare
-            Py_XDECREF(spare)           # the pool's reference; `headers` holds its own
-        headers.content = content_share(self.content)
-        return headers
-
-    @property
     def reply_to(self):
         """The return address, or None."""
         return object_or_none(self.content.reply_to)
@@ -641,8 +700,13 @@ def _rebuild(address, body, headers, reply_to, message_id, destination, id, time
 
 
 cdef int message_fill(Message message, content_t* content) except -1:
-    """Takes over the reference. The members are borrowed from the content, which the message holds."""
-    content_body(content)
+    """Takes over the reference. The members are borrowed from the content, which the message holds; its headers share the
+    reference, and take it over if they outlive the message."""
+    if content.body == NULL:
+        content_body(content)
+    if message.headers_member == NULL:
+        message.headers_member = headers_new()
+    (<Headers> message.headers_member).content = content
     message.content = content
     message.address_member = content.address
     message.body_member = content.body
@@ -670,4 +734,5 @@ message_pool.clean = message_clean
 (<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
 (<PyTypeObject*> Message).tp_dealloc = message_dealloc
 xump_member(<PyTypeObject*> Message, &address_member_def, b"address", address_offset, b"What it is routed by.")
+xump_member(<PyTypeObject*> Message, &headers_member_def, b"headers", headers_offset, b"A read-only mapping, see `Headers`.")
 xump_member(<PyTypeObject*> Message, &body_member_def, b"body", body_offset, b"The payload.")

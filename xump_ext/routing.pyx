@@ -204,7 +204,7 @@ cdef int step_able(engine_t* engine) except -1:
 
 
 cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
-    """The oldest message of a lane, if anybody can take it."""
+    """The oldest message of a lane, if anybody can take it; and the next ones, as long as nothing else comes before them."""
     cdef entry_t* entry = lane_oldest(lane)
     cdef clause_t* clause = lane.clause
     cdef selector_t* selector
@@ -212,15 +212,21 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         return 0
     if lane_key(entry) != key:
         return lane_wake(engine, lane)      # somebody else took the one in question; others may be older now
-    selector = choose_waiting(engine, entry, UNLIMITED)
-    if selector == NULL:
-        return 0
-    take(engine, selector, entry, paused_trip(engine, entry))
-    if clause.ready.count == 0:
-        return 0
-    if not clause.names_queue:
-        return lane_wake(engine, lane)
-    lane = clause.lanes         # the one in question ends with its last message
+    while True:
+        selector = choose_waiting(engine, entry, UNLIMITED)
+        if selector == NULL:
+            return 0
+        take(engine, selector, entry, paused_trip(engine, entry))
+        if clause.ready.count == 0:
+            return 0
+        if clause.names_queue:
+            break           # the lane may have ended with its last message
+        entry = lane_oldest(lane)
+        if entry == NULL:
+            return 0
+        if lane.able.position or (engine.able.count and heap_root(&engine.able).key < lane_key(entry)):
+            return lane_wake(engine, lane)
+    lane = clause.lanes
     while lane != NULL:
         lane_wake(engine, lane)
         lane = lane.next
@@ -300,7 +306,7 @@ cdef int step_work(engine_t* engine) except -1:
 cdef route_t* look_up(entry_t* entry) except NULL:
     """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
     cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* hits = plan.route(entry)
+    cdef route_t* hits = plan.everything if plan.everything != NULL and not plan.dirty else plan.route(entry)
     if hits.slot_count == 0 and plan.defaults:
         hits = plan.defaults_route(entry)
         if hits.slot_count:
@@ -402,6 +408,9 @@ cdef selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t befor
     cdef clause_t* few[16]
     cdef clause_t** clauses = few
     cdef uint32_t i
+    if group.member_count == 1:
+        few[0] = group.members[0].lane.clause
+        return choose(engine, few, 1, entry, before)
     if group.member_count > 16:
         clauses = <clause_t**> malloc(group.member_count * sizeof(clause_t*))
         if clauses == NULL:
@@ -423,6 +432,13 @@ cdef selector_t* choose(
     cdef selector_t* best
     cdef node_t* node
     cdef uint32_t i
+    if count == 1 and not clauses[0].names_queue:   # most often so
+        node = heap_root(&clauses[0].ready)
+        if node == NULL or node.key >= before:
+            return NULL
+        best = <selector_t*> node.owner
+        if not puts(best) or may_put(engine, best, entry, best.target):
+            return best
     for i in range(count):
         if clauses[i].names_queue:
             return choose_by_field(engine, clauses, count, entry, before)
