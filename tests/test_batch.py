@@ -122,3 +122,65 @@ def test_a_batch_can_be_published_again(engine):
     batch = engine.take_batch(9)
     assert engine.publish_batch("p", batch) == range(1, 6)
     assert [dict(message.headers) for message in engine.queues["p"].browse()] == [{"n": row, "k": "v"} for row in range(5)]
+
+
+# ---- rows that wait where nobody consumes stay in their columns
+
+def bodies(messages):
+    return [message.body for message in messages]
+
+
+def test_rows_are_seen_before_they_are_routed(engine):
+    queue = engine.create_queue("q")
+    engine.publish_batch("q", pyarrow.concat_tables([table(3), table(3)[:0], table(4)]))     # three chunks, one of them empty
+    assert bodies(queue.browse()) == [b"0", b"1", b"2", b"0", b"1", b"2", b"3"]
+    assert bodies(queue.browse(start=5, reverse=True)) == [b"1", b"0", b"2", b"1", b"0"]
+    assert bodies(queue.browse(where="n >= 2")) == [b"2", b"2", b"3"]
+    assert queue.fetch(6).headers == {"n": 2, "k": "v"} and queue.fetch(1).address == "a.0"
+    kept = queue.fetch(7)
+    assert queue.purge() == 7
+    assert (kept.body, kept.headers["n"]) == (b"3", 3)
+
+
+def test_a_selector_takes_rows_that_wait(engine):
+    for name in ("q", "copies", "late"):
+        engine.create_queue(name)
+    engine.publish_batch("q", table(4))
+    engine.publish("q", "a.1", b"single")
+    assert engine.queues["q"].delete(2)
+    engine.create_selector("q", when=match("eq", "a.1"), do=copy_to("copies"), start="head")
+    assert bodies(engine.queues["copies"].browse()) == [b"single"]
+    engine.queues["q"].hold()
+    engine.publish_batch("q", table(2))
+    engine.create_selector("q", when=always, do=move_to("late"), credit=1)
+    assert engine.queues["late"].ready == 0
+    engine.queues["q"].release()
+    assert bodies(engine.queues["late"].browse()) == [b"0"]
+    assert bodies(engine.queues["q"].browse(state="ready")) == [b"1"]
+
+
+def held_bytes(call):
+    """What pyarrow has allocated more, after `call`."""
+    before = pyarrow.total_allocated_bytes()
+    call()
+    return pyarrow.total_allocated_bytes() - before
+
+
+@pytest.mark.parametrize("end", [
+    lambda engine: engine.queues["q"].purge(),
+    lambda engine: [engine.queues["q"].delete(id) for id in range(1, 101)],
+    lambda engine: engine.delete_queue("q"),
+    lambda engine: engine.create_selector("q", when=always, do=deliver("d"), credit=10),
+    lambda engine: engine.close(),
+], ids=["purge", "delete", "delete_queue", "routed", "close"])
+def test_columns_are_held_until_the_last_row_is_routed_or_gone(end):
+    with xump.Engine() as engine:
+        engine.create_queue("q")
+        held = held_bytes(lambda: engine.publish_batch("q", table(100)))
+        assert held > 0
+        assert held_bytes(lambda: end(engine)) == -held
+
+
+def test_an_empty_batch_holds_nothing(engine):
+    engine.create_queue("q")
+    assert held_bytes(lambda: engine.publish_batch("q", table(0))) == 0

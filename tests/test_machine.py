@@ -77,6 +77,14 @@ class Machine(RuleBasedStateMachine):
     def publish_many(self, queue, messages):
         self.world.publish_many(queue, messages)
 
+    @rule(queue=queues, messages=st.lists(messages, max_size=4))
+    def publish_batch(self, queue, messages):
+        self.world.publish_batch(queue, messages)
+
+    @rule(n=st.integers(0, 3), destination=destinations, verdict=st.sampled_from(["ack", "ack", "nack", None]))
+    def take_batch(self, n, destination, verdict):
+        self.world.take_batch(n, destination, verdict)
+
     @rule(n=st.integers(0, 3), destination=destinations)
     def take(self, n, destination):
         self.world.take(n, destination)

@@ -6,6 +6,8 @@ that a failure prints as a program that can be read and run again.
 
 import datetime
 
+import pyarrow
+
 import xump
 from tests.model import ModelEngine
 from xump import INFINITE, bounce_to, copy_to, deliver, discard, field, match, move_to, where
@@ -44,6 +46,7 @@ ACTIONS = (
     + [deliver("d0", queue=target) for target in TARGETS] + [deliver(field("headers.to"), queue="q3"), discard, discard]
 )
 CREDITS = [0, 1, 1, 2, 3, INFINITE]
+HEADERS = pyarrow.struct([("n", pyarrow.int64()), ("to", pyarrow.string())])
 STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.UTC)]
 
 
@@ -56,6 +59,7 @@ class World:
         self.model = ModelEngine(**options)
         self.engine = xump.Engine(**options)
         self.deliveries = []
+        self.batches = []
         self.blocks = []
         self.journal = [f"World({hop_limit}, {dead_letter!r})"]
 
@@ -129,6 +133,33 @@ class World:
 
     def publish_many(self, queue, messages):
         self.same(lambda engine, side: list(engine.publish_many(queue, messages)), f"publish_many({queue!r}, {messages!r})")
+
+    def publish_batch(self, queue, messages):
+        """To the model it is `publish_many`."""
+        self.same(
+            lambda engine, side: list(
+                engine.publish_batch(queue, table_of(messages)) if side else engine.publish_many(queue, messages)),
+            f"publish_batch({queue!r}, {messages!r})")
+
+    def take_batch(self, n, destination, verdict):
+        """To the model it is `take`, and one call for all."""
+        _, modelled, batch = self.both(
+            lambda engine, side: engine.take_batch(n, destination) if side else engine.take(n, destination),
+            f"take_batch({n}, {destination!r}, {verdict!r})")
+        columns = pyarrow.record_batch(batch)
+        rows = columns.to_pylist()
+        for row, timestamp in zip(rows, columns["timestamp"].cast(pyarrow.int64()).to_pylist(), strict=True):
+            row["timestamp"] = timestamp
+            # A column for each header of the batch; null where the message has none.
+            row["headers"] = {name: value for name, value in (row["headers"] or {}).items() if value is not None}
+        told = [row_seen(delivery) for delivery in modelled]
+        assert told == rows, self.told(f"model gave {told},\nengine {rows}")
+        if verdict == "ack":
+            self.both(lambda engine, side: batch.ack() if side else engine.ack(modelled), "its ack()")
+        elif verdict == "nack" and len(modelled) == 1:
+            self.both(lambda engine, side: batch.nack() if side else modelled[0].nack(), "its nack()")
+        else:
+            self.batches.append(batch)      # a batch that is gone gives nothing back, but its rows are not looked at again
 
     def take(self, n, destination):
         _, modelled, done = self.both(lambda engine, side: engine.take(n, destination), f"take({n}, {destination!r})")
@@ -209,6 +240,26 @@ class World:
     def tick(self, nanoseconds):
         self.journal.append(f"tick({nanoseconds})")
         self.now += nanoseconds
+
+
+def table_of(messages):
+    """Tuples in the order of `publish`, as columns."""
+    return pyarrow.table({
+        "address": pyarrow.array([message[0] for message in messages], pyarrow.string()),
+        "body": pyarrow.array([message[1] for message in messages], pyarrow.binary()),
+        "headers": pyarrow.array([message[2] for message in messages], HEADERS),
+        "reply_to": pyarrow.array([message[3] for message in messages], pyarrow.string()),
+    })
+
+
+def row_seen(delivery):
+    """A delivery as a row of a batch."""
+    message = delivery.message
+    return {
+        "id": message.id, "queue": str(getattr(delivery.queue, "name", delivery.queue)), "destination": delivery.destination,
+        "delivery_count": delivery.delivery_count, "timestamp": message.timestamp, "address": message.address,
+        "body": message.body, "headers": dict(message.headers), "reply_to": message.reply_to, "message_id": message.message_id,
+    }
 
 
 def conclude(delivery, verdict):

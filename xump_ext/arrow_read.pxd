@@ -10,6 +10,7 @@ from xump_ext.message cimport content_t
 cdef struct chunk_t:
     ArrowArray array
     int64_t rows
+    int64_t row_first           # the number of row 0 in the batch
     column_t columns[4]         # address, body, reply_to, message_id
     headers_chunk_t headers
 
@@ -36,11 +37,15 @@ cdef class BatchReader:
     # 0 at the end. Raises MemoryError only: then none is made and the position is where it was.
     cdef Py_ssize_t fill(self, content_t** contents, Py_ssize_t room) except -1
 
+    # The content of that row; a new reference. Raises MemoryError only. Rows that follow each other are found at once.
+    cdef content_t* content_at(self, int64_t row) except NULL
+
     cdef int take_stream(self, object capsule) except -1
     cdef int take_array(self, object schema_capsule, object array_capsule) except -1
     cdef chunk_t* chunk_add(self) except NULL
     cdef int read_schema(self, const ArrowSchema* schema) except -1
     cdef int open_chunk(self, chunk_t* chunk) except -1
+    cdef Py_ssize_t chunk_of(self, int64_t row) noexcept
     cdef content_t* content_of_row(self, chunk_t* chunk, int64_t row) except NULL
     cdef object text_of(self, column_t* column, int64_t row, bint shared)
     cdef object text_shared(self, const char* text, int64_t size, bint ascii)

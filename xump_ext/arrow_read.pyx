@@ -24,7 +24,7 @@ from xump_ext.arrow_column cimport (
 from xump_ext.arrow_headers cimport (
     HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
 )
-from xump_ext.message cimport content_of_buffers, content_release, headers_of, message_new
+from xump_ext.message cimport content_of_buffers, content_release, headers_of, message_object
 
 from xump_ext import message
 
@@ -102,7 +102,7 @@ cdef class BatchReader:
         cdef list messages = []
         while self.fill(&content, 1):
             try:
-                messages.append(message_new(content, 0, 0, 0))
+                messages.append(message_object(content, 0, 0, 0))
             finally:
                 content_release(content)
         return messages
@@ -129,6 +129,24 @@ cdef class BatchReader:
         self.chunk_at = chunk_at
         self.row_at = row_at
         return made
+
+    cdef content_t* content_at(self, int64_t row) except NULL:
+        cdef chunk_t* chunk = &self.chunks[self.chunk_at]
+        if not chunk.row_first <= row < chunk.row_first + chunk.rows:
+            self.chunk_at = self.chunk_of(row)
+            chunk = &self.chunks[self.chunk_at]
+        return self.content_of_row(chunk, row - chunk.row_first)
+
+    cdef Py_ssize_t chunk_of(self, int64_t row) noexcept:
+        """The last chunk that starts at or before the row: it has it, for one without rows starts where the next one does."""
+        cdef Py_ssize_t low = 0, high = self.chunk_count - 1, middle
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.chunks[middle].row_first <= row:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     # ---- taking
 
@@ -230,6 +248,7 @@ cdef class BatchReader:
         array_check(array, 0, self.table_columns, 1, "the batch")
         validity = validity_of(array, "the batch")
         chunk.rows = array.length
+        chunk.row_first = self.rows
         if validity != NULL:
             for row in range(chunk.rows):
                 if not bit_at(validity, array.offset + row):

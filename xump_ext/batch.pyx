@@ -18,15 +18,12 @@ from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, pay, release, send_back
 from xump_ext.message cimport content_release, content_share, content_t
 from xump_ext.routing cimport go_on
+from xump_ext.source cimport content_from, source_left, source_new, source_t
 
 cdef enum:
     OPEN = 0
     ANSWERED = 1
     SETTLED = 2         # by the taking: INFINITE
-
-cdef enum:
-    CHUNK = 1024        # contents made before they enter: as many as stay in the cache
-
 
 def publish_batch(Core core, queue, data):
     """Lets the rows of Arrow data enter a queue, then drives the graph; the range of the ids."""
@@ -52,16 +49,23 @@ cdef Admissions admissions_of(BatchReader reader, object queue):
 
 
 cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
-    """Nothing can turn a row away."""
-    cdef content_t* contents[CHUNK]
+    """Nothing can turn a row away. What nobody consumes stays in its columns until it is asked for."""
     cdef uint64_t first = queue.next_id
-    cdef Py_ssize_t i, count = reader.fill(contents, CHUNK)
-    while count:
-        for i in range(count):
-            enter(&core.e, queue, contents[i], 0, 0, 0, NULL, NULL)
-        count = reader.fill(contents, CHUNK)
+    cdef source_t* source = source_new(reader, row_content, first)
+    cdef Py_ssize_t i
+    try:
+        for i in range(reader.rows):
+            enter(&core.e, queue, content_from(source), 0, 0, 0, NULL, NULL)
+            source.left += 1
+    finally:
+        if source.left == 0:
+            source_left(&core.e, source)
     go_on(&core.e)
     return range(first, first + reader.rows)
+
+
+cdef content_t* row_content(void* reader, uint64_t row) except NULL:
+    return (<BatchReader> reader).content_at(row)
 
 
 cdef class DeliveryBatch:

@@ -20,9 +20,9 @@ from xump_ext.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.ledger cimport (
     DELETED, destination_left, destination_named, leave_ready, release, room_left, send_back, settle, stir, unbind,
 )
-from xump_ext.message cimport content_release
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.selector import INFINITE
+from xump_ext.source cimport content_drop, content_needed
 
 
 cdef enum:
@@ -128,7 +128,7 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         (<dict> engine.nacked).pop(<size_t> entry, None)
         if entry.flags & PAUSED:
             engine.pauses[<size_t> entry.child - 1].entry = NULL
-        content_release(entry.content)
+        content_drop(engine, entry)
         entry_free(engine, entry)
         entry = next
     groups_empty(queue)
@@ -361,6 +361,7 @@ cdef list replay_of(engine_t* engine, selector_t* selector):
     cdef entry_t* entry = index_from(&queue.index, selector.replay_due)
     cdef list found = []
     while entry != NULL:
+        content_needed(engine, entry)
         if clause.holds(entry) and (selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
             found.append(entry.id)
         entry = index_from(&queue.index, entry.id + 1)

@@ -29,6 +29,7 @@ from xump_ext.graph cimport (
     entry_t, group_t, offer_t, queue_t, selector_t,
 )
 from xump_ext.index cimport index_get
+from xump_ext.source cimport is_made, source_of, source_t
 
 cdef enum:
     STATES = 7
@@ -55,12 +56,22 @@ cdef int check_books(Books books) except -1:
     for queue in books.core._queues.values():
         check_entries(books, queue.queue)
         check_counts(queue.queue)
+    check_sources(books)
     check_holders(books)
     for selector in books.core._selectors.values():
         check_credit(selector.selector)
     check_nacked(books)
     check_once(books)
     return check_quiet(books)
+
+
+cdef int check_sources(Books books) except -1:
+    """Contents that are not made yet: each source knows how many."""
+    for source, count in books.sources.items():
+        if (<source_t*> <uintptr_t> source).left != count:
+            raise broken("Recount", "a source of contents", f"{(<source_t*> <uintptr_t> source).left} entries refer to it by its "
+                         f"own count, {count} do")
+    return 0
 
 
 # ---- Order, Links: message by message
@@ -76,7 +87,11 @@ cdef int check_entries(Books books, queue_t* queue) except -1:
             raise broken("Order", of_entry(entry), f"its sequence {entry.sequence} is not above those before it")
         if entry.timestamp > queue.timestamp or (before != NULL and entry.timestamp < before.timestamp):
             raise broken("Order", of_entry(entry), f"its timestamp {entry.timestamp} is before that of an older one, or ahead")
-        if entry.content == NULL or entry.content.references < 1:
+        if not is_made(entry):
+            if entry.state != UNROUTED:
+                raise broken("Links", of_entry(entry), "it was routed, and its content is not made")
+            books.sources[<uintptr_t> source_of(entry)] = books.sources.get(<uintptr_t> source_of(entry), 0) + 1
+        elif entry.content == NULL or entry.content.references < 1:
             raise broken("Links", of_entry(entry), "it has no content")
         check_state(books, entry)
         check_parent(books, entry)

@@ -16,6 +16,7 @@ cdef class Books:
     cdef bint quiet             # not inside `building()`
     cdef set queues             # addresses of what the engine's mappings know: only these are followed
     cdef set selectors
+    cdef dict sources           # address of a source of contents: entries that refer to it
 
 cdef object broken(str law, str where, str what)
 cdef str of_queue(const queue_t* queue)

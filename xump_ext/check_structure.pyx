@@ -24,6 +24,7 @@ cdef class Books:
         self.quiet = core.e.building == 0
         self.queues = set()
         self.selectors = set()
+        self.sources = {}
 
 
 cdef object broken(str law, str where, str what):

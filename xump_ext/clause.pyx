@@ -15,7 +15,7 @@ from xump_ext.graph cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, clause_t, engine_t,
 from xump_ext.heap cimport heap_free, heap_remove
 from xump_ext.hits cimport hits_free
 from xump_ext.match cimport MatchIndex
-from xump_ext.message cimport message_new
+from xump_ext.message cimport message_object
 
 cdef enum:
     FILTER = 0
@@ -52,7 +52,7 @@ cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
     cdef engine_t* engine = clause.engine
     hops = 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
     try:
-        return bool(call(message_new(entry.content, entry.id, entry.timestamp, hops)))
+        return bool(call(message_object(entry.content, entry.id, entry.timestamp, hops)))
     except BaseException as error:
         clause.trouble(error)
         return False

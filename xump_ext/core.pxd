@@ -5,8 +5,9 @@ from libc.stdint cimport uint64_t
 from xump_ext.admission cimport Admissions
 from xump_ext.door cimport Door
 from xump_ext.faces cimport QueueFace
+from xump_ext.filter cimport Filter
 from xump_ext.graph cimport entry_t, queue_t, selector_t
-from xump_ext.message cimport content_t
+from xump_ext.message cimport Message, content_t
 
 cdef class Core(Door):
     cdef uint64_t no_queue          # dead-lettered: published to a queue that does not exist
@@ -17,5 +18,6 @@ cdef class Core(Door):
     cdef int set_start(self, selector_t* selector, object start) except -1
     cdef int enable(self, selector_t* selector) except -1
     cdef int check_replay(self, selector_t* selector, list ids) except -1
+    cdef Message seen(self, entry_t* entry, Filter filter)
     cdef entry_t* entry_of(self, QueueFace face, object id) except? NULL
     cdef int close_books(self) except -1

@@ -26,8 +26,9 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport chunks_free, index_from, index_get, index_until
 from xump_ext.ledger cimport end_trips, enter, hops_of, make_copy, offers_free, own_dead_letter, pay, stir
-from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_new
+from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_object
 from xump_ext.routing cimport go_on, wake_everything
+from xump_ext.source cimport content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 
 cdef extern from "Python.h":
@@ -417,10 +418,10 @@ cdef class Core(Door):
                 at = since(queue, start[1])
             entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
             while entry != NULL and looked < PAGE:
-                if wanted >> entry.state & 1 and (
-                    filter is None or filter.evaluate(entry.content, entry.timestamp, entry.delivery_count) == 1
-                ):
-                    found.append(message_new(entry.content, entry.id, entry.timestamp, hops_of(&self.e, entry)))
+                if wanted >> entry.state & 1:
+                    message = self.seen(entry, filter)
+                    if message is not None:
+                        found.append(message)
                 looked += 1
                 at = entry.id
                 if reverse:
@@ -431,12 +432,22 @@ cdef class Core(Door):
         finally:
             self.leave()
 
+    cdef Message seen(self, entry_t* entry, Filter filter):
+        """The message of an entry, or None if the filter does not select it."""
+        cdef content_t* content = content_shown(entry)
+        try:
+            if filter is None or filter.evaluate(content, entry.timestamp, entry.delivery_count) == 1:
+                return message_object(content, entry.id, entry.timestamp, hops_of(&self.e, entry))
+            return None
+        finally:
+            content_release(content)
+
     def _fetch(self, QueueFace face, id):
         cdef entry_t* entry
         self.begin()
         try:
             entry = self.entry_of(face, id)
-            return None if entry == NULL else message_new(entry.content, entry.id, entry.timestamp, hops_of(&self.e, entry))
+            return None if entry == NULL else self.seen(entry, None)
         finally:
             self.leave()
 
@@ -513,6 +524,7 @@ cdef class Core(Door):
         self.e.work = NULL
         self.e.pauses = NULL
         self.e.face = NULL
+        self.spent.clear()
         return 0
 
 
@@ -532,9 +544,9 @@ cdef content_t* content_of(object message) except NULL:
     """Of a `Message`, or of a tuple in the order of its arguments."""
     cdef PyObject* parts[5]
     cdef Py_ssize_t i, size
-    if isinstance(message, Message):
-        return content_without_destination((<Message> message).content)
     if not isinstance(message, tuple):
+        if isinstance(message, Message):
+            return content_without_destination((<Message> message).content)
         raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
                         f"{type(message).__name__}")
     if len(<tuple> message) > 5:

@@ -1,25 +1,24 @@
 """Deliveries; the declarations of `delivery.pyx`."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.door cimport Door
-from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport engine_t, entry_t, offer_t
-from xump_ext.message cimport Message
 
 cdef class Delivery:
     cdef entry_t* entry             # NULL: stale
-    cdef readonly Message message
-    cdef readonly object destination
-    cdef readonly QueueFace queue
-    cdef readonly SelectorFace selector
+    cdef PyObject* message          # owned; the interpreter reads these four in place
+    cdef PyObject* destination
+    cdef PyObject* queue
+    cdef PyObject* selector
     cdef readonly uint32_t delivery_count
     cdef readonly bint redelivered
     cdef bint settled               # by the taking: INFINITE
     cdef bint marked                # while it is checked
     cdef bint answered              # acked, nacked or rejected by the application
     cdef Door door(self)
-    cdef int pay(self) except -1
+    cdef int pay_for_it(self) except -1
     cdef int give_back(self, bint requeue, object detail) except -1
 
 cdef class DeliveryIterator:

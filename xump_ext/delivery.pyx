@@ -6,16 +6,16 @@ delivery costs nothing to recognise, and nothing to forget. Deliveries are not t
 
 cimport cython
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
+from cpython.ref cimport Py_XDECREF, Py_XINCREF
 from libc.stdint cimport uint32_t
 
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.errors import StaleDelivery
-from xump_ext.faces cimport QueueFace, SelectorFace
+from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, REDELIVERED, selector_t
 from xump_ext.ledger cimport accept, dead_letter, hops_of, nacked, note_nack, pay, release, send_back
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.message cimport message_new
+from xump_ext.message cimport Message, message_new
 from xump_ext.message import address_bytes_max as _address_bytes_max
 from xump_ext.routing cimport go_on
 
@@ -24,6 +24,9 @@ cdef extern from "Python.h":
 
 cdef xump_pool delivery_pool
 cdef PyMemberDef message_member_def
+cdef PyMemberDef destination_member_def
+cdef PyMemberDef queue_member_def
+cdef PyMemberDef selector_member_def
 
 
 cdef void delivery_clean(PyObject* object) noexcept:
@@ -31,11 +34,11 @@ cdef void delivery_clean(PyObject* object) noexcept:
     if delivery.entry != NULL:
         delivery.entry.child = NULL
         delivery.entry = NULL
-    delivery.message = None
-    delivery.destination = None
-    delivery.queue = None
-    delivery.selector = None
-    delivery.answered = False
+    Py_XDECREF(delivery.message)
+    Py_XDECREF(delivery.destination)
+    Py_XDECREF(delivery.queue)
+    Py_XDECREF(delivery.selector)
+    delivery.message = delivery.destination = delivery.queue = delivery.selector = NULL
 
 
 cdef void delivery_dealloc(PyObject* object) noexcept:
@@ -44,7 +47,6 @@ cdef void delivery_dealloc(PyObject* object) noexcept:
 
 cdef Delivery delivery_new():
     cdef PyObject* spare = xump_pool_get(&delivery_pool)
-    cdef Delivery delivery
     if spare == NULL:
         return Delivery.__new__(Delivery)
     delivery = <Delivery> spare
@@ -63,20 +65,20 @@ cdef class Delivery:
 
     cdef Door door(self):
         if self.entry == NULL:
-            self.queue.engine._check_open()
+            queue_face(self).engine._check_open()
             raise stale(self)
         return <Door> self.entry.queue.engine.face
 
     @property
     def id(self):
         """The message's id in its queue."""
-        return self.message.id
+        return message_face(self).id
 
     def ack(self):
         """Pay for this very message. Raises `StaleDelivery` if that was done before, or it was taken back. O(queues upstream)."""
-        self.pay()
+        self.pay_for_it()
 
-    cdef int pay(self) except -1:
+    cdef int pay_for_it(self) except -1:
         cdef Door door
         if self.settled:
             return 0
@@ -127,19 +129,20 @@ cdef class Delivery:
         return 0
 
     def __enter__(self):
-        return self.message
+        return message_face(self)
 
     def __exit__(self, kind, error, traceback):
         if self.answered:
             return
         if kind is None:
-            self.pay()
+            self.pay_for_it()
         elif self.entry != NULL:
             self.give_back(True, None)
 
     def __repr__(self):
         state = "settled" if self.settled else "stale" if self.entry == NULL else f"take {self.delivery_count}"
-        return f"<Delivery of {self.message!r} to {self.destination!r} from {self.queue.name!r}, {state}>"
+        return (f"<Delivery of {message_face(self)!r} to {<object> self.destination!r} from {queue_face(self).name!r}, "
+                f"{state}>")
 
 
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
@@ -170,8 +173,8 @@ cdef int check_deliveries(Door door, list deliveries) except -1:
             if not isinstance(given, Delivery):
                 raise TypeError(f"expected a Delivery, got {type(given).__name__}")
             delivery = <Delivery> given
-            if delivery.queue.engine is not door:
-                raise StaleDelivery(f"delivery of message {delivery.message.id} belongs to another engine")
+            if queue_face(delivery).engine is not door:
+                raise StaleDelivery(f"delivery of message {message_face(delivery).id} belongs to another engine")
             if not delivery.settled and (delivery.entry == NULL or delivery.marked):
                 raise stale(delivery)
             delivery.marked = True
@@ -184,8 +187,21 @@ cdef int check_deliveries(Door door, list deliveries) except -1:
 
 
 cdef object stale(Delivery delivery):
-    return StaleDelivery(f"delivery of message {delivery.message.id} in queue {delivery.queue.name!r} is stale: it was settled, "
-                         "or taken back by the engine, or is given twice")
+    return StaleDelivery(f"delivery of message {message_face(delivery).id} in queue {queue_face(delivery).name!r} is stale: "
+                         "it was settled, or taken back by the engine, or is given twice")
+
+
+cdef inline PyObject* counted(void* object) noexcept:
+    Py_XINCREF(<PyObject*> object)
+    return <PyObject*> object
+
+
+cdef inline Message message_face(Delivery delivery):
+    return <Message> delivery.message
+
+
+cdef inline QueueFace queue_face(Delivery delivery):
+    return <QueueFace> delivery.queue
 
 
 # ---- taking
@@ -205,9 +221,10 @@ cdef Delivery hand_over(Door door, offer_t* offer):
     cdef entry_t* entry = offer.entry
     cdef selector_t* selector = <selector_t*> entry.holder
     delivery.message = message_new(entry.content, entry.id, entry.timestamp, hops_of(&door.e, entry))
-    delivery.destination = <object> offer.destination.name
-    delivery.queue = <QueueFace> entry.queue.face
-    delivery.selector = <SelectorFace> selector.face
+    delivery.destination = counted(offer.destination.name)
+    delivery.queue = counted(entry.queue.face)
+    delivery.selector = counted(selector.face)
+    delivery.answered = False
     delivery.delivery_count = entry.delivery_count + 1
     delivery.redelivered = entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
     delivery.settled = selector.infinite
@@ -274,10 +291,20 @@ cdef class DeliveryIterator:
 
 cdef extern from *:
     """
-    #define XUMP_MESSAGE_OFFSET offsetof(struct __pyx_obj_8xump_ext_8delivery_Delivery, message)
+    #define XUMP_DELIVERY_OFFSET(member) offsetof(struct __pyx_obj_8xump_ext_8delivery_Delivery, member)
+    #define XUMP_MESSAGE_OFFSET XUMP_DELIVERY_OFFSET(message)
+    #define XUMP_DESTINATION_OFFSET XUMP_DELIVERY_OFFSET(destination)
+    #define XUMP_QUEUE_OFFSET XUMP_DELIVERY_OFFSET(queue)
+    #define XUMP_SELECTOR_OFFSET XUMP_DELIVERY_OFFSET(selector)
     """
     const size_t message_offset "XUMP_MESSAGE_OFFSET"
+    const size_t destination_offset "XUMP_DESTINATION_OFFSET"
+    const size_t queue_offset "XUMP_QUEUE_OFFSET"
+    const size_t selector_offset "XUMP_SELECTOR_OFFSET"
 
 delivery_pool.clean = delivery_clean
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
 xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", message_offset, b"The message.")
+xump_member(<PyTypeObject*> Delivery, &destination_member_def, b"destination", destination_offset, b"The name that it was taken under.")
+xump_member(<PyTypeObject*> Delivery, &queue_member_def, b"queue", queue_offset, b"The queue that it was taken from.")
+xump_member(<PyTypeObject*> Delivery, &selector_member_def, b"selector", selector_offset, b"The selector it came by.")

@@ -23,6 +23,7 @@ cdef class Door:
     cdef dict destinations
     cdef dict nacked
     cdef list troubles
+    cdef list spent
     cdef list spare_slots
     cdef object _dead_letter
     cdef uint64_t offered_before

@@ -38,6 +38,7 @@ cdef class Door:
         self.destinations = {}
         self.nacked = {}
         self.troubles = []
+        self.spent = []
         self.spare_slots = []
         self._waiters = []
         self.e.run_start = 1
@@ -45,6 +46,7 @@ cdef class Door:
         self.e.destinations = <void*> self.destinations
         self.e.nacked = <void*> self.nacked
         self.e.troubles = <void*> self.troubles
+        self.e.spent = <void*> self.spent
         self.e.face = <void*> self
         self.turn = PyThread_allocate_lock()
         PyThread_acquire_lock(self.turn, 1)
@@ -123,13 +125,14 @@ cdef class Door:
     cdef int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
             self.state = IDLE
-        if self.contenders or self.troubles or self._waiters:
+        if self.contenders or self.troubles or self._waiters or self.spent:
             self.end_slowly()
         return 0
 
     cdef int end_slowly(self) except -1:
         """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
         self.pass_on()
+        self.spent.clear()
         if self.e.offered != self.offered_before:
             self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
             if self._waiters:

@@ -94,7 +94,7 @@ cdef struct entry_t:
     uint64_t id
     uint64_t sequence       # of its entry, engine-wide
     int64_t timestamp
-    content_t* content
+    content_t* content      # of an unrouted one it may come from a source: source.pxd
     queue_t* queue
     entry_t* previous
     entry_t* next
@@ -342,4 +342,5 @@ cdef struct engine_t:
     void* destinations      # dict of str to DestinationHandle
     void* nacked            # dict of an entry's address to the number of its last nack
     void* troubles          # list of what user code raised in this call
+    void* spent             # list of owners of sources that are used up; dropped at the end of the call
     void* face              # Core

@@ -25,6 +25,7 @@ from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.plan cimport Plan
+from xump_ext.source cimport content_drop
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
 
 cdef extern from *:
@@ -273,7 +274,7 @@ cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
     if entry.flags & NACKED:
         del (<dict> engine.nacked)[<uintptr_t> entry]
     index_remove(&entry.queue.index, entry)
-    content_release(entry.content)
+    content_drop(engine, entry)
     entry_free(engine, entry)
     return 0
 
@@ -303,7 +304,8 @@ cdef inline int rotate(selector_t* selector, uint64_t key) except -1:
     elif selector.ready.position:
         if not canary_rotation(selector.source.engine.sequence):
             selector.ready.key = key        # the highest of all: it can only sink
-            heap_sink(&selector.clause.ready, &selector.ready)
+            if selector.clause.ready.count > 1:
+                heap_sink(&selector.clause.ready, &selector.ready)
     else:
         selector.ready.key = key
         if selector.places == NULL or selector.clause.names_queue:

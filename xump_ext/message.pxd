@@ -1,6 +1,7 @@
 """Messages and their content: what is shared between queues, and the face that Python sees."""
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
@@ -75,8 +76,8 @@ cdef object header_value(const header_t* header)
 
 cdef class Headers:
     cdef content_t* content
-    cdef bint find(self, object name, header_t* header) except -1
-    cdef bint find_other(self, object name, header_t* header) except -1
+    cdef const char* find(self, object name) except? NULL
+    cdef const char* find_other(self, object name) except? NULL
 
 cdef class Message:
     cdef content_t* content
@@ -87,5 +88,11 @@ cdef class Message:
     cdef readonly int64_t timestamp
     cdef readonly uint32_t hops
 
-# The Python face of an entry; shares `content`.
-cdef Message message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops)
+# The Python face of an entry; shares `content`. The caller owns the reference.
+cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops) except NULL
+# The same as an object.
+cdef inline Message message_object(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops):
+    cdef PyObject* made = message_new(content, id, timestamp, hops)
+    message = <Message> made
+    Py_XDECREF(made)
+    return message

@@ -18,13 +18,15 @@ from collections.abc import Mapping
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
-from cpython.mem cimport PyObject_Malloc, PyObject_Free
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcmp, memcpy
 
-from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
+from xump_ext.light cimport (
+    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_block_get, xump_block_put, xump_blocks, xump_copy, xump_member, xump_pool,
+    xump_pool_get, xump_pool_put,
+)
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
@@ -77,6 +79,8 @@ headers_bytes_max = HEADERS_BYTES_MAX
 
 # ---- content
 
+cdef xump_blocks blocks
+
 cdef str checked_text(object value, str what):
     """An exact str that UTF-8 can express, within the limit."""
     cdef Py_ssize_t size
@@ -101,33 +105,45 @@ cdef bytes checked_body(object body):
     return <bytes> body
 
 
-cdef content_t* content_alloc(
-    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
+cdef inline content_t* content_alloc(
+    object address, object body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
 ) except NULL:
-    """Content over checked objects, with room for `size` bytes of headers."""
-    cdef content_t* content = <content_t*> PyObject_Malloc(sizeof(content_t) + size)
+    """Content over checked objects, with room for the headers and for a body behind them; `body` is None then."""
+    cdef content_t* content = <content_t*> xump_block_get(blocks, sizeof(content_t) + header_bytes + inline_bytes)
     if content == NULL:
         raise MemoryError()
     content.references = 1
-    content.header_count = count
-    content.header_bytes = size
-    content.body_bytes = <uint32_t> PyBytes_GET_SIZE(body)
-    content.body_inline = False
-    Py_INCREF(address)
-    Py_INCREF(body)
-    content.address = <void*> address
-    content.body = <void*> body
+    content.header_count = header_count
+    content.header_bytes = header_bytes
+    content.body_inline = body is None
+    content.body_bytes = inline_bytes
+    content.body = NULL
+    if body is not None:
+        content.body_bytes = <uint32_t> PyBytes_GET_SIZE(body)
+        content.body = counted(body)
+    content.address = counted(address)
+    content.reply_to = content.message_id = content.destination = NULL
+    return content
+
+
+cdef content_t* content_full(
+    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
+) except NULL:
+    """With all that an envelope can have; None for what it has not."""
+    cdef content_t* content = content_alloc(address, body, count, size, 0)
     content.reply_to = optional(reply_to)
     content.message_id = optional(message_id)
     content.destination = optional(destination)
     return content
 
 
-cdef inline void* optional(object value) noexcept:
-    if value is None:
-        return NULL
+cdef inline void* counted(object value) noexcept:
     Py_INCREF(value)
     return <void*> value
+
+
+cdef inline void* optional(object value) noexcept:
+    return NULL if value is None else counted(value)
 
 
 cdef inline object object_or_none(const void* pointer):
@@ -135,12 +151,13 @@ cdef inline object object_or_none(const void* pointer):
 
 
 cdef void content_free(content_t* content) noexcept:
+    cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
     Py_XDECREF(<PyObject*> content.address)
     Py_XDECREF(<PyObject*> content.body)
     Py_XDECREF(<PyObject*> content.reply_to)
     Py_XDECREF(<PyObject*> content.message_id)
     Py_XDECREF(<PyObject*> content.destination)
-    PyObject_Free(content)
+    xump_block_put(blocks, content, size)
 
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
@@ -156,8 +173,8 @@ cdef content_t* content_new(object address, object body, object headers, object 
         size = block_small(<dict> headers, block, &count) if PyDict_CheckExact(headers) else -1
         if size < 0:
             return content_checked(address, body, headers, None, None)
-    content = content_alloc(address, body, None, None, None, count, <uint32_t> size)
-    memcpy(<char*> headers_of(content), block, size)
+    content = content_alloc(address, body, count, <uint32_t> size, 0)
+    xump_copy(<char*> headers_of(content), block, size)
     return content
 
 
@@ -188,7 +205,7 @@ cdef content_t* content_checked(object address, object body, object headers, obj
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
             headers = dict(headers)
         size = block_measure(<dict> headers, &count)
-    content = content_alloc(address, body, reply_to, message_id, None, count, <uint32_t> size)
+    content = content_full(address, body, reply_to, message_id, None, count, <uint32_t> size)
     if count:
         block_write(<dict> headers, <char*> headers_of(content))
     return content
@@ -198,7 +215,7 @@ cdef content_t* content_of_block(
     object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
 ) except NULL:
     """Content over checked objects and a well-formed block of headers, which is copied."""
-    cdef content_t* content = content_alloc(address, body, reply_to, message_id, None, count, size)
+    cdef content_t* content = content_full(address, body, reply_to, message_id, None, count, size)
     memcpy(<char*> headers_of(content), block, size)
     return content
 
@@ -207,20 +224,9 @@ cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
     uint32_t header_bytes
 ) except NULL:
-    cdef content_t* content = <content_t*> PyObject_Malloc(sizeof(content_t) + header_bytes + body_bytes)
-    if content == NULL:
-        raise MemoryError()
-    content.references = 1
-    content.header_count = header_count
-    content.header_bytes = header_bytes
-    content.body_bytes = body_bytes
-    content.body_inline = True
-    Py_INCREF(address)
-    content.address = <void*> address
-    content.body = NULL
+    cdef content_t* content = content_alloc(address, None, header_count, header_bytes, body_bytes)
     content.reply_to = optional(reply_to)
     content.message_id = optional(message_id)
-    content.destination = NULL
     memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
     return content
 
@@ -234,7 +240,7 @@ cdef object content_body(content_t* content):
 
 
 cdef content_t* content_variant(content_t* content, object address, object reply_to, object destination) except NULL:
-    cdef content_t* variant = content_alloc(
+    cdef content_t* variant = content_full(
         address, content_body(content), reply_to, object_or_none(content.message_id), destination,
         content.header_count, content.header_bytes)
     memcpy(<char*> headers_of(variant), headers_of(content), content.header_bytes)
@@ -269,8 +275,8 @@ cdef content_t* content_bounced(content_t* content, str queue, str reason, objec
     if content.reply_to != NULL:
         address = <object> content.reply_to
     size = block_measure(headers, &count, False)
-    bounced = content_alloc(address, content_body(content), None, object_or_none(content.message_id),
-                            object_or_none(content.destination), count, <uint32_t> size)
+    bounced = content_full(address, content_body(content), None, object_or_none(content.message_id),
+                           object_or_none(content.destination), count, <uint32_t> size)
     block_write(headers, <char*> headers_of(bounced))
     return bounced
 
@@ -318,7 +324,7 @@ cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
             return -1
         name_bytes = <uint16_t> size
         memcpy(out + at + 1, &name_bytes, 2)
-        memcpy(out + at + 3, PyUnicode_1BYTE_DATA(<object> name), size)
+        xump_copy(out + at + 3, PyUnicode_1BYTE_DATA(<object> name), size)
         if PyUnicode_CheckExact(<object> value) and PyUnicode_IS_COMPACT_ASCII(<object> value):
             out[at] = HEADER_STR
             at += 3 + size
@@ -327,7 +333,7 @@ cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
                 return -1
             value_bytes = <uint32_t> size
             memcpy(out + at, &value_bytes, 4)
-            memcpy(out + at + 4, PyUnicode_1BYTE_DATA(<object> value), size)
+            xump_copy(out + at + 4, PyUnicode_1BYTE_DATA(<object> value), size)
             at += 4 + size
         elif PyFloat_CheckExact(<object> value) or is_small_int(<object> value):
             at = value_write(<object> value, out + at, out + at + 3 + size) - out
@@ -436,6 +442,12 @@ cdef uint32_t header_next(const content_t* content, uint32_t position, header_t*
 
 
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
+    cdef const char* at = field_find(content, name, name_bytes)
+    return at != NULL and header_next(content, <uint32_t> (at - headers_of(content)), header) != 0
+
+
+cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
+    """Where the field starts, or NULL. Nothing of the others is read but their sizes."""
     cdef const char* at = headers_of(content)
     cdef const char* last = at + content.header_bytes
     cdef uint32_t value_bytes
@@ -443,15 +455,14 @@ cdef bint header_find(const content_t* content, const char* name, uint16_t name_
     while at < last:
         memcpy(&found_bytes, at + 1, 2)
         if found_bytes == name_bytes and same_bytes(at + 3, name, name_bytes):
-            header_next(content, <uint32_t> (at - headers_of(content)), header)
-            return True
+            return at
         if at[0] >= HEADER_STR:
             memcpy(&value_bytes, at + 3 + found_bytes, 4)
             at += 4 + value_bytes
         elif at[0] >= HEADER_INT:
             at += 8
         at += 3 + found_bytes
-    return False
+    return NULL
 
 
 cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcept nogil:
@@ -469,6 +480,13 @@ cdef object header_value(const header_t* header):
     if header.type == HEADER_BYTES:
         return PyBytes_FromStringAndSize(header.value, header.value_bytes)
     return header.type == HEADER_TRUE
+
+
+cdef inline object field_value(const content_t* content, const char* at):
+    """The value of the field that starts there."""
+    cdef header_t header
+    header_next(content, <uint32_t> (at - headers_of(content)), &header)
+    return header_value(&header)
 
 
 cdef inline str header_name(const header_t* header):
@@ -516,15 +534,14 @@ cdef PyObject* headers_new() except NULL:
 
 
 cdef void message_clean(PyObject* object) noexcept:
-    cdef Headers headers
     message = <Message> object
     if message.content == NULL:
         return
     message.address_member = message.body_member = NULL
-    if Py_REFCNT(message.headers_member) == 1:      # the headers stay with the spare message
+    if Py_REFCNT(message.headers_member) == 1 and message_pool.count < XUMP_POOL_SIZE:   # they stay with the spare message
         content_release(message.content)
         (<Headers> message.headers_member).content = NULL
-    else:                                           # somebody has them still: the reference to the content is theirs from now on
+    else:       # the reference to the content is theirs from now on
         Py_XDECREF(message.headers_member)
         message.headers_member = NULL
     message.content = NULL
@@ -545,37 +562,37 @@ cdef class Headers:
         raise TypeError("headers come with a message: Message(headers={...}).headers")
 
     def __getitem__(self, name):
-        cdef header_t header
-        if not self.find(name, &header):
+        cdef const char* at = self.find(name)
+        if at == NULL:
             raise KeyError(name)
-        return header_value(&header)
+        return field_value(self.content, at)
 
     def get(self, name, default=None):
         """The value of a header, or `default`."""
-        cdef header_t header
-        return header_value(&header) if self.find(name, &header) else default
+        cdef const char* at = self.find(name)
+        return default if at == NULL else field_value(self.content, at)
 
-    cdef bint find(self, object name, header_t* header) except -1:
+    cdef const char* find(self, object name) except? NULL:
         if PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name):
-            return PyUnicode_GET_LENGTH(name) <= NAME_BYTES_MAX and header_find(
-                self.content, PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name), header)
-        return self.find_other(name, header)
+            if PyUnicode_GET_LENGTH(name) > NAME_BYTES_MAX:
+                return NULL
+            return field_find(self.content, PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name))
+        return self.find_other(name)
 
-    cdef bint find_other(self, object name, header_t* header) except -1:
+    cdef const char* find_other(self, object name) except? NULL:
         """By whatever is no plain text."""
         cdef Py_ssize_t size
         cdef const char* text
         if not PyUnicode_Check(name):
-            return False
+            return NULL
         try:
             text = text_of(name, &size)
         except UnicodeEncodeError:
-            return False            # a lone surrogate is in no header
-        return size <= NAME_BYTES_MAX and header_find(self.content, text, <uint16_t> size, header)
+            return NULL             # a lone surrogate is in no header
+        return field_find(self.content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
 
     def __contains__(self, name):
-        cdef header_t header
-        return self.find(name, &header)
+        return self.find(name) != NULL
 
     def __len__(self):
         return self.content.header_count
@@ -694,7 +711,7 @@ def _rebuild(address, body, headers, reply_to, message_id, destination, id, time
         stamped = content_stamped(content, checked_text(destination, "destination"))
         content_release(content)
         content = stamped
-    message = message_new(content, id, timestamp, hops)
+    message = message_object(content, id, timestamp, hops)
     content_release(content)
     return message
 
@@ -713,20 +730,17 @@ cdef int message_fill(Message message, content_t* content) except -1:
     return 0
 
 
-cdef Message message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops):
+cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops) except NULL:
     cdef PyObject* spare = xump_pool_get(&message_pool)
-    cdef Message message
     if spare == NULL:
-        message = Message.__new__(Message)
-    else:
-        message = <Message> spare
-        Py_XDECREF(spare)
-    message_fill(message, content)
-    content_share(content)
-    message.id = id
-    message.timestamp = timestamp
-    message.hops = hops
-    return message
+        made = Message.__new__(Message)
+        Py_INCREF(made)
+        spare = <PyObject*> made
+    message_fill(<Message> spare, content_share(content))
+    (<Message> spare).id = id
+    (<Message> spare).timestamp = timestamp
+    (<Message> spare).hops = hops
+    return spare
 
 
 headers_pool.clean = headers_clean

@@ -28,6 +28,7 @@ from xump_ext.ledger cimport (
     PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, take, work_push,
 )
 from xump_ext.plan cimport Clause, Plan
+from xump_ext.source cimport content_needed
 from xump_ext.trip cimport trip_new, trip_release, trip_share
 
 
@@ -290,6 +291,7 @@ cdef int step_work(engine_t* engine) except -1:
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
     cdef route_t* hits = NULL
     if item.entry != NULL and item.entry.state == UNROUTED:
+        content_needed(engine, item.entry)
         hits = look_up(item.entry)
     engine.work_head += 1
     engine.work_count -= 1
@@ -377,7 +379,10 @@ cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip)
             trip = trip_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, hits, trip)
     if hits.clause_count:
-        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
+        if hits.clause_count == 1 and not hits.names_queue:
+            selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
+        else:
+            selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
         if selector != NULL:
             take(engine, selector, entry, trip)
         else:
@@ -403,14 +408,18 @@ cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip
 
 # ---- whose turn it is (rule 4)
 
-cdef selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t before) except? NULL:
+cdef inline selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t before) except? NULL:
+    """Who takes a message that waits: one of those whose lanes its group stands in."""
     cdef group_t* group = <group_t*> entry.holder
+    if group.member_count == 1 and not group.members[0].lane.clause.names_queue:
+        return choose_one(engine, group.members[0].lane.clause, entry, before)
+    return choose_of_group(engine, group, entry, before)
+
+
+cdef selector_t* choose_of_group(engine_t* engine, group_t* group, entry_t* entry, uint64_t before) except? NULL:
     cdef clause_t* few[16]
     cdef clause_t** clauses = few
     cdef uint32_t i
-    if group.member_count == 1:
-        few[0] = group.members[0].lane.clause
-        return choose(engine, few, 1, entry, before)
     if group.member_count > 16:
         clauses = <clause_t**> malloc(group.member_count * sizeof(clause_t*))
         if clauses == NULL:
@@ -424,6 +433,18 @@ cdef selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t befor
             free(clauses)
 
 
+cdef inline selector_t* choose_one(engine_t* engine, clause_t* clause, entry_t* entry, uint64_t before) except? NULL:
+    """`choose` among the selectors of one condition, which is most often all there is."""
+    cdef node_t* node = heap_root(&clause.ready)
+    cdef selector_t* best
+    while node != NULL and node.key < before:
+        best = <selector_t*> node.owner
+        if not puts(best) or may_put(engine, best, entry, best.target):
+            return best
+        node = heap_root(&clause.ready)
+    return NULL
+
+
 cdef selector_t* choose(
     engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
 ) except? NULL:
@@ -432,13 +453,6 @@ cdef selector_t* choose(
     cdef selector_t* best
     cdef node_t* node
     cdef uint32_t i
-    if count == 1 and not clauses[0].names_queue:   # most often so
-        node = heap_root(&clauses[0].ready)
-        if node == NULL or node.key >= before:
-            return NULL
-        best = <selector_t*> node.owner
-        if not puts(best) or may_put(engine, best, entry, best.target):
-            return best
     for i in range(count):
         if clauses[i].names_queue:
             return choose_by_field(engine, clauses, count, entry, before)

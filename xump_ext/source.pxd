@@ -1,0 +1,45 @@
+"""Contents that are made when somebody asks for them: the declarations of `source.pyx`."""
+
+from libc.stdint cimport uint64_t, uintptr_t
+
+from xump_ext.graph cimport engine_t, entry_t
+from xump_ext.message cimport content_t, content_release, content_share
+
+# Where the contents of unrouted entries come from, whose ids follow each other in one queue. Such an entry has the address of the
+# source, plus one, in place of its content.
+cdef struct source_t:
+    content_t* (*make)(void* owner, uint64_t number) except NULL    # a new reference to content number 0, 1, 2 …
+    void* owner             # a Python object, whose reference the source has
+    uint64_t first          # the id of number 0
+    uint64_t left           # entries that refer to it
+
+cdef source_t* source_new(object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL
+# One entry does not refer to the source any more, or it never had one.
+cdef void source_left(engine_t* engine, source_t* source) noexcept
+cdef int content_fetch(engine_t* engine, entry_t* entry) except -1
+
+cdef inline bint is_made(const entry_t* entry) noexcept:
+    return not <uintptr_t> entry.content & 1
+
+cdef inline source_t* source_of(const entry_t* entry) noexcept:
+    return <source_t*> (<uintptr_t> entry.content - 1)
+
+cdef inline content_t* content_from(source_t* source) noexcept:
+    """What stands in an entry for the content that the source would make."""
+    return <content_t*> (<uintptr_t> source + 1)
+
+cdef inline int content_needed(engine_t* engine, entry_t* entry) except -1:
+    """From here on the content is there. Every entry that was routed has passed here."""
+    return 0 if is_made(entry) else content_fetch(engine, entry)
+
+cdef inline content_t* content_shown(entry_t* entry) except NULL:
+    """A new reference to the content; if it is not made yet, it is made for the caller alone, and not kept here."""
+    if is_made(entry):
+        return content_share(entry.content)
+    return source_of(entry).make(source_of(entry).owner, entry.id - source_of(entry).first)
+
+cdef inline void content_drop(engine_t* engine, entry_t* entry) noexcept:
+    if is_made(entry):
+        content_release(entry.content)
+    else:
+        source_left(engine, source_of(entry))

@@ -1,0 +1,1 @@
+"""Contents that are made when somebody asks for them. Nothing for Python."""
