@@ -10,32 +10,12 @@ and DuckDB. Columns of the first table:
     lowest  of `read`, for machines that are never quiet
 
 The peer is what a program does without it: `to_pylist()` and a `Message` for each row (of 100,000). For writing: batches of
-10,000 messages into columns, and lists of their attributes into `pyarrow.table`. Repeats are interleaved; the other figures
+10,000 messages into columns, and lists of their attributes into `pyarrow.table`. Rounds are interleaved; the other figures
 are medians.
-
-2026-11, AMD EPYC, 2 cores of a shared machine that is at times half as fast, Python 3.11.7, gcc 12 -O3, pyarrow 26.0.1,
-Polars 2.1.0, DuckDB 2.0.0; 1,000,000 rows, medians of 5:
-
-    ns a row                        check   read   drop   keep lowest
-    pyarrow                           3.4   44.7    7.7  130.6   27.6
-    pyarrow, chunks of 10,000         4.2   44.8    7.9  146.2   27.7
-    pyarrow, address dictionary       5.1   39.5    7.7   99.1   23.1
-    pyarrow, all addresses new        2.7   44.5    4.2  147.3   42.1
-    pyarrow, three headers            3.5   35.3    4.3  125.2   34.4
-    pyarrow, map of headers          11.3   30.6    4.2  110.4   30.2
-    pyarrow, no headers               1.7   25.2    4.0   93.8   23.7
-    Polars                            8.6   27.3    4.3  100.7   26.8
-    DuckDB                          108.7   28.4    4.2  132.1   27.9
-    to_pylist() and Message                 2529  52 x
-
-    columns of messages              57.1
-    attributes and pyarrow.table      942  17 x
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
 import statistics
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -45,6 +25,7 @@ import duckdb
 import polars
 import pyarrow
 
+from benchmarks.harness import describe, parser_of
 from benchmarks.peers import build
 from xump_ext.arrow_read import BatchReader
 from xump_ext.message import Message
@@ -109,7 +90,7 @@ def columns_of(messages: list[Message]) -> pyarrow.Table:
     )
 
 
-def measure(rows: int, repeat: int) -> None:
+def measure(rows: int, rounds: int) -> None:
     """Print both tables."""
     loop = build("arrow_loop")
     peer = table_of(PEER_ROWS)
@@ -119,7 +100,7 @@ def measure(rows: int, repeat: int) -> None:
     columns: list[float] = []
     with duckdb.connect() as connection:
         given = sources(rows, connection)
-        for _ in range(repeat):
+        for _ in range(rounds):
             for name, make in given.items():
                 data = make()
                 start = perf_counter_ns()
@@ -139,8 +120,7 @@ def measure(rows: int, repeat: int) -> None:
             columns_of(messages)
             columns.append((perf_counter_ns() - start) / BATCH_ROWS)
             del messages
-    versions = f"pyarrow {pyarrow.__version__}, Polars {polars.__version__}, DuckDB {duckdb.__version__}"
-    print(f"{rows:,} rows, medians of {repeat}; Python {platform.python_version()}, {versions}\n")
+    print(f"{rows:,} rows, medians of {rounds}\n")
     print(f"    {'ns a row':30} {'check':>6} {'read':>6} {'drop':>6} {'keep':>6} {'lowest':>6}")
     for name, figures in took.items():
         medians = " ".join(f"{statistics.median(column):6.1f}" for column in zip(*figures, strict=True))
@@ -154,11 +134,11 @@ def measure(rows: int, repeat: int) -> None:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    measure(options.rows, options.repeat)
+    describe("pyarrow", "polars", "duckdb")
+    measure(100_000 if options.quick else options.rows, options.rounds)
 
 
 if __name__ == "__main__":

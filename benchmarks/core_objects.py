@@ -73,10 +73,10 @@ def main() -> None:
     bars = {"dropped": DROPPED_BAR_NS, "held": HELD_BAR_NS}
     times = take_turns(contestants, options.rounds)
     describe()
-    table = Table(30, "ns", "min", "max", "bar", "")
+    table = Table(30, "min", "max", "ns", "bar", "")
     for name, took in times.items():
         median = statistics.median(took)
-        cells = [f"{median:.0f}", f"{min(took):.0f}", f"{max(took):.0f}"]
+        cells = [f"{min(took):.0f}", f"{max(took):.0f}", f"{median:.0f}"]
         if name in bars:
             cells += [str(bars[name]), verdict(median <= bars[name])]
         table.print(name, *cells)

@@ -1,16 +1,16 @@
 """The laws of cost, in counted instructions: what else there is must not make a call dearer. `python -m benchmarks.cost_laws`.
 
 Each law varies one size over decades and counts the instructions of the same calls, by valgrind's callgrind: only within the
-calls, the graph is built outside. Counts include the interpreter's part (about a hundred a call), and are nearly the same each
-time, on any machine, busy or not. Of cache misses they know nothing.
+calls; what is there is made before. Counts include the interpreter's part (about a hundred a call), and are nearly the same each
+time, on any machine, busy or not; so several are counted at once. Of cache misses they know nothing.
 
-A law's verdict, from its smallest size to its largest:
+The verdict, from the smallest size to the largest:
 
     flat            at most a fifth more
     logarithmic     at most as much more as the sizes' logarithms
-    grows           more than that; the exponent says how fast: 1 is proportional to the size
+    grows           more than that; the exponent, of the two largest sizes, says how fast: 1 is proportional to the size
 
-Needs valgrind. The largest sizes take minutes, since what is built is built under valgrind too.
+Needs valgrind.
 
     python -m benchmarks.cost_laws --law "publish, backlog" --quick
     python -m benchmarks.cost_laws --list
@@ -19,27 +19,32 @@ Needs valgrind. The largest sizes take minutes, since what is built is built und
 from __future__ import annotations
 
 import argparse
+import gc
 import math
+import os
+import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from benchmarks.harness import BODY, Table, describe, parser_of
 from benchmarks.peers import build, load
-from xump import INFINITE, Engine, Wolfpack, always, copy_to, deliver, match
+from xump import INFINITE, Delivery, Engine, Wolfpack, always, copy_to, deliver, match
 
 FLAT = 1.2
 CALLS = 200
 WOLVES = 1_000
+QUICK = (100, 1_000, 10_000)
 
 Body = Callable[["Counter", int], None]
 
@@ -70,12 +75,19 @@ class Counter:
 
     def __init__(self, path: str | None) -> None:
         self.requests = build("counting") if path is None else load("counting", path)
+        self.engines: list[Engine] = []  # kept: to take them apart is not what is counted
+
+    def engine(self) -> Engine:
+        self.engines.append(Engine())
+        return self.engines[-1]
 
     @contextmanager
     def counted(self, name: str, calls: int) -> Iterator[None]:
+        gc.disable()  # it comes when it likes
         self.requests.start()
         yield
         self.requests.stop(f"{calls} {name}".encode())
+        gc.enable()
 
     def calls(self, name: str, call: Callable[[], Any], calls: int = CALLS) -> None:
         call()
@@ -83,6 +95,14 @@ class Counter:
         with self.counted(name, calls):
             for _ in range(calls):
                 call()
+
+    def each(self, name: str, call: Callable[[Any], Any], arguments: list[Any]) -> None:
+        """A call for each, of which the first two are not counted."""
+        call(arguments[0])
+        call(arguments[1])
+        with self.counted(name, len(arguments) - 2):
+            for argument in arguments[2:]:
+                call(argument)
 
 
 def fill(engine: Engine, queue: str, count: int, address: str = "") -> None:
@@ -92,29 +112,38 @@ def fill(engine: Engine, queue: str, count: int, address: str = "") -> None:
         engine.publish_many(queue, chunk)
 
 
+def grouped(engine: Engine, queue: str, groups: int) -> None:
+    """An address for each of as many more selectors, without credit: messages of as many addresses wait in as many groups."""
+    for number in range(groups):
+        engine.create_selector(queue, when=match("eq", f"job-{number}"), do=deliver("idle"), credit=0)
+
+
 # ---- publish
 
 
-@law("publish, backlog", "messages that wait", 100, 10_000, 1_000_000)
+@law("publish, backlog", "messages that wait", 1_000, 100_000, 1_000_000)
 def publish_backlog(counter: Counter, size: int) -> None:
-    engine = Engine()
+    engine = counter.engine()
     engine.create_queue("idle")
     engine.create_queue("starved")
     engine.create_selector("starved", when=always, do=deliver("worker"), credit=0)
     engine.create_queue("served")
     engine.create_selector("served", when=match("eq", "red"), do=deliver("red"), credit=0)
-    engine.create_selector("served", when=match("eq", "green"), do=deliver("green"), credit=10 * CALLS)
+    engine.create_selector("served", when=match("eq", "green"), do=deliver("green"), credit=3 * CALLS)
     for queue, address in (("idle", ""), ("starved", ""), ("served", "red")):
         fill(engine, queue, size, address)
     counter.calls("into a queue without selectors", partial(engine.publish, "idle", "", BODY))
     counter.calls("to wait behind the backlog", partial(engine.publish, "starved", "", BODY))
     counter.calls("past a backlog that is not for it", partial(engine.publish, "served", "green", BODY))
+    for name, queue, address in (("to wait", "starved", ""), ("past", "served", "green")):
+        messages = [(address, BODY)] * (CALLS // 4)
+        counter.calls(f"publish_many of {len(messages)}, {name}", partial(engine.publish_many, queue, messages), 4)
 
 
-@law("publish, selectors", "selectors that do not match", 100, 10_000, 100_000, 1_000_000)
+@law("publish, selectors", "selectors that do not match", 1_000, 100_000, 1_000_000)
 def publish_selectors(counter: Counter, size: int) -> None:
     """Half of them want an address, half a topic; one more takes what is published."""
-    engine = Engine()
+    engine = counter.engine()
     with engine.building():
         engine.create_queue("topics")
         engine.create_queue("others")
@@ -123,92 +152,106 @@ def publish_selectors(counter: Counter, size: int) -> None:
             engine.create_selector("topics", when=match("eq", f"mine.{number}.eu"), do=others)
             engine.create_selector("topics", when=match("topic", f"ours.{number}.*.#"), do=others)
         engine.create_selector("topics", when=match("topic", "orders.#"), do=deliver("worker"), credit=INFINITE)
-    publish = engine.publish
-    publish("topics", "orders.eu.new", BODY)
-    counter.calls("an address seen before", partial(publish, "topics", "orders.eu.new", BODY))
+    counter.calls("an address seen before", partial(engine.publish, "topics", "orders.eu.new", BODY))
     addresses = [f"orders.{number}.new" for number in range(CALLS)]
-    with counter.counted("new addresses", CALLS):
-        for address in addresses:
-            publish("topics", address, BODY)
+    counter.each("a new address", partial(engine.publish, "topics"), addresses)
+    messages = [("orders.eu.new", BODY)] * (CALLS // 4)
+    counter.calls(f"publish_many of {len(messages)}", partial(engine.publish_many, "topics", messages), 4)
 
 
-@law("publish, workers", "workers without credit", 10, 1_000, 10_000)
+@law("publish, workers", "workers without credit in a Wolfpack", 10, 1_000, 10_000)
 def publish_workers(counter: Counter, size: int) -> None:
     """All wolves have a delivery that they do not ack."""
-    engine = Engine()
-    with engine.building():
-        wolves = Wolfpack(engine, "jobs")
-        for number in range(size):
-            wolves.join(f"wolf-{number}")
-    fill(engine, "jobs", size)
-    assert engine.queues["jobs"].outstanding == size
+    engine = counter.engine()
+    wolves = pack(engine, 0, size)
     counter.calls("to wait", partial(engine.publish, "jobs", "", BODY))
     engine.queues["jobs"].purge()
-    wolves.join("rested", credit=10 * CALLS)
+    wolves.join("rested", credit=2 * CALLS)
     counter.calls("to the one wolf with credit", partial(engine.publish, "jobs", "", BODY))
     assert engine.queues["rested"].outstanding == CALLS + 2
 
 
-# ---- grant, take, ack
+# ---- grant, take, ack, nack
 
 
-@law("grant and ack, backlog", "messages that wait", 100, 10_000, 1_000_000)
+@law("grant, ack, nack; backlog", "messages that wait", 1_000, 100_000, 1_000_000)
 def grant_ack_backlog(counter: Counter, size: int) -> None:
-    engine = Engine()
+    """A grant, and an ack, let the next message go. What is nacked is the oldest again, and goes again."""
+    engine = counter.engine()
     engine.create_queue("jobs")
     worker = engine.create_selector("jobs", when=always, do=deliver("worker"), credit=0)
-    fill(engine, "jobs", size + 2 * CALLS)
-    counter.calls("grant", partial(worker.grant, 1), CALLS // 2)
-    taken = engine.take(CALLS // 2 + 2)
-    for delivery in taken[-2:]:
-        delivery.ack()
-    with counter.counted("ack", CALLS // 2):
-        for delivery in taken[:-2]:
-            delivery.ack()
-    counter.calls("take and ack", lambda: [delivery.ack() for delivery in engine.deliveries()], 1)
+    fill(engine, "jobs", size + 3 * CALLS)
+    counter.calls("grant", partial(worker.grant, 1))
+    counter.each("ack", Delivery.ack, engine.take(CALLS))
+
+    def take_and_ack() -> None:
+        engine.take(1)[0].ack()
+
+    counter.calls("take and ack", take_and_ack, CALLS // 2)
+    counter.each("nack", Delivery.nack, engine.take(CALLS // 2))
+    taken = engine.take(CALLS // 2)
+    worker.disable()
+    counter.each("nack, to wait", Delivery.nack, taken)
 
 
-@law("grant past others, backlog", "older messages that are not for it", 100, 10_000, 1_000_000)
+@law("nack, outstanding", "messages taken by one worker, nacked in any order, to wait", 100, 1_000, 10_000)
+def nack_outstanding(counter: Counter, size: int) -> None:
+    engine = counter.engine()
+    engine.create_queue("jobs")
+    worker = engine.create_selector("jobs", when=always, do=deliver("worker"), credit=size)
+    fill(engine, "jobs", size)
+    taken = engine.take(size)
+    random.Random(7).shuffle(taken)
+    worker.disable()
+    counter.each("nack", Delivery.nack, taken)
+
+
+@law("grant past others, backlog", "older messages that are not for it", 1_000, 100_000, 1_000_000)
 def grant_past_others(counter: Counter, size: int) -> None:
-    engine = Engine()
+    engine = counter.engine()
     engine.create_queue("lights")
     engine.create_selector("lights", when=match("eq", "red"), do=deliver("red"), credit=0)
     green = engine.create_selector("lights", when=match("eq", "green"), do=deliver("green"), credit=0)
     fill(engine, "lights", size, "red")
-    fill(engine, "lights", CALLS, "green")
-    counter.calls("grant", partial(green.grant, 1), CALLS // 2)
+    fill(engine, "lights", 2 * CALLS, "green")
+    counter.calls("grant", partial(green.grant, 1))
+    counter.each("ack", Delivery.ack, engine.take(CALLS // 2))
+    counter.each("nack", Delivery.nack, engine.take(CALLS // 2))
 
 
-@law("grant, groups", "sets of selectors that messages wait for", 10, 1_000, 10_000)
+@law("grant, ack, nack; groups", "sets of selectors that messages wait for", 10, 1_000, 10_000)
 def grant_groups(counter: Counter, size: int) -> None:
     """One worker takes all, and each address has one more selector without credit: messages wait in as many groups."""
-    engine = Engine()
+    engine = counter.engine()
     with engine.building():
         engine.create_queue("jobs")
         worker = engine.create_selector("jobs", when=always, do=deliver("worker"), credit=0)
-        for number in range(size):
-            engine.create_selector("jobs", when=match("eq", f"job-{number}"), do=deliver("idle"), credit=0)
-    for number in range(max(size, 2 * CALLS)):
+        grouped(engine, "jobs", size)
+    for number in range(size * (1 + 3 * CALLS // size)):
         engine.publish("jobs", f"job-{number % size}", BODY)
-    counter.calls("grant", partial(worker.grant, 1), CALLS // 2)
+    counter.calls("grant", partial(worker.grant, 1))
+    counter.each("ack", Delivery.ack, engine.take(CALLS // 2))
+    counter.each("nack", Delivery.nack, engine.take(CALLS // 2))
 
 
 # ---- joining and leaving
 
 
-def pack(size: int, wolves: int) -> tuple[Engine, Wolfpack]:
+def pack(engine: Engine, size: int, wolves: int, groups: int = 0) -> Wolfpack:
     """Wolves with a credit of 1, each with a delivery, and messages that wait."""
-    engine = Engine()
     with engine.building():
         made = Wolfpack(engine, "jobs")
         for number in range(wolves):
             made.join(f"wolf-{number}")
-    fill(engine, "jobs", wolves + size)
+        grouped(engine, "jobs", groups)
+    fill(engine, "jobs", wolves)
+    fill(engine, "jobs", size)
     assert engine.queues["jobs"].ready == size
-    return engine, made
+    return made
 
 
 def come_and_go(counter: Counter, wolves: Wolfpack, calls: int = 20) -> None:
+    """Who joins gets a message at once, which comes back when he leaves."""
     for number in range(2):
         wolves.join(f"guest-{number}").leave()
     with counter.counted("join", calls):
@@ -221,27 +264,33 @@ def come_and_go(counter: Counter, wolves: Wolfpack, calls: int = 20) -> None:
 
 @law("join and leave, backlog", "messages that wait, in a Wolfpack of 1,000", 1_000, 100_000, 1_000_000)
 def join_backlog(counter: Counter, size: int) -> None:
-    _, wolves = pack(size, WOLVES)
-    come_and_go(counter, wolves)
+    come_and_go(counter, pack(counter.engine(), size, WOLVES))
 
 
-@law("join and leave, pack", "wolves, with 1,000 messages that wait", 10, 100, 1_000, 10_000)
+@law("join and leave, pack", "wolves, with 1,000 messages that wait", 10, 1_000, 10_000)
 def join_pack(counter: Counter, size: int) -> None:
-    _, wolves = pack(1_000, size)
+    come_and_go(counter, pack(counter.engine(), 1_000, size))
+
+
+@law("join and leave, groups", "sets of selectors that messages wait for, in a Wolfpack of 10", 10, 1_000, 10_000)
+def join_groups(counter: Counter, size: int) -> None:
+    engine = counter.engine()
+    wolves = pack(engine, 0, 10, size)
+    for number in range(max(size, 100)):
+        engine.publish("jobs", f"job-{number % size}", BODY)
     come_and_go(counter, wolves)
 
 
 # ---- counting
 
 
-def count(law: Law, size: int) -> dict[str, float]:
+def count(law: Law, size: int, requests: str) -> dict[str, float]:
     """Instructions a call by name: the law at one size, in a process under callgrind."""
-    requests = build("counting").__file__  # here, and not by each process that is counted
-    assert requests is not None
     with tempfile.TemporaryDirectory() as directory:
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out", sys.executable,
                    "-m", "benchmarks.cost_laws", "--law", law.name, "--size", str(size), "--requests", requests]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        variables = os.environ | {"PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         if done.returncode:
             raise SystemExit(done.stderr[-2_000:])
         found: dict[str, float] = {}
@@ -254,25 +303,35 @@ def count(law: Law, size: int) -> dict[str, float]:
         return found
 
 
-def judge(sizes: list[int], counts: list[float]) -> str:
-    growth, decades = counts[-1] / counts[0], sizes[-1] / sizes[0]
+def judge(sizes: tuple[int, ...], counts: list[float]) -> str:
+    growth = counts[-1] / counts[0]
     if growth <= FLAT:
         return "flat"
     if growth <= math.log(sizes[-1]) / math.log(sizes[0]) * 1.05:
         return "logarithmic"
-    return f"grows, exponent {math.log(growth) / math.log(decades):.2f}"
+    return f"grows, exponent {math.log(counts[-1] / counts[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
 
 
-def report(law: Law, quick: bool) -> None:
-    """Count and print one law."""
-    sizes = [size for size in law.sizes if size <= 10_000] if quick else list(law.sizes)
-    started = perf_counter()
-    counts = [count(law, size) for size in sizes]
-    print(f"\n  {law.name}: {law.varies} ({perf_counter() - started:.0f} s)")
+def report(law: Law, sizes: tuple[int, ...], counts: list[dict[str, float]]) -> None:
+    """Print one law."""
+    print(f"\n  {law.name}: {law.varies}")
     table = Table(36, *(f"{size:,}" for size in sizes), "growth", "", width=10)
     for name in counts[0]:
         row = [found[name] for found in counts]
-        table.print(name, *(f"{figure:,.0f}" for figure in row), f"{row[-1] / row[0]:.2f}", " " + judge(sizes, row))
+        table.print(name, *(f"{figure:,.0f}" for figure in row), f"{row[-1] / row[0]:.2f}", "  " + judge(sizes, row))
+
+
+def count_all(laws: list[Law], quick: bool) -> None:
+    """Count and print, as many sizes at once as there are cores."""
+    if shutil.which("valgrind") is None:
+        raise SystemExit("valgrind is not installed: nothing is counted")
+    requests = build("counting").__file__  # here, and not by each process that counts
+    assert requests is not None
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sizes = {law.name: QUICK if quick and law.sizes[-1] > QUICK[-1] else law.sizes for law in laws}
+        given = {law.name: [pool.submit(count, law, size, requests) for size in sizes[law.name]] for law in laws}
+        for one in laws:
+            report(one, sizes[one.name], [counts.result() for counts in given[one.name]])
 
 
 def main() -> None:
@@ -288,14 +347,16 @@ def main() -> None:
         for one in laws:
             print(f"{one.name:28} {one.varies}: {', '.join(f'{size:,}' for size in one.sizes)}")
     elif options.size:
+        gc.freeze()
         counter = Counter(options.requests)
         for one in laws:
             one.count(counter, options.size)
+        sys.stdout.flush()
+        os._exit(0)  # without taking the engines apart
     else:
         describe()
         print("instructions a call")
-        for one in laws:
-            report(one, options.quick)
+        count_all(laws, options.quick)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ def take_turns(contestants: Mapping[str, Contestant], rounds: int = ROUNDS) -> T
                 figures = {"": figures}
             for part, figure in figures.items():
                 times.setdefault(f"{name}, {part}" if part else name, []).append(figure)
+    gc.unfreeze()
     places = {name: place for place, name in enumerate(contestants)}
     return dict(sorted(times.items(), key=lambda item: places.get(item[0], places.get(item[0].rpartition(", ")[0], 0))))
 
