@@ -25,6 +25,7 @@ cdef enum:
     ANSWERED = 1
     SETTLED = 2         # by the taking: INFINITE
 
+
 def publish_batch(Core core, queue, data):
     """Lets the rows of Arrow data enter a queue, then drives the graph; the range of the ids."""
     cdef BatchReader reader = BatchReader(data)     # before the engine is entered: it may run somebody's query
@@ -52,9 +53,8 @@ cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
     """Nothing can turn a row away. What nobody consumes stays in its columns until it is asked for."""
     cdef uint64_t first = queue.next_id
     cdef source_t* source = source_new(reader, row_content, first)
-    cdef Py_ssize_t i
     try:
-        for i in range(reader.rows):
+        for _ in range(reader.rows):
             enter(&core.e, queue, content_from(source), 0, 0, 0, NULL, NULL)
             source.left += 1
     finally:

@@ -305,6 +305,6 @@ cdef extern from *:
 delivery_pool.clean = delivery_clean
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
 xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", message_offset, b"The message.")
-xump_member(<PyTypeObject*> Delivery, &destination_member_def, b"destination", destination_offset, b"The name that it was taken under.")
+xump_member(<PyTypeObject*> Delivery, &destination_member_def, b"destination", destination_offset, b"The name it came under.")
 xump_member(<PyTypeObject*> Delivery, &queue_member_def, b"queue", queue_offset, b"The queue that it was taken from.")
 xump_member(<PyTypeObject*> Delivery, &selector_member_def, b"selector", selector_offset, b"The selector it came by.")

@@ -15,6 +15,7 @@ cdef extern from *:
     """
     #include <stdlib.h>
     #define XUMP_CHUNK_BYTES 65536
+    #define XUMP_CHUNK_ROOM (XUMP_CHUNK_BYTES - 16)     /* what malloc itself needs: else two chunks are never neighbours */
     #if defined(__SANITIZE_ADDRESS__)
     #define XUMP_CHUNKED 0      /* every entry by itself, so that the sanitizer sees its end */
     #else
@@ -22,11 +23,12 @@ cdef extern from *:
     #endif
     static inline void *xump_chunk_alloc(void) {
         void *chunk = NULL;
-        return posix_memalign(&chunk, XUMP_CHUNK_BYTES, XUMP_CHUNK_BYTES) ? NULL : chunk;
+        return posix_memalign(&chunk, XUMP_CHUNK_BYTES, XUMP_CHUNK_ROOM) ? NULL : chunk;
     }
     """
     const bint XUMP_CHUNKED
     const uint32_t XUMP_CHUNK_BYTES
+    const uint32_t XUMP_CHUNK_ROOM
     void* xump_chunk_alloc() noexcept nogil
 
 cdef chunk_t* chunk_new(engine_t* engine) except NULL
@@ -52,7 +54,7 @@ cdef inline entry_t* entry_new(engine_t* engine) except NULL:
             entry = (<entry_t*> (<char*> chunk + sizeof(chunk_t))) + chunk.fresh
             chunk.fresh += 1
         chunk.live += 1
-        if chunk.spare == NULL and chunk.fresh == (XUMP_CHUNK_BYTES - sizeof(chunk_t)) // sizeof(entry_t):
+        if chunk.spare == NULL and chunk.fresh == (XUMP_CHUNK_ROOM - sizeof(chunk_t)) // sizeof(entry_t):
             chunk_full(engine, chunk)
     engine.entries += 1
     return entry

@@ -22,7 +22,8 @@ cdef class Plan(Waiting):
     cdef MatchIndex addresses
     cdef dict fields            # name -> FieldIndex
     cdef EqualityIndex equality
-    cdef uint32_t equalities
+    cdef dict equal             # clauses that it knows, as keys
+    cdef uint32_t equalities    # how many
     cdef list always            # clauses without any condition
     cdef list scanned           # clauses that no index knows
     cdef bint dirty             # what is remembered is no longer true

@@ -31,6 +31,7 @@ cdef extern from "Python.h":
 
 cdef uint32_t KNOWN_MAX = 1 << 16       # addresses remembered per queue: 2.5 MiB and the texts
 cdef uint32_t KNOWN_MIN = 1 << 4
+cdef uint32_t FEW = 3                   # conditions on headers that are sooner evaluated than looked up
 cdef uint32_t ROUTES_MAX = 1 << 16      # hit sets remembered per queue
 
 
@@ -62,6 +63,7 @@ cdef class Plan(Waiting):
         self.addresses = MatchIndex()
         self.fields = {}
         self.equality = EqualityIndex()
+        self.equal = {}
         self.always = []
         self.scanned = []
         self.dirty = True
@@ -137,6 +139,7 @@ cdef class Plan(Waiting):
             self.scanned.append(clause)
         elif clause.indexed[0] == "equal":
             self.equality.add(clause.indexed[1], clause.indexed[2], clause.c.slot)
+            self.equal[clause] = None
             self.equalities += 1
         elif clause.indexed[1][3] == "address":
             index_add(self.addresses, clause.indexed[1], clause.c.slot)
@@ -165,6 +168,7 @@ cdef class Plan(Waiting):
             self.scanned.remove(clause)
         elif clause.indexed[0] == "equal":
             self.equality.remove(clause.indexed[1], clause.indexed[2], clause.c.slot)
+            del self.equal[clause]
             self.equalities -= 1
         elif clause.indexed[1][3] == "address":
             self.addresses.remove(clause.indexed[1][1], clause.indexed[1][2], clause.c.slot)
@@ -201,21 +205,28 @@ cdef class Plan(Waiting):
         hits.count = 0
         for i in range(known.count):
             hits_add(hits, self.candidates.items[known.first + i])
-        if self.equalities:
+        if self.equalities > FEW:
             self.equality.match(entry.content, hits)
-        for field in self.fields.values():
-            value = field_bytes(&field.field, entry.content, &size)
-            if value != NULL:
-                field.index.match(value, size, hits)
-                self.drain(field.index)
-        for clause in self.scanned:
-            hits_add(hits, clause.c.slot)
+        if self.fields:
+            for field in self.fields.values():
+                value = field_bytes(&field.field, entry.content, &size)
+                if value != NULL:
+                    field.index.match(value, size, hits)
+                    self.drain(field.index)
         for i in range(hits.count):
             clause = <Clause> self.by_slot[hits.items[i]]
             if clause.residual_holds(entry):
                 hits.items[kept] = hits.items[i]
                 kept += 1
-        return self.route_for(hits.items, kept)
+        hits.count = kept
+        for clause in self.scanned:
+            if clause.holds(entry):
+                hits_add(hits, clause.c.slot)
+        if self.equalities <= FEW:
+            for clause in self.equal:
+                if clause.holds(entry):
+                    hits_add(hits, clause.c.slot)
+        return self.route_for(hits.items, hits.count)
 
     cdef known_t* known_address(self, object address) except NULL:
         """What is known of the address; found out now if nothing is."""

@@ -1,7 +1,7 @@
 """Contents that are made when somebody asks for them.
 
-A batch that waits in a queue nobody consumes is a million entries over columns that are held as they came: a row becomes a message
-when it is routed, or looked at. Only unrouted entries can be so; routing makes the content, deleting does not even that.
+A batch that waits in a queue nobody consumes is a million entries over columns that are held as they came: a row becomes a
+message when it is routed, or looked at. Only unrouted entries can be so; routing makes the content, deleting does not even that.
 
 When no entry refers to a source any more, its owner is given back at the end of the call, since that may run code of others.
 """
