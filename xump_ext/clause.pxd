@@ -28,6 +28,7 @@ cdef class Clause:
     cdef field_t to_queue
     cdef field_t to_destination
     cdef bint reported
+    cdef uint32_t place         # in one of the plan's lists
     cdef int compile(self, list terms) except -1
     cdef int holds(self, entry_t* entry) except -1
     cdef int residual_holds(self, entry_t* entry) except -1

@@ -22,7 +22,7 @@ cdef class Plan(Waiting):
     cdef MatchIndex addresses
     cdef dict fields            # name -> FieldIndex
     cdef EqualityIndex equality
-    cdef dict equal             # clauses that it knows, as keys
+    cdef list equal             # clauses that it knows
     cdef uint32_t equalities    # how many
     cdef list always            # clauses without any condition
     cdef list scanned           # clauses that no index knows

@@ -54,6 +54,22 @@ cdef int by_number(const void* a, const void* b) noexcept nogil:
     return (x > y) - (x < y)
 
 
+cdef int list_in(list clauses, Clause clause) except -1:
+    """The clause is last in the list, and knows its place there: every clause is in one of the plan's lists at most."""
+    clause.place = <uint32_t> len(clauses)
+    clauses.append(clause)
+    return 0
+
+
+cdef int list_out(list clauses, Clause clause) except -1:
+    """The last one takes its place."""
+    cdef Clause last = clauses.pop()
+    if last is not clause:
+        clauses[clause.place] = last
+        last.place = clause.place
+    return 0
+
+
 cdef class Plan(Waiting):
     """All the clauses of a queue, and what is remembered of their hits."""
 
@@ -63,7 +79,7 @@ cdef class Plan(Waiting):
         self.addresses = MatchIndex()
         self.fields = {}
         self.equality = EqualityIndex()
-        self.equal = {}
+        self.equal = []
         self.always = []
         self.scanned = []
         self.dirty = True
@@ -132,14 +148,14 @@ cdef class Plan(Waiting):
             self.by_slot[clause.c.slot] = clause
         self.clauses[clause.key] = clause
         if clause.c.role == DEFAULT:
-            self.defaults.append(clause)
+            list_in(self.defaults, clause)
         elif clause.unconditional():
-            self.always.append(clause)
+            list_in(self.always, clause)
         elif clause.indexed is None:
-            self.scanned.append(clause)
+            list_in(self.scanned, clause)
         elif clause.indexed[0] == "equal":
             self.equality.add(clause.indexed[1], clause.indexed[2], clause.c.slot)
-            self.equal[clause] = None
+            list_in(self.equal, clause)
             self.equalities += 1
         elif clause.indexed[1][3] == "address":
             index_add(self.addresses, clause.indexed[1], clause.c.slot)
@@ -161,14 +177,14 @@ cdef class Plan(Waiting):
         self.by_slot[clause.c.slot] = None
         self.spare_slots.append(clause.c.slot)
         if clause.c.role == DEFAULT:
-            self.defaults.remove(clause)
+            list_out(self.defaults, clause)
         elif clause.unconditional():
-            self.always.remove(clause)
+            list_out(self.always, clause)
         elif clause.indexed is None:
-            self.scanned.remove(clause)
+            list_out(self.scanned, clause)
         elif clause.indexed[0] == "equal":
             self.equality.remove(clause.indexed[1], clause.indexed[2], clause.c.slot)
-            del self.equal[clause]
+            list_out(self.equal, clause)
             self.equalities -= 1
         elif clause.indexed[1][3] == "address":
             self.addresses.remove(clause.indexed[1][1], clause.indexed[1][2], clause.c.slot)
