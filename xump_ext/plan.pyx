@@ -29,7 +29,7 @@ cdef extern from "Python.h":
     Py_hash_t PyObject_Hash(object) except? -1
     int PyUnicode_Compare(object, object) except? -2
 
-cdef uint32_t KNOWN_MAX = 1 << 16       # addresses remembered per queue: 2.5 MiB and the texts
+cdef uint32_t KNOWN_MAX = 1 << 17       # addresses remembered per queue: 8 MiB and the texts
 cdef uint32_t KNOWN_MIN = 1 << 4
 cdef uint32_t FEW = 3                   # conditions on headers that are sooner evaluated than looked up
 cdef uint32_t ROUTES_MAX = 1 << 16      # hit sets remembered per queue
@@ -348,7 +348,8 @@ cdef class Plan(Waiting):
         return self.route_new(slots, count, hash)
 
     cdef route_t* route_new(self, uint32_t* slots, uint32_t count, uint64_t hash) except NULL:
-        cdef route_t* route = <route_t*> calloc(1, sizeof(route_t))
+        """One block: the route, its copies, its clauses, its slots. A message reads all of it."""
+        cdef route_t* route
         cdef Clause clause
         cdef uint32_t i, copies = 0, clauses = 0
         for i in range(count):
@@ -357,13 +358,15 @@ cdef class Plan(Waiting):
                 clauses += 1
             else:
                 copies += clause.c.count
-        if route != NULL:
-            route.slots = <uint32_t*> malloc(count * sizeof(uint32_t) + 1)
-            route.copies = <selector_t**> malloc(copies * sizeof(selector_t*) + 1)
-            route.clauses = <clause_t**> malloc(clauses * sizeof(clause_t*) + 1)
-        if route == NULL or route.slots == NULL or route.copies == NULL or route.clauses == NULL:
-            route_free(route)
+        if self.route_count > self.route_mask:
+            self.routes_resize((self.route_mask + 1) * 2)
+        route = <route_t*> calloc(
+            1, sizeof(route_t) + copies * sizeof(selector_t*) + clauses * sizeof(clause_t*) + count * sizeof(uint32_t))
+        if route == NULL:
             raise MemoryError()
+        route.copies = <selector_t**> (route + 1)
+        route.clauses = <clause_t**> (route.copies + copies)
+        route.slots = <uint32_t*> (route.clauses + clauses)
         memcpy(route.slots, slots, count * sizeof(uint32_t))
         route.slot_count = count
         route.hash = hash
@@ -378,8 +381,6 @@ cdef class Plan(Waiting):
                 route.copy_count += clause.c.count
         if route.copy_count > 1:
             qsort(route.copies, route.copy_count, sizeof(selector_t*), by_id)
-        if self.route_count > self.route_mask:
-            self.routes_resize((self.route_mask + 1) * 2)
         route.next = self.routes[hash & self.route_mask]
         self.routes[hash & self.route_mask] = route
         self.route_count += 1
@@ -442,7 +443,7 @@ cdef class Plan(Waiting):
                 if route.group != NULL:
                     route.group.pinned = False
                     self.group_left(route.group)
-                route_free(route)
+                free(route)
                 route = next
         free(self.routes)
         self.routes = NULL
@@ -477,14 +478,6 @@ cdef void tables_free(Plan plan) noexcept:
             plan.routes[i] = route.next
             if route.group != NULL:
                 route.group.pinned = False
-            route_free(route)
+            free(route)
     plan.everything = NULL
     plan.dirty = True
-
-
-cdef void route_free(route_t* route) noexcept:
-    if route != NULL:
-        free(route.slots)
-        free(route.copies)
-        free(route.clauses)
-        free(route)
