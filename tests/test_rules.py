@@ -460,6 +460,19 @@ def test_rule_03_the_trip_goes_with_a_move(engine):
 
 # Rule 4: one consuming action
 
+def test_rule_03_a_queue_made_while_a_trip_goes_on_has_not_been_visited(engine):
+    queues(engine, "source", "middle")
+    publish(engine, "source", "m")
+    with engine.building():
+        engine.create_selector("middle", when=match("eq", "never"), do=discard)
+        engine.create_selector("source", when=always, do=copy_to("middle"), start="head")
+        engine.delete_queue("source")       # the copy's trip has been there
+        queues(engine, "one", "two")        # whatever the engine gives them that the source had
+        for name in ("one", "two"):
+            engine.create_selector("middle", when=always, do=copy_to(name))
+    assert (held_in(engine, "one"), held_in(engine, "two")) == (["m"], ["m"])
+
+
 def test_rule_04_round_robin_over_the_ready_ones(engine):
     queues(engine, "a")
     for name in "xyz":
