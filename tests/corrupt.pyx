@@ -42,6 +42,7 @@ def engine(Core core):
         "field_overflows": at(&e.field_overflows, sizeof(e.field_overflows)),
         "able.count": at(&e.able.count, sizeof(e.able.count)),
         "work_count": at(&e.work_count, sizeof(e.work_count)),
+        "parked_count": at(&e.parked_count, sizeof(e.parked_count)),
         "offers_head": at(&e.offers_head, sizeof(e.offers_head)),
         "offers_tail": at(&e.offers_tail, sizeof(e.offers_tail)),
         "offer_count": at(&e.offer_count, sizeof(e.offer_count)),

@@ -232,6 +232,7 @@ WRONG = [
     ("engine", (), "nacks", 0, "Links: queue 'work', message 5: the number of its last nack"),
     ("engine", (), "field_overflows", "+1", "Recount: engine: 1 overflow selectors by field"),
     ("engine", (), "work_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
+    ("engine", (), "parked_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
     ("engine", (), "offers_head", NOWHERE, "Recount: engine: 5 offers"),
     ("engine", (), "offers_tail", NOWHERE, "Recount: engine: 5 offers"),
     ("engine", (), "offer_count", "+1", "Recount: engine: 6 offers"),

@@ -473,6 +473,21 @@ def test_rule_03_a_queue_made_while_a_trip_goes_on_has_not_been_visited(engine):
     assert (held_in(engine, "one"), held_in(engine, "two")) == (["m"], ["m"])
 
 
+def test_rule_03_the_trip_of_a_parked_message_goes_on_while_it_waits_for_room(engine):
+    queues(engine, "q", "b")
+    engine.create_queue("c", limit=1)
+    copier = engine.create_selector("q", when=always, do=copy_to("b"), enabled=False)
+    mover = engine.create_selector("q", when=always, do=move_to("c"), enabled=False)
+    publish(engine, "q", "m")
+    publish(engine, "c", "x")
+    with engine.building():
+        copier.enable()
+        mover.enable()
+        engine.create_selector("c", when=match("eq", "x"), do=discard)      # makes room after the copy was made
+        engine.create_selector("c", when=match("eq", "m"), do=copy_to("b"))
+    assert (held_in(engine, "b"), held_in(engine, "c")) == (["m"], [])
+
+
 def test_rule_04_round_robin_over_the_ready_ones(engine):
     queues(engine, "a")
     for name in "xyz":
@@ -718,6 +733,47 @@ def test_rule_07_parked_messages_are_taken_by_newer_selectors(engine):
     assert take(engine) == ["x"]
     copier.enable()
     assert held_in(engine, "b") == []
+
+
+def test_decision_42_parked_messages_are_routed_in_their_turn_among_what_waits(engine):
+    (q, *_) = queues(engine, "q", "b")
+    copier = engine.create_selector("q", when=match("prefix", "p"), do=copy_to("b"), enabled=False)
+    publish(engine, "q", "p1", "p2", "p3", "x4", "p5")
+    first = engine.create_selector("q", when=match("eq", "p1"), do=move_to("b"), credit=0)
+    with engine.building():
+        copier.enable()
+        first.grant(1)      # is younger than the copier, and p1 is parked: the copier's turn
+        engine.create_selector("q", when=match("eq", "x4"), do=move_to("b"))     # x4 was dropped
+        engine.create_selector("q", when=match("eq", "y"), do=move_to("b"), credit=1)
+        publish(engine, "q", "y6")
+        q.delete(2)
+    assert (held_in(engine, "b"), held_in(engine, "q"), q.outstanding) == (["p1", "p3", "p5"], [], 0)
+
+
+def test_decision_42_what_is_older_and_waits_is_taken_before_a_parked_message_is_routed(engine):
+    queues(engine, "q", "b")
+    copier = engine.create_selector("q", when=match("eq", "parked"), do=copy_to("b"), enabled=False)
+    taker = engine.create_selector("q", when=match("prefix", "w"), do=move_to("b"), credit=0)
+    publish(engine, "q", "w1", "parked", "w2")
+    with engine.building():
+        copier.enable()
+        taker.grant(2)
+    assert held_in(engine, "b") == ["w1", "parked", "w2"]
+
+
+def test_decision_42_a_parked_message_that_is_taken_first_is_not_routed_again(engine):
+    queues(engine, "q", "b")
+    engine.create_queue("full", limit=1)
+    publish(engine, "full", "x")
+    blocked = engine.create_selector("q", when=match("eq", "m"), do=move_to("full"), enabled=False)
+    publish(engine, "q", "m", "m", "m")
+    mover = engine.create_selector("q", when=match("eq", "m"), do=move_to("b"), credit=0)
+    blocked.enable()
+    with engine.building():
+        mover.grant(2)
+        blocked.disable()
+        blocked.enable()
+    assert (held_in(engine, "b"), held_in(engine, "q", "ready"), blocked.outstanding) == (["m", "m"], ["m"], 0)
 
 
 def test_decision_15_with_a_disabled_consumer_in_the_hit_set_it_waits(engine):

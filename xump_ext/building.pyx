@@ -13,12 +13,13 @@ from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wak
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.ledger cimport (
-    DELETED, destination_left, destination_named, leave_ready, release, room_left, send_back, settle, stir, unbind,
+    DELETED, destination_left, destination_named, leave_ready, parked_forget, release, room_left, send_back, settle, stir,
+    unbind,
 )
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.selector import INFINITE
@@ -131,6 +132,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         (<dict> engine.nacked).pop(<size_t> entry, None)
         if entry.flags & PAUSED:
             engine.pauses[<size_t> entry.child - 1].entry = NULL
+        elif entry.flags & QUEUED:
+            parked_forget(engine, entry)
         content_drop(engine, entry)
         entry_free(engine, entry)
         entry = next

@@ -520,8 +520,10 @@ cdef class Core(Door):
         chunks_free(&self.e)
         heap_free(&self.e.able)
         free(self.e.work)
+        free(self.e.parked)
         free(self.e.pauses)
         self.e.work = NULL
+        self.e.parked = NULL
         self.e.pauses = NULL
         self.e.face = NULL
         self.spent.clear()

@@ -7,6 +7,7 @@
             │          └─ line: selectors waiting for room here         credit.pyx
             ├─ able: lanes and lines that may be able to go on          routing.pyx
             ├─ work: entries to be routed, oldest first                 routing.pyx
+            ├─ parked: entries to be routed again, oldest first         routing.pyx
             └─ offers: deliveries that the application can take         ledger.pyx
 
 An **entry** is a message in a queue. It is in exactly one list at a time, by its state:
@@ -47,7 +48,7 @@ cdef enum:
     DEAD_ENTRY = 8          # entered here by dead-lettering
     NACKED = 16             # the engine knows the number of its last nack
     PAUSED = 64             # its trip goes on if it leaves in this run: `child` is its place in `pauses`, from 1 on
-    QUEUED = 32             # parked, and to be routed again: stands in `work` though it waits
+    QUEUED = 32             # parked, and to be routed again: `child` is its place in `parked`, from 1 on; its trip stands there
 
 cdef enum:
     # verbs
@@ -100,7 +101,7 @@ cdef struct entry_t:
     entry_t* next
     void* holder            # group_t* when WAITING, selector_t* when bound or outstanding
     entry_t* parent         # the unpaid entry upstream that this one came from by MOVE
-    void* child             # entry_t* when MOVED, offer_t* when offered, entry_t** in its delivery when TAKEN
+    void* child             # entry_t* when MOVED, offer_t* when offered, entry_t** in its delivery when TAKEN; see PAUSED, QUEUED
     uint32_t delivery_count
     uint16_t hops
     uint8_t state
@@ -326,6 +327,10 @@ cdef struct engine_t:
     uint64_t work_head
     uint64_t work_count
     uint64_t work_mask
+    work_t* parked          # what waits and is to be routed again, oldest first from `parked_head` on
+    uint64_t parked_head
+    uint64_t parked_count   # with those before the head
+    uint64_t parked_capacity
     work_t* pauses          # entries that came by a trip in this run and wait, or are not routed yet
     uint64_t pause_count
     uint64_t pause_capacity

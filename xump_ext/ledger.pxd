@@ -54,6 +54,8 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
 cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1
 cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept
 cdef void end_trips(engine_t* engine) noexcept
+cdef int parked_push(engine_t* engine, entry_t* entry) except -1
+cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept
 cdef int work_enlarge(engine_t* engine) except -1
 
 cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:

@@ -94,28 +94,44 @@ cdef int work_enlarge(engine_t* engine) except -1:
     return 0
 
 
-cdef void work_forget(engine_t* engine, entry_t* entry) noexcept:
-    """A parked entry that was to be routed again was taken first."""
-    cdef uint64_t i
-    for i in range(engine.work_count):
-        if engine.work[(engine.work_head + i) & engine.work_mask].entry == entry:
-            engine.work[(engine.work_head + i) & engine.work_mask].entry = NULL
+cdef int parked_push(engine_t* engine, entry_t* entry) except -1:
+    """A parked entry is to be routed again; the trip that it paused goes on there."""
+    works_grow(&engine.parked, engine.parked_count, &engine.parked_capacity)
+    engine.parked[engine.parked_count].entry = entry
+    engine.parked[engine.parked_count].trip = trip_share(paused_trip(engine, entry))
+    engine.parked_count += 1
+    if entry.flags & PAUSED:
+        forget_pause(engine, entry)
+    entry.flags |= QUEUED
+    entry.child = <void*> <uintptr_t> engine.parked_count
+    return 0
+
+
+cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept:
+    """It was taken first, or its turn has come. The trip stays there, for whoever goes on with it in this step."""
+    engine.parked[<uintptr_t> entry.child - 1].entry = NULL
+    entry.child = NULL
     entry.flags &= ~QUEUED
+
+
+cdef int works_grow(work_t** items, uint64_t count, uint64_t* capacity) except -1:
+    """Room for one more."""
+    cdef uint64_t grown = capacity[0] * 2 if capacity[0] else 64
+    cdef work_t* more
+    if count == capacity[0]:
+        more = <work_t*> realloc(items[0], grown * sizeof(work_t))
+        if more == NULL:
+            raise MemoryError()
+        items[0] = more
+        capacity[0] = grown
+    return 0
 
 
 cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
-    cdef work_t* pauses
-    cdef uint64_t capacity
     if entry.flags & PAUSED:
         return 0
-    if engine.pause_count == engine.pause_capacity:
-        capacity = engine.pause_capacity * 2 if engine.pause_capacity else 64
-        pauses = <work_t*> realloc(engine.pauses, capacity * sizeof(work_t))
-        if pauses == NULL:
-            raise MemoryError()
-        engine.pauses = pauses
-        engine.pause_capacity = capacity
+    works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
     engine.pauses[engine.pause_count].entry = entry
     engine.pauses[engine.pause_count].trip = trip_share(trip)
     engine.pause_count += 1
@@ -125,8 +141,10 @@ cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
 
 
 cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept:
-    """The trip that goes on with the entry, or NULL; valid until the run ends."""
-    return engine.pauses[<uintptr_t> entry.child - 1].trip if entry.flags & PAUSED else NULL
+    """The trip that goes on with the entry, or NULL; valid until the step ends."""
+    if not entry.flags & (PAUSED | QUEUED):
+        return NULL
+    return (engine.parked if entry.flags & QUEUED else engine.pauses)[<uintptr_t> entry.child - 1].trip
 
 
 cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
@@ -210,7 +228,7 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     cdef queue_t* queue = entry.queue
     cdef group_t* group
     if entry.flags & QUEUED:
-        work_forget(engine, entry)
+        parked_forget(engine, entry)
     if entry.flags & PAUSED:
         forget_pause(engine, entry)
     if entry.state == WAITING:

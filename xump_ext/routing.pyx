@@ -1,7 +1,7 @@
 """The run: a call drives the graph until it is quiet (rules 2 to 7).
 
     while something is left:
-        what waits and may be able to go on, oldest entry first     step_lane, step_line
+        what waits and may be able to go on, oldest entry first     step_lane, step_line, route_parked
         else the oldest unrouted entry                              step_work
 
 Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
@@ -10,7 +10,7 @@ route. An entry is routed once. What the ledger leaves behind (lanes and lines i
 `stirred`) is all that a run has to look at; so a call costs what it causes, not what there is.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
@@ -19,13 +19,14 @@ from xump_ext.credit cimport (
 )
 from xump_ext.envelope cimport target_of
 from xump_ext.graph cimport (
-    LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, WAITING, clause_t, group_t, lane_t, place_t, route_t, trip_t,
+    LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t, trip_t,
     work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
 from xump_ext.ledger cimport (
-    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, take, work_push,
+    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, parked_forget, parked_push, pause_trip, paused_trip, settle, take,
+    work_push,
 )
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.source cimport content_needed
@@ -43,6 +44,8 @@ cdef int run(engine_t* engine) except -1:
         return 0
     if engine.stirred != NULL:
         stirred_gather(engine)
+    if engine.parked_count:
+        run_parked(engine)
     while True:
         if engine.able.count:
             step_able(engine)
@@ -53,6 +56,26 @@ cdef int run(engine_t* engine) except -1:
     engine.run_start = engine.sequence + 1
     if engine.pause_count:
         end_trips(engine)
+    return 0
+
+
+cdef int run_parked(engine_t* engine) except -1:
+    """Parked messages that somebody may act on now, each in its turn among what waits and may be able to go on."""
+    cdef work_t item
+    cdef node_t* node
+    while engine.parked_head < engine.parked_count:
+        item = engine.parked[engine.parked_head]
+        node = heap_root(&engine.able)
+        if item.entry != NULL and node != NULL and node.key < line_key(item.entry):
+            step_able(engine)
+            continue
+        engine.parked_head += 1
+        try:
+            if item.entry != NULL:
+                route_parked(engine, item.entry, item.trip)
+        finally:
+            trip_release(engine, item.trip)
+    engine.parked_head = engine.parked_count = 0
     return 0
 
 
@@ -88,7 +111,8 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int stirred_gather(engine_t* engine) except -1:
-    """Unrouted and parked entries of queues that were held, inactive or being built become work, in order of entry."""
+    """Unrouted entries of queues that were held, inactive or being built become work, in order of entry; parked ones are gathered
+    beside it."""
     cdef queue_t* queue
     cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
     cdef bint parked = False
@@ -101,8 +125,10 @@ cdef int stirred_gather(engine_t* engine) except -1:
         if not queue.held:
             queues += gather_unrouted(engine, queue)
             parked |= gather_parked(engine, queue)
-    if queues > 1 or parked:
+    if queues > 1:
         work_sort(engine)
+    if parked:
+        parked_sort(engine)
     return 0
 
 
@@ -133,8 +159,7 @@ cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
             entry = group.head
             while entry != NULL:
                 if not entry.flags & QUEUED and may_act(route, entry):
-                    entry.flags |= QUEUED
-                    work_push(engine, entry, NULL)
+                    parked_push(engine, entry)
                     found = True
                 entry = entry.next
         group = group.next
@@ -173,6 +198,21 @@ cdef int work_sort(engine_t* engine) except -1:
         engine.work[(engine.work_head + i) & engine.work_mask] = items[i]
     free(items)
     return 0
+
+
+cdef void parked_sort(engine_t* engine) noexcept:
+    """Those to be routed again, oldest first. What a run that failed has left of them may have been taken meanwhile."""
+    cdef uint64_t i, kept = engine.parked_head
+    for i in range(engine.parked_head, engine.parked_count):
+        if engine.parked[i].entry == NULL:
+            trip_release(engine, engine.parked[i].trip)
+        else:
+            engine.parked[kept] = engine.parked[i]
+            kept += 1
+    engine.parked_count = kept
+    qsort(&engine.parked[engine.parked_head], kept - engine.parked_head, sizeof(work_t), by_sequence)
+    for i in range(engine.parked_head, kept):
+        engine.parked[i].entry.child = <void*> <uintptr_t> (i + 1)
 
 
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
@@ -317,8 +357,6 @@ cdef route_t* look_up(entry_t* entry) except NULL:
 
 
 cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
-    if entry.state == WAITING:
-        return route_parked(engine, entry)
     entry.queue.frontier = entry.id + 1
     if hits.slot_count == 0:
         leave_ready(engine, entry)
@@ -326,30 +364,33 @@ cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) ex
     return dispatch(engine, entry, hits, trip)
 
 
-cdef int route_parked(engine_t* engine, entry_t* entry) except -1:
+cdef int route_parked(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     """With the hit set that it was parked with, and whoever came since and may take it; no condition is evaluated again."""
     cdef group_t* group = <group_t*> entry.holder
     cdef Plan plan = <Plan> entry.queue.plan
     cdef route_t* hits = plan.parked_route(group)
-    cdef trip_t* trip = trip_share(paused_trip(engine, entry))
     cdef bint copied = False
     cdef selector_t* selector = NULL
-    entry.flags &= ~QUEUED
+    trip = trip_share(trip)
+    parked_forget(engine, entry)
     if hits.copy_count:
         if trip == NULL:
             trip = trip_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, hits, trip)
-    if group.member_count:
+    if hits.clause_count:
         selector = choose_waiting(engine, entry, UNLIMITED)
     if selector != NULL:
         take(engine, selector, entry, trip)
-    elif copied and not group.member_count:
+    elif copied and not hits.clause_count:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
-    elif copied or may_act(hits, entry):
-        waiting_remove(group, entry)
-        waiting_add(plan.group_keyed(((<tuple> group.key)[0], None, (<tuple> group.key)[2])), entry)
-        plan.group_left(group)
+    else:
+        if copied or may_act(hits, entry):
+            waiting_remove(group, entry)
+            waiting_add(plan.group_keyed(((<tuple> group.key)[0], None, (<tuple> group.key)[2])), entry)
+            plan.group_left(group)
+        if trip != NULL:
+            pause_trip(engine, entry, trip)
     trip_release(engine, trip)
     return 0
 
