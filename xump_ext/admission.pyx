@@ -7,11 +7,11 @@ touched: `fits` only writes into two dictionaries of differences.
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
-from xump_ext.credit cimport puts
-from xump_ext.envelope cimport field_text, queue_named, target_of
+from xump_ext.credit cimport has_credit, overflow_would
+from xump_ext.envelope cimport queue_named
 from xump_ext.errors import QueueFull, QueueNotFound
 from xump_ext.graph cimport (
-    DEAD, DEAD_ENTRY, DELIVER, DISCARD, FIELD_NONE, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
+    DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
 )
 from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
 from xump_ext.message cimport content_bounced, content_release
@@ -126,19 +126,15 @@ cdef class Admissions:
         return self.overflow_fits(queue, content)
 
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
+        """`overflow_has_room`, on paper."""
         cdef selector_t* overflow = queue.overflow
         cdef queue_t* target
-        if overflow == NULL or not overflow.enabled:
+        if not overflow_would(queue, content, &target):
             return False
-        if not overflow.infinite and overflow.verb != DISCARD and (
-            overflow.available - <int64_t> self.spent.get(<uintptr_t> overflow, 0) <= 0
-        ):
+        if not has_credit(overflow, self.spent.get(<uintptr_t> overflow, 0)):
             return False
-        if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
-            return False
-        if puts(overflow):
-            target = target_of(overflow, content)
-            if target == NULL or target == queue or <uint64_t> self.ready_of(target) >= target.limit:
+        if target != NULL:
+            if <uint64_t> self.ready_of(target) >= target.limit:
                 return False
             self.enters(target)
         elif overflow.verb == DELIVER and overflow.infinite:

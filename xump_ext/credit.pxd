@@ -1,6 +1,6 @@
 """Who may take, and what waits for them: the declarations of `credit.pyx`."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.graph cimport (
     DELIVER, DISCARD, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
@@ -8,8 +8,9 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_change, heap_root, node_t
 from xump_ext.message cimport content_t
 
-cdef inline bint has_credit(const selector_t* selector) noexcept:
-    return selector.infinite or selector.available > 0 or selector.verb == DISCARD
+cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
+    """`spent`: on paper, of what is available."""
+    return selector.infinite or selector.available > spent or selector.verb == DISCARD
 
 cdef inline bint is_able(const selector_t* selector) noexcept:
     return selector.enabled and has_credit(selector)
@@ -34,6 +35,7 @@ cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1
+cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) except -1
 cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 

@@ -188,18 +188,25 @@ cdef inline bint names_by_field(const selector_t* selector) noexcept:
     return selector.to_queue.kind != FIELD_NONE or selector.to_destination.kind != FIELD_NONE
 
 
-cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
-    """Whether the queue's overflow selector can take this content (needed only if a field of it names something)."""
+cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) except -1:
+    """Whether the queue's overflow selector would take this content, given credit, and room in its target (or NULL)."""
     cdef selector_t* overflow = queue.overflow
-    cdef queue_t* target
-    if overflow == NULL or not is_able(overflow):
+    target[0] = NULL
+    if overflow == NULL or not overflow.enabled:
         return False
     if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
         return False
     if not puts(overflow):
         return True
-    target = target_of(overflow, content)
-    return target != NULL and target != queue and has_room_below_limit(target, leaving)
+    target[0] = target_of(overflow, content)
+    return target[0] != NULL and target[0] != queue
+
+
+cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
+    """Whether the queue's overflow selector can take this content (needed only if a field of it names something)."""
+    cdef queue_t* target
+    return overflow_would(queue, content, &target) and has_credit(queue.overflow) and (
+        target == NULL or has_room_below_limit(target, leaving))
 
 
 cdef bint room_for_any(queue_t* queue) except -1:
