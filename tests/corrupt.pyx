@@ -93,6 +93,8 @@ def queue(Core core, name):
 def index(Core core, name):
     cdef queue_t* q = queue_named(core, name)
     cdef page_t* page = q.index.head
+    cdef page_t* root = q.index.root
+    cdef page_t** below = &root.lower if root.lower != NULL else &root.higher
     cdef size_t i = 0
     while q.index.table[i] == NULL:
         i += 1
@@ -105,7 +107,16 @@ def index(Core core, name):
         "live": at(&page.live, sizeof(page.live)),
         "previous": at(&page.next.previous, sizeof(page.next.previous)),
         "slot": at(&page.slots[1], sizeof(page.slots[1])),
+        "root": at(&q.index.root, sizeof(q.index.root)),
+        "root.rank": at(&root.rank, sizeof(root.rank)),
+        "below": at(below, sizeof(below[0])),
     }
+
+
+def page_below(Core core, name):
+    """One that stands below the root of the tree."""
+    cdef page_t* root = queue_named(core, name).index.root
+    return {"self": at(root.lower if root.lower != NULL else root.higher, 0)}
 
 
 def entry(Core core, name, id):

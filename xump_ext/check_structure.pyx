@@ -12,7 +12,7 @@ from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
     BOUND, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, TAKEN, chunk_t, destination_t, index_t, list_t, offer_t,
 )
-from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNKED, page_find
+from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNKED, page_find, page_from
 
 
 cdef class Books:
@@ -54,6 +54,7 @@ cdef int check_structure(Books books) except -1:
     for queue in books.core._queues.values():
         check_pages(&queue.queue.index, queue.queue)
         check_table(&queue.queue.index, queue.queue)
+        check_tree(&queue.queue.index, queue.queue)
         check_list(&queue.queue.history, 1 << HISTORY, NULL, of_queue(queue.queue) + ", its history")
     for selector in books.core._selectors.values():
         states = 1 << BOUND if selector.selector.infinite else 1 << OFFERED | 1 << MOVED
@@ -211,6 +212,33 @@ cdef int check_table(const index_t* index, queue_t* queue) except -1:
         if page_find(index, page.number) != page:
             raise broken("Links", of_queue(queue), f"page {page.number} of its index is not found")
         page = page.next
+    return 0
+
+
+cdef int check_tree(const index_t* index, queue_t* queue) except -1:
+    """Every page is found by search, none stands below one of lower rank, and nothing else stands there."""
+    cdef page_t* page = index.head
+    cdef set pages = {0}
+    cdef uint64_t below = 0
+    while page != NULL:
+        pages.add(<uintptr_t> page)
+        page = page.next
+    if <uintptr_t> index.root not in pages or (index.root == NULL) != (index.head == NULL):
+        raise broken("Links", of_queue(queue), "the root of its index is not one of its pages")
+    page = index.head
+    while page != NULL:
+        for address in (<uintptr_t> page.lower, <uintptr_t> page.higher):
+            if address not in pages or (address and (<page_t*> <uintptr_t> address).rank > page.rank):
+                raise broken("Order", of_queue(queue), f"page {page.number} of its index stands above another one than it should")
+            below += address != 0
+        page = page.next
+    page = index.head
+    while page != NULL and below + 1 == index.count:
+        if page_from(index, page.number) != page:
+            raise broken("Order", of_queue(queue), f"page {page.number} of its index is not found by search")
+        page = page.next
+    if page != NULL:
+        raise broken("Recount", of_queue(queue), f"the tree of its index has {below + 1} pages of {index.count}")
     return 0
 
 

@@ -21,10 +21,10 @@ from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
     BOUND, HISTORY, MOVED, OFFERED, REASON_NO_QUEUE, REASON_OVERFLOW, TAKEN, UNLIMITED, UNROUTED, WAITING, entry_t, offer_t,
-    page_t, queue_t, selector_t, trip_t,
+    queue_t, selector_t, trip_t,
 )
 from xump_ext.heap cimport heap_free
-from xump_ext.index cimport chunks_free, index_from, index_get, index_until
+from xump_ext.index cimport chunks_free, index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport end_trips, enter, hops_of, make_copy, offers_free, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_object
 from xump_ext.routing cimport go_on, wake_everything
@@ -531,14 +531,8 @@ cdef class Core(Door):
 
 
 cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
-    """The first id whose message entered at `time` or later. Cost: the queue's pages."""
-    cdef page_t* page = queue.index.head
-    cdef entry_t* entry
-    while page != NULL and page.next != NULL and index_from(&queue.index, page.next.number << 5).timestamp < time:
-        page = page.next
-    entry = NULL if page == NULL else index_from(&queue.index, page.number << 5)
-    while entry != NULL and entry.timestamp < time:
-        entry = index_from(&queue.index, entry.id + 1)
+    """The first id whose message entered at `time` or later. Cost: O(log of the queue's pages)."""
+    cdef entry_t* entry = index_since(&queue.index, time)
     return queue.next_id if entry == NULL else entry.id
 
 

@@ -106,6 +106,7 @@ cdef class QueueFace(QueueHandle):
         entry = index_from(&queue.index, queue.frontier)
         while entry.state != UNROUTED:
             entry = index_from(&queue.index, entry.id + 1)
+        queue.frontier = entry.id       # nobody looks at those before it again
         return entry.id
 
     def _enabled_selector(self, int role):

@@ -80,7 +80,7 @@ cdef enum:
     REASON_COUNT = 6
 
 cdef enum:
-    PAGE_SLOTS = 32         # a page with one live entry costs 300 bytes: the price of the sparsest backlog
+    PAGE_SLOTS = 32         # a page with one live entry costs 304 bytes: the price of the sparsest backlog
     PAGE_SHIFT = 5
 
 cdef extern from *:
@@ -116,12 +116,16 @@ cdef struct page_t:
     uint64_t number         # id >> PAGE_SHIFT
     page_t* previous
     page_t* next
+    page_t* lower           # below it in the tree: pages with lower numbers
+    page_t* higher
     uint32_t live
+    uint32_t rank           # no page below it has a higher one
     entry_t* slots[PAGE_SLOTS]
 
 cdef struct index_t:
     page_t* head
     page_t* tail
+    page_t* root            # of the tree: a search tree by number, a heap by rank
     page_t** table          # open addressing by page number
     uint32_t count
     uint32_t mask           # size of the table - 1

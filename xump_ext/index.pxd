@@ -2,11 +2,12 @@
 
 Entries live in chunks of 64 KiB, so that one is had and given back in a few instructions and an emptied chunk goes back to
 the system. A queue's index holds pointers to them in pages of 32 ids; a page lives while one of its entries does. Pages
-hang in a list in order of id, and a table finds one by number. One starved message with 100,000,000 passed ones behind
-it costs one page.
+hang in a list in order of id, a table finds one by number, and a tree finds the next one where there is none: a treap, whose
+ranks are hashes of the numbers, so that it is as deep as a random tree, O(log pages), whatever comes and goes. One starved
+message with 100,000,000 passed ones behind it costs one page.
 """
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, index_t, list_t, page_t
@@ -125,6 +126,9 @@ cdef inline void index_remove(index_t* index, entry_t* entry) noexcept:
 # The live entry with the lowest id from `id` on, or the highest up to it; NULL when there is none.
 cdef entry_t* index_from(const index_t* index, uint64_t id) noexcept
 cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept
+# The live entry with the lowest id that entered at `time` or later: times never descend along ids.
+cdef entry_t* index_since(const index_t* index, int64_t time) noexcept
+cdef page_t* page_from(const index_t* index, uint64_t number) noexcept
 
 # ---- lists of entries
 

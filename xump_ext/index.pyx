@@ -1,6 +1,6 @@
 """The slow half of `index.pxd`: chunks and pages come and go; an index is walked."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, index_t, page_t
@@ -87,6 +87,54 @@ cdef int table_resize(index_t* index, uint32_t size) except -1:
     return 0
 
 
+cdef inline uint32_t rank_of(uint64_t number) noexcept:
+    # Neighbours get ranks that have nothing to do with each other: a multiplication brings the number up, a second one down.
+    number *= 0x9E3779B97F4A7C15ULL
+    return <uint32_t> (((number ^ number >> 32) * 0xBF58476D1CE4E5B9ULL) >> 32)
+
+
+cdef void tree_add(index_t* index, page_t* page) noexcept:
+    """Its number is the highest: it belongs on the right edge, above those of lower rank."""
+    cdef page_t** link = &index.root
+    page.rank = rank_of(page.number)
+    while link[0] != NULL and link[0].rank >= page.rank:
+        link = &link[0].higher
+    page.lower = link[0]
+    link[0] = page
+
+
+cdef void tree_remove(index_t* index, page_t* page) noexcept:
+    """What is below it on both sides is zipped together in its place."""
+    cdef page_t** link = &index.root
+    cdef page_t* lower = page.lower
+    cdef page_t* higher = page.higher
+    while link[0] != page:
+        link = &link[0].lower if page.number < link[0].number else &link[0].higher
+    while lower != NULL and higher != NULL:
+        if lower.rank >= higher.rank:
+            link[0] = lower
+            link = &lower.higher
+            lower = lower.higher
+        else:
+            link[0] = higher
+            link = &higher.lower
+            higher = higher.lower
+    link[0] = higher if lower == NULL else lower
+
+
+cdef page_t* page_from(const index_t* index, uint64_t number) noexcept:
+    """The first page of that number or a higher one."""
+    cdef page_t* page = index.root
+    cdef page_t* found = NULL
+    while page != NULL:
+        if page.number < number:
+            page = page.higher
+        else:
+            found = page
+            page = page.lower
+    return found
+
+
 cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
     """A page behind all others."""
     cdef page_t* page
@@ -106,6 +154,7 @@ cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
     index.tail = page
     index.count += 1
     table_put(index, page)
+    tree_add(index, page)
     return page
 
 
@@ -123,6 +172,7 @@ cdef page_t* page_find(const index_t* index, uint64_t number) noexcept:
 
 cdef void page_remove(index_t* index, page_t* page) noexcept:
     table_remove(index, page)
+    tree_remove(index, page)
     if page.previous == NULL:
         index.head = page.next
     else:
@@ -166,7 +216,7 @@ cdef void index_free(index_t* index) noexcept:
         free(page)
     free(index.table)
     index.table = NULL
-    index.tail = NULL
+    index.tail = index.root = NULL
     index.count = index.mask = 0
 
 
@@ -177,9 +227,7 @@ cdef entry_t* index_from(const index_t* index, uint64_t id) noexcept:
     if page != NULL:
         slot = <uint32_t> (id & (PAGE_SLOTS - 1))
     else:
-        page = index.head
-        while page != NULL and page.number < number:
-            page = page.next
+        page = page_from(index, number)
     while page != NULL:
         while slot < PAGE_SLOTS:
             if page.slots[slot] != NULL:
@@ -197,9 +245,8 @@ cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept:
     if page != NULL:
         slot = <int> (id & (PAGE_SLOTS - 1))
     else:
-        page = index.tail
-        while page != NULL and page.number > number:
-            page = page.previous
+        page = page_from(index, number)
+        page = index.tail if page == NULL else page.previous
     while page != NULL:
         while slot >= 0:
             if page.slots[slot] != NULL:
@@ -208,3 +255,26 @@ cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept:
         slot = PAGE_SLOTS - 1
         page = page.previous
     return NULL
+
+
+cdef entry_t* index_since(const index_t* index, int64_t time) noexcept:
+    cdef page_t* page = index.root
+    cdef page_t* found = index.head
+    cdef entry_t* entry
+    while page != NULL:     # the last page that begins before the time, else the first one
+        if page_first(page).timestamp < time:
+            found = page
+            page = page.higher
+        else:
+            page = page.lower
+    entry = NULL if found == NULL else page_first(found)
+    while entry != NULL and entry.timestamp < time:
+        entry = index_from(index, entry.id + 1)
+    return entry
+
+
+cdef inline entry_t* page_first(const page_t* page) noexcept:
+    cdef uint32_t slot = 0
+    while page.slots[slot] == NULL:
+        slot += 1
+    return page.slots[slot]
