@@ -10,7 +10,8 @@ from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t, place_t, queue_t, route_t, selector_t,
+    FIELD_LINES, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t, place_t,
+    queue_t, route_t, selector_t,
 )
 from xump_ext.index cimport index_get
 from xump_ext.plan cimport Plan
@@ -39,7 +40,8 @@ def engine(Core core):
         "run_start": at(&e.run_start, sizeof(e.run_start)),
         "offered": at(&e.offered, sizeof(e.offered)),
         "nacks": at(&e.nacks, sizeof(e.nacks)),
-        "field_overflows": at(&e.field_overflows, sizeof(e.field_overflows)),
+        "stirred": at(&e.lists[STIRRED], sizeof(e.lists[STIRRED])),
+        "field_lines": at(&e.lists[FIELD_LINES], sizeof(e.lists[FIELD_LINES])),
         "able.count": at(&e.able.count, sizeof(e.able.count)),
         "work_count": at(&e.work_count, sizeof(e.work_count)),
         "parked_count": at(&e.parked_count, sizeof(e.parked_count)),
@@ -78,7 +80,10 @@ def queue(Core core, name):
         "overflow": at(&q.overflow, sizeof(q.overflow)),
         "sources": at(&q.sources, sizeof(q.sources)),
         "selectors": at(&q.selectors, sizeof(q.selectors)),
-        "stirred": at(&q.stirred, sizeof(q.stirred)),
+        "stirred": at(&q.listed[STIRRED].listed, sizeof(q.listed[STIRRED].listed)),
+        "returned": at(&q.listed[RETURNED].listed, sizeof(q.listed[RETURNED].listed)),
+        "field_lines": at(&q.listed[FIELD_LINES].listed, sizeof(q.listed[FIELD_LINES].listed)),
+        "field_lines.previous": at(&q.listed[FIELD_LINES].previous, sizeof(q.listed[FIELD_LINES].previous)),
         "watched": at(&q.watched, sizeof(q.watched)),
         "overflown": at(&q.overflown, sizeof(q.overflown)),
         "entered": at(&q.entered, sizeof(q.entered)),
@@ -215,6 +220,7 @@ def clause(Core core, id):
         "names_queue": at(&c.names_queue, sizeof(c.names_queue)),
         "count": at(&c.count, sizeof(c.count)),
         "enabled": at(&c.enabled, sizeof(c.enabled)),
+        "woken_from": at(&c.woken_from, sizeof(c.woken_from)),
         "ready.count": at(&c.ready.count, sizeof(c.ready.count)),
         "lanes": at(&c.lanes, sizeof(c.lanes)),
         "lane.clause": at(&lane.clause, sizeof(lane.clause)),
@@ -234,7 +240,9 @@ def group(Core core, name, id):
         "queue": at(&g.queue, sizeof(g.queue)),
         "head": at(&g.head, sizeof(g.head)),
         "tail": at(&g.tail, sizeof(g.tail)),
-        "finger": at(&g.finger, sizeof(g.finger)),
+        "aside": at(&g.aside[0], sizeof(g.aside[0])) if g.aside_count else None,
+        "aside_count": at(&g.aside_count, sizeof(g.aside_count)),
+        "aside_capacity": at(&g.aside_capacity, sizeof(g.aside_capacity)),
         "count": at(&g.count, sizeof(g.count)),
         "marked": at(&g.marked, sizeof(g.marked)),
         "parked": at(&g.parked, sizeof(g.parked)),

@@ -168,8 +168,8 @@ class Books:
 
     def __init__(self, clock):
         self.engine = engine = xump.Engine(clock=clock)
-        for name in ("entry", "work", "waiting", "idle", "full", "out", "bound"):
-            engine.create_queue(name, limit=1 if name == "full" else None, history_limit=2 if name == "work" else 0)
+        for name in ("entry", "work", "waiting", "idle", "full", "out", "bound", "strait", "before strait", "back"):
+            engine.create_queue(name, limit=1 if name in ("full", "strait") else None, history_limit=2 if name == "work" else 0)
         engine.create_selector("entry", when=always, do=move_to("work"), credit=9)                              # 1
         engine.create_selector("work", when=always, do=deliver("d"), credit=5)                                  # 2
         engine.create_selector("waiting", when=match("prefix", "a"), do=deliver("d"), credit=0)                 # 3
@@ -182,11 +182,22 @@ class Books:
         engine.create_selector("idle", when=overflow, do=move_to("out"), credit=1)                              # 10
         engine.create_selector("entry", when=match("eq", "none"), do=deliver("d"), credit=1)                    # 11
         engine.create_selector("entry", when=match("eq", "none"), do=deliver("d"), credit=1)                    # 12
+        engine.create_selector("strait", when=overflow, do=move_to(field("address")))                           # 13
+        engine.create_selector("before strait", when=always, do=move_to("strait"), credit=1)                    # 14
+        back = engine.create_selector("back", when=always, do=deliver("f"), credit=4)                           # 15
         engine.publish("full", "x")
         engine.publish_many("entry", [("m", b"")] * 7)
         engine.publish_many("waiting", [("a",), ("a",), ("a",), ("b",), ("b",), ("p",), ("full",)])
         engine.publish_many("bound", [("m",)] * 2)
         engine.publish_many("idle", [("m",)] * 70)
+        engine.publish_many("strait", [("x",)])
+        engine.publish_many("before strait", [("x",)] * 2)
+        engine.publish_many("back", [("m",)] * 6)
+        returned = engine.take(4, destination="f")
+        back.disable()
+        for at in (0, 2, 1):
+            returned[at].nack()
+        self.kept_too = returned
         for delivery in engine.take(2, destination="d"):
             delivery.ack()
         self.kept = engine.take(2, destination="d")
@@ -230,7 +241,8 @@ WRONG = [
     ("engine", (), "run_start", "+1", "Quiet: engine: the run"),
     ("engine", (), "offered", "-1", "Once: queue 'work', message 5: its offer"),
     ("engine", (), "nacks", 0, "Links: queue 'work', message 5: the number of its last nack"),
-    ("engine", (), "field_overflows", "+1", "Recount: engine: 1 overflow selectors by field"),
+    ("engine", (), "stirred", to("queue", "work"), "Links: queue 'work': it is not in the list of stirred queues"),
+    ("engine", (), "field_lines", NOWHERE, "Links: queue 'strait': it is not in the list of lines"),
     ("engine", (), "work_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
     ("engine", (), "parked_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
     ("engine", (), "offers_head", NOWHERE, "Recount: engine: 5 offers"),
@@ -262,7 +274,11 @@ WRONG = [
     ("queue", ("idle",), "overflow", NOWHERE, "Links: queue 'idle': its overflow selector"),
     ("queue", ("full",), "sources", NOWHERE, "Links: queue 'full': 0 sources"),
     ("queue", ("waiting",), "selectors", "+1", "Recount: queue 'waiting': 6 selectors"),
-    ("queue", ("work",), "stirred", 1, "Links: queue 'work': stirred"),
+    ("queue", ("work",), "stirred", 1, "Links: queue 'work': it is not in the list of stirred queues"),
+    ("queue", ("work",), "returned", 1, "Links: queue 'work': it is not in the list of queues where something came back"),
+    ("queue", ("strait",), "field_lines", 0, "Links: queue 'strait': it is not in the list of lines"),
+    ("queue", ("strait",), "field_lines.previous", to("queue", "work"), "Links: engine: the list of lines"),
+    ("queue", ("strait",), "line_head", NOWHERE, "Links: queue 'strait', its line"),
     ("queue", ("waiting",), "watched", "-1", "Recount: queue 'waiting': 0 clauses"),
     ("queue", ("out",), "overflown", "-1", "Recount: queue 'out': 0 selectors overflow"),
     ("queue", ("work",), "entered", "+1", "Recount: queue 'work': entered counts 8"),
@@ -295,6 +311,11 @@ WRONG = [
     ("entry", ("idle", 3), "state", 9, "Links: queue 'idle', message 3: its state is 9"),
     ("entry", ("idle", 3), "state", 1, "Links: queue 'idle', message 3: it waits in a group of another"),
     ("entry", ("idle", 3), "flags", 32, "Quiet: queue 'idle', message 3: it is in the midst"),
+    ("entry", ("idle", 3), "flags", 128, "Links: queue 'idle', message 3: it stands aside"),
+    ("entry", ("back", 2), "flags", 1, "Links: queue 'back', message 2: it stands aside"),
+    ("entry", ("back", 3), "previous", NOWHERE, "Links: queue 'back', message 3: it stands aside"),
+    ("entry", ("back", 2), "holder", to("group", "waiting", 4), "Links: queue 'back': message 2 is in a group"),
+    ("entry", ("waiting", 2), "flags", 128, "Links: queue 'waiting': message 2 is in a group"),
     ("entry", ("idle", 3), "flags", 64, "Quiet: queue 'idle', message 3: it is in the midst"),
     ("entry", ("idle", 3), "flags", 16, "Links: queue 'idle', message 3: the number of its last nack"),
     ("entry", ("idle", 3), "parent", to("entry", "entry", 3), "Links: queue 'idle', message 3: its parent"),
@@ -307,7 +328,7 @@ WRONG = [
     ("entry", ("work", 3), "child", to("entry", "idle", 1), "Links: queue 'work', message 3: its delivery"),
     ("entry", ("work", 6), "child", NOWHERE, "Links: engine: offer"),
     ("entry", ("work", 6), "state", 4, "Links: selector 2, what it holds: message 6"),
-    ("entry", ("work", 5), "flags", 0, "Recount: engine: 1 messages were nacked, found 0"),
+    ("entry", ("work", 5), "flags", 0, "Recount: engine: 4 messages were nacked, found 3"),
     ("entry", ("entry", 3), "child", NOWHERE, "Links: queue 'entry', message 3: what it became"),
     ("entry", ("entry", 3), "child", to("entry", "work", 4), "Links: queue 'entry', message 3: what it became"),
     ("entry", ("entry", 3), "state", 3, "Links: queue 'entry', message 3"),
@@ -365,6 +386,7 @@ WRONG = [
     ("clause", (3,), "names_queue", 1, "Links: queue 'waiting': the clause at 0 names"),
     ("clause", (3,), "count", 0, "Links: queue 'waiting': the clause at 0 has no selectors"),
     ("clause", (3,), "enabled", 0, "Recount: queue 'waiting', clause 0: 0 enabled"),
+    ("clause", (6,), "woken_from", 0, "Links: queue 'waiting', clause 2: parked messages are to be looked at"),
     ("clause", (1,), "ready.count", 0, "Order: selector 1: it does not stand"),
     ("clause", (3,), "lanes", NOWHERE, "Recount: queue 'waiting', clause 0: 1 lanes"),
     ("clause", (3,), "lane.clause", NOWHERE, "Links: queue 'waiting', clause 0: the lane"),
@@ -376,7 +398,9 @@ WRONG = [
     ("group", ("waiting", 1), "head", NOWHERE, "Links: queue 'waiting': the last message"),
     ("group", ("waiting", 1), "head", to("entry", "waiting", 2), "Links: queue 'waiting': message 2"),
     ("group", ("waiting", 1), "tail", NOWHERE, "Links: queue 'waiting': the last message"),
-    ("group", ("waiting", 1), "finger", to("entry", "waiting", 4), "Links: queue 'waiting': the last message"),
+    ("group", ("back", 2), "aside", to("entry", "back", 3), "Links: queue 'back', message 3: it stands aside"),
+    ("group", ("back", 2), "aside_count", "-1", "Recount: queue 'back': a group has 5 messages, found 3 and 1"),
+    ("group", ("back", 2), "aside_capacity", 1, "Recount: queue 'back': a group has 5 messages"),
     ("group", ("waiting", 1), "count", "+1", "Recount: queue 'waiting': a group has 4 messages"),
     ("group", ("waiting", 1), "marked", 1, "Links: queue 'waiting', message 1"),
     ("group", ("waiting", 1), "parked", 1, "Links: queue 'waiting': group"),

@@ -9,11 +9,13 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.credit cimport line_wake, place_leave, selector_rest, selector_wake
+from xump_ext.aside cimport aside_free
+from xump_ext.credit cimport field_line_changed, line_wake, place_leave, selector_rest, selector_wake
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD,
+    UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
@@ -21,6 +23,7 @@ from xump_ext.ledger cimport (
     DELETED, destination_left, destination_named, leave_ready, parked_forget, release, room_left, send_back, settle, stir,
     unbind,
 )
+from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.selector import INFINITE
 from xump_ext.source cimport content_drop, content_needed
@@ -122,7 +125,7 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     cdef QueueFace face = <QueueFace> queue.face    # held: the mapping's may be the last reference
     cdef entry_t* entry
     cdef entry_t* next
-    cdef queue_t** link
+    cdef int which
     while queue.line_head != NULL:
         place_leave(engine, queue.line_head)
     heap_remove(&engine.able, &queue.able)
@@ -139,12 +142,11 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         entry = next
     groups_empty(queue)
     (<Plan> queue.plan).close()
-    free(queue.returning)
-    if queue.stirred:
-        link = &engine.stirred
-        while link[0] != queue:
-            link = &link[0].next_stirred
-        link[0] = queue.next_stirred
+    if queue.returning != NULL:
+        aside_free(queue.returning)
+        free(queue.returning)
+    for which in range(QUEUE_LISTS):
+        queue_unlist(engine, queue, which)
     index_free(&queue.index)
     spare_slots.append(queue.slot)
     del (<dict> engine.queues)[face.name]
@@ -158,8 +160,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
 cdef void groups_empty(queue_t* queue) noexcept:
     group = queue.groups
     while group != NULL:
-        group.head = group.tail = group.finger = NULL
-        group.count = 0
+        group.head = group.tail = NULL
+        group.count = group.aside_count = 0
         group = group.next
 
 
@@ -194,8 +196,6 @@ cdef int selector_create(
         selector.target = (<QueueFace> target).queue
         link(&selector.target.sources, selector, TARGET)
         selector.target.overflown += role == OVERFLOW
-    elif role == OVERFLOW and queue_field is not None:
-        engine.field_overflows += 1
     if destination is not None:
         if target is None and queue_field is None:
             selector.destination = destination_named(engine, destination)
@@ -236,9 +236,11 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
             selector.source.overflow = selector
         elif selector.source.overflow == selector:
             selector.source.overflow = NULL
+        field_line_changed(engine, selector.source)
     elif enabled:
         selector.clause.enabled += 1
-        stir(engine, selector.source)       # parked messages
+        if (<Plan> selector.source.plan).wake_parked(selector):
+            stir(engine, selector.source)
     else:
         selector.clause.enabled -= 1
         selector_rest(selector)
@@ -328,8 +330,6 @@ cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
     if selector.target != NULL:
         unlink(&selector.target.sources, selector, TARGET)
         selector.target.overflown -= selector.role == OVERFLOW
-    elif selector.role == OVERFLOW and selector.to_queue.kind:
-        engine.field_overflows -= 1
     if selector.destination != NULL:
         selector.destination.pins -= 1
         destination_left(engine, selector.destination)

@@ -25,7 +25,7 @@ from xump_ext.credit cimport puts
 from xump_ext.envelope cimport target_of
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, COPY, DELIVER, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, TAKEN, UNROUTED, WAITING,
+    ASIDE, BOUND, COPY, DELIVER, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, TAKEN, UNROUTED, WAITING,
     entry_t, group_t, offer_t, queue_t, selector_t,
 )
 from xump_ext.index cimport index_get
@@ -106,6 +106,8 @@ cdef int check_state(Books books, entry_t* entry) except -1:
         raise broken("Links", of_entry(entry), f"its state is {entry.state}")
     if entry.flags & QUEUED or (entry.flags & PAUSED and (books.quiet or entry.state > WAITING)):
         raise broken("Quiet", of_entry(entry), "it is in the midst of a run")
+    if entry.flags & ASIDE and entry.state != WAITING:
+        raise broken("Links", of_entry(entry), "it stands aside of others that wait, and does not wait")
     if entry.state == WAITING:
         if entry.holder == NULL or (<group_t*> entry.holder).queue != entry.queue:
             raise broken("Links", of_entry(entry), "it waits in a group of another queue")

@@ -8,11 +8,13 @@ line is in `able`.
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, of_selector, start, step
-from xump_ext.check_waiting cimport oldest
+from xump_ext.check_waiting cimport next_in, oldest
 from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in, puts
 from xump_ext.envelope cimport queue_named
 from xump_ext.faces cimport QueueFace, SelectorFace
-from xump_ext.graph cimport FIELD_NONE, PAUSED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t
+from xump_ext.graph cimport (
+    FIELD_LINES, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+)
 from xump_ext.plan cimport Clause, Plan
 
 
@@ -68,6 +70,9 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
         place = place.next
     if queue.line_tail != before:
         raise broken("Links", where, "its last place is not in it")
+    by_field = queue.overflow != NULL and queue.overflow.to_queue.kind != FIELD_NONE
+    if queue.listed[FIELD_LINES].listed != (before != NULL and by_field):
+        raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
     return 0
 
 
@@ -103,7 +108,7 @@ cdef int check_unrouted(Books books, queue_t* queue) except -1:
         if entry.state == UNROUTED:
             if entry.id < queue.frontier:
                 raise broken("Order", of_entry(entry), f"it is not routed, and the frontier is {queue.frontier}")
-            if queue.active and not queue.held and (books.quiet or not queue.stirred):
+            if queue.active and not queue.held and (books.quiet or not queue.listed[STIRRED].listed):
                 raise broken("Quiet", of_entry(entry), "it can be routed")
         if entry.flags & PAUSED and books.e.pauses[<uintptr_t> entry.child - 1].entry != entry:
             raise broken("Links", of_entry(entry), "the trip that goes on with it is that of another")
@@ -117,13 +122,13 @@ cdef int check_parked(Books books, Plan plan) except -1:
     cdef entry_t* entry
     cdef uint32_t i
     while group != NULL:
-        if group.parked and (books.quiet or not plan.queue.stirred):
-            entry = group.head
+        if group.parked and (books.quiet or not plan.queue.listed[STIRRED].listed):
+            entry = next_in(group, NULL)
             while entry != NULL:
                 for i in range(group.slot_count):
                     if clause_may_act(<Clause> plan.by_slot[group.slots[i]], entry):
                         raise broken("Quiet", of_entry(entry), f"it was parked with clause {group.slots[i]}, which may act on it")
-                entry = entry.next
+                entry = next_in(group, entry)
         group = group.next
     return 0
 

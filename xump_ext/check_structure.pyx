@@ -10,9 +10,12 @@ from xump_ext.envelope cimport DestinationHandle, field_text
 from xump_ext.errors import InvariantError
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, TAKEN, chunk_t, destination_t, index_t, list_t, offer_t,
+    BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, chunk_t, destination_t, index_t, list_t, offer_t,
 )
 from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNKED, page_find, page_from
+
+
+cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines that wait for room elsewhere")
 
 
 cdef class Books:
@@ -49,7 +52,8 @@ cdef int check_structure(Books books) except -1:
     cdef SelectorFace selector
     check_queue_names(books)
     check_selector_numbers(books)
-    check_stirred(books)
+    for which in range(QUEUE_LISTS):
+        check_queue_list(books, which)
     check_sides(books)
     for queue in books.core._queues.values():
         check_pages(&queue.queue.index, queue.queue)
@@ -90,7 +94,6 @@ cdef int check_queue_names(Books books) except -1:
 cdef int check_selector_numbers(Books books) except -1:
     cdef SelectorFace face
     cdef selector_t* selector
-    cdef uint32_t field_overflows = 0
     for number, face in books.core._selectors.items():
         selector = face.selector
         where = f"selector {number}"
@@ -102,26 +105,26 @@ cdef int check_selector_numbers(Books books) except -1:
             raise broken("Links", where, "its target is not a queue of this engine")
         if (selector.clause == NULL) != (selector.role == OVERFLOW):
             raise broken("Links", where, "a selector has a clause unless it is for overflow")
-        field_overflows += selector.role == OVERFLOW and selector.target == NULL and selector.to_queue.kind != FIELD_NONE
         books.selectors.add(<uintptr_t> selector)
-    if books.e.field_overflows != field_overflows:
-        raise broken("Recount", "engine", f"{books.e.field_overflows} overflow selectors by field, found {field_overflows}")
     return 0
 
 
-cdef int check_stirred(Books books) except -1:
-    """The queues that have to be looked at are those that say so."""
+cdef int check_queue_list(Books books, int which) except -1:
+    """The queues that have to be looked at for some reason are those that say so."""
     cdef QueueFace face
-    cdef queue_t* queue = books.e.stirred
+    cdef queue_t* queue = books.e.lists[which]
+    cdef queue_t* before = NULL
+    name = LISTS[which]
     listed = set()
     while queue != NULL:
-        if <uintptr_t> queue not in books.queues or <uintptr_t> queue in listed:
-            raise broken("Links", "engine", "the list of stirred queues is not a list of its queues")
+        if <uintptr_t> queue not in books.queues or <uintptr_t> queue in listed or queue.listed[which].previous != before:
+            raise broken("Links", "engine", f"the list of {name} is not a list of its queues")
         listed.add(<uintptr_t> queue)
-        queue = queue.next_stirred
+        before = queue
+        queue = queue.listed[which].next
     for face in books.core._queues.values():
-        if face.queue.stirred != (<uintptr_t> face.queue in listed):
-            raise broken("Links", of_queue(face.queue), "stirred, but not in the list, or the other way round")
+        if face.queue.listed[which].listed != (<uintptr_t> face.queue in listed):
+            raise broken("Links", of_queue(face.queue), f"it is not in the list of {name} and says so, or the other way round")
     return 0
 
 

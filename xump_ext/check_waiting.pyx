@@ -6,13 +6,14 @@ entry, never younger. Conditions are evaluated anew on every waiting message, ex
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
+from xump_ext.aside cimport aside_place, group_oldest
 from xump_ext.check_structure cimport broken, check_heap, of_entry, of_queue, of_selector, stands
 from xump_ext.credit cimport is_able
 from xump_ext.envelope cimport field_text, queue_named
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport (
-    COPY, DEFAULT, FIELD_NONE, LANE, LINE, MARKED, WAITING, entry_t, group_t, lane_t, member_t, queue_t, route_t,
-    selector_t,
+    ASIDE, COPY, DEFAULT, FIELD_NONE, LANE, LINE, MARKED, RETURNED, STIRRED, UNLIMITED, WAITING, entry_t,
+    group_t, lane_t, member_t, queue_t, route_t, selector_t,
 )
 from xump_ext.heap cimport node_t
 from xump_ext.plan cimport Clause, Plan
@@ -31,6 +32,7 @@ cdef int check_waiting(Books books) except -1:
             check_selectors(books, clause)
             check_lanes(clause, lanes)
         check_groups(plan, lanes)
+        check_parked(plan)
         check_members(plan)
         check_returning(face.queue)
         check_pins(plan)
@@ -42,12 +44,12 @@ cdef int check_waiting(Books books) except -1:
 cdef entry_t* oldest(const lane_t* lane) noexcept:
     """The oldest entry that waits for the lane, or NULL; the heap is left as it is."""
     cdef entry_t* found = NULL
-    cdef group_t* group
+    cdef entry_t* entry
     cdef uint32_t i
     for i in range(lane.groups.count):
-        group = <group_t*> lane.groups.nodes[i].owner
-        if group.head != NULL and (found == NULL or group.head.sequence < found.sequence):
-            found = group.head
+        entry = group_oldest(<group_t*> lane.groups.nodes[i].owner)
+        if entry != NULL and (found == NULL or entry.sequence < found.sequence):
+            found = entry
     return found
 
 
@@ -75,7 +77,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
     if plan.queue.watched != watched or plan.queue.active != (slots > 0):
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:
-        if plan.clauses.get(clause.key) is not clause or not plan.queue.stirred:
+        if plan.clauses.get(clause.key) is not clause or not plan.queue.listed[STIRRED].listed:
             raise broken("Links", where, f"the new clause at {clause.c.slot} is forgotten")
     return 0
 
@@ -200,24 +202,67 @@ cdef int check_group(group_t* group) except -1:
     cdef entry_t* entry = group.head
     cdef entry_t* before = NULL
     cdef uint64_t count = 0
-    cdef bint finger = group.finger == NULL
     while entry != NULL:
-        if entry.previous != before or entry.holder != group or entry.state != WAITING or entry.queue != group.queue:
+        check_grouped(group, entry)
+        if entry.previous != before or entry.flags & ASIDE:
             raise broken("Links", of_queue(group.queue), f"message {entry.id} is in a group and does not wait there")
         if before != NULL and before.sequence >= entry.sequence:
             raise broken("Order", of_entry(entry), "it waits behind a younger one")
-        if (entry.flags & MARKED != 0) != group.marked:
-            raise broken("Links", of_entry(entry), "it waits with those routed to the default role, or is one of them")
-        finger |= group.finger == entry
         count += 1
         before = entry
         entry = entry.next
-    if group.tail != before or not finger:
-        raise broken("Links", of_queue(group.queue), "the last message of a group, or the one that returned, is not in it")
-    if group.count != count:
-        raise broken("Recount", of_queue(group.queue), f"a group has {group.count} messages, found {count}")
-    if count == 0 and not group.pinned:
+    if group.tail != before:
+        raise broken("Links", of_queue(group.queue), "the last message of a group is not in it")
+    if group.count != count + group.aside_count or group.aside_count > group.aside_capacity:
+        raise broken("Recount", of_queue(group.queue), f"a group has {group.count} messages, found {count} and "
+                     f"{group.aside_count} aside")
+    if group.count == 0 and not group.pinned:
         raise broken("Links", of_queue(group.queue), "a group is empty, and no route refers to it")
+    return check_aside(group)
+
+
+cdef int check_aside(group_t* group) except -1:
+    """Those that came back between others: none is older than the one above it."""
+    cdef entry_t* entry
+    cdef uint32_t i
+    for i in range(group.aside_count):
+        entry = group.aside[i]
+        check_grouped(group, entry)
+        if not entry.flags & ASIDE or aside_place(entry) != i:
+            raise broken("Links", of_entry(entry), "it stands aside, and elsewhere than it thinks")
+        if i and entry.sequence <= group.aside[(i - 1) // 2].sequence:
+            raise broken("Order", of_entry(entry), "it stands aside, below a younger one")
+    return 0
+
+
+cdef int check_grouped(const group_t* group, const entry_t* entry) except -1:
+    if entry.holder != group or entry.state != WAITING or entry.queue != group.queue:
+        raise broken("Links", of_queue(group.queue), f"message {entry.id} is in a group and does not wait there")
+    if (entry.flags & MARKED != 0) != group.marked:
+        raise broken("Links", of_entry(entry), "it waits with those routed to the default role, or is one of them")
+    return 0
+
+
+cdef int check_parked(Plan plan) except -1:
+    """Every clause knows the parked groups that it hit, and whether they are to be looked at."""
+    cdef group_t* group = plan.queue.groups
+    cdef Clause clause
+    cdef uint32_t i
+    cdef dict parked = {}
+    while group != NULL:
+        for i in range(group.slot_count):
+            parked.setdefault(group.slots[i], set()).add(<uintptr_t> group)
+        group = group.next
+    for clause in plan.clauses.values():
+        where = f"{of_queue(plan.queue)}, clause {clause.c.slot}"
+        if clause.parked != parked.pop(clause.c.slot, set()):
+            raise broken("Links", where, "it hit other parked messages than it knows")
+        if (clause.c.woken_from != UNLIMITED) != (clause in plan.woken):
+            raise broken("Links", where, "parked messages are to be looked at, and it is not known, or the other way round")
+        if clause in plan.woken and not plan.queue.held and not plan.queue.listed[STIRRED].listed:
+            raise broken("Quiet", where, "parked messages were forgotten")
+    if parked:
+        raise broken("Links", of_queue(plan.queue), f"messages are parked for clauses that are not there: {sorted(parked)}")
     return 0
 
 
@@ -247,6 +292,7 @@ cdef int check_group_key(Plan plan, group_t* group) except -1:
 cdef int check_group_lanes(group_t* group, set lanes, dict members, dict standing) except -1:
     """Its place in every lane's heap, not behind its oldest entry."""
     cdef member_t* member
+    cdef entry_t* first = group_oldest(group)
     cdef uint32_t i
     for i in range(group.member_count):
         member = group.members[i]
@@ -257,8 +303,8 @@ cdef int check_group_lanes(group_t* group, set lanes, dict members, dict standin
         standing[address] = standing.get(address, 0) + (member.node.position > 0)
         if member.node.position and not stands(&member.lane.groups, &member.node):
             raise broken("Order", of_queue(group.queue), "a group does not stand in its lane where it thinks")
-        if group.head != NULL and (member.node.position == 0 or member.node.key > group.head.sequence):
-            raise broken("Order", of_entry(group.head), f"clause {member.lane.clause.slot} does not find it")
+        if first != NULL and (member.node.position == 0 or member.node.key > first.sequence):
+            raise broken("Order", of_entry(first), f"clause {member.lane.clause.slot} does not find it")
     return 0
 
 
@@ -278,7 +324,8 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
 
 cdef int check_returning(queue_t* queue) except -1:
     """What came back was matched anew before the call ended."""
-    if queue.returning != NULL and (queue.returning.head != NULL or queue.returning.count or queue.returning.member_count):
+    cdef group_t* group = queue.returning
+    if queue.listed[RETURNED].listed or (group != NULL and (group_oldest(group) != NULL or group.count or group.member_count)):
         raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")
     return 0
 
@@ -296,12 +343,12 @@ cdef int check_members(Plan plan) except -1:
             clauses.append(clause)
     while group != NULL:
         lanes = set((<tuple> group.key)[2])
-        entry = group.head
+        entry = next_in(group, NULL)
         while entry != NULL:
             for clause in clauses:
                 if clause.c.role != DEFAULT or group.marked:
                     check_member(clause, entry, lanes)
-            entry = entry.next
+            entry = next_in(group, entry)
         group = group.next
     return 0
 

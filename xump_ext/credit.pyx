@@ -19,11 +19,13 @@ takes the oldest first. Waking what turns out to be unable costs one look.
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.envelope cimport QueueHandle, content_made, field_text, queue_named, target_of
+from xump_ext.aside cimport aside_add, aside_remove, group_oldest
+from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    COPY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
+    ASIDE, COPY, FIELD_LINES, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove
+from xump_ext.listed cimport queue_list, queue_unlist
 from xump_ext.message cimport content_release
 
 
@@ -58,32 +60,27 @@ cdef void selector_rest(selector_t* selector) noexcept:
 # ---- what waits
 
 cdef int waiting_add(group_t* group, entry_t* entry) except -1:
-    """Puts an entry in its place by age. New ones belong at the end; what returns is put near what returned before it."""
-    cdef entry_t* before
+    """New ones belong at the end. What returns is the oldest again, or stands aside."""
     cdef uint32_t i
     if group.tail == NULL or group.tail.sequence < entry.sequence:
-        before = group.tail
-    else:
-        before = group.finger if group.finger != NULL else group.head
-        while before != NULL and before.sequence > entry.sequence:
-            before = before.previous
-        while (group.head if before == NULL else before.next).sequence < entry.sequence:
-            before = group.head if before == NULL else before.next
-        group.finger = entry
-    entry.previous = before
-    entry.next = group.head if before == NULL else before.next
-    if before == NULL:
+        entry.next = NULL
+        entry.previous = group.tail
+        if group.tail == NULL:
+            group.head = entry
+        else:
+            group.tail.next = entry
+        group.tail = entry
+    elif entry.sequence < group.head.sequence:
+        entry.previous = NULL
+        entry.next = group.head
+        group.head.previous = entry
         group.head = entry
     else:
-        before.next = entry
-    if entry.next == NULL:
-        group.tail = entry
-    else:
-        entry.next.previous = entry
+        aside_add(group, entry)
     entry.holder = group
     entry.state = WAITING
     group.count += 1
-    if before == NULL:
+    if group_oldest(group) == entry:
         for i in range(group.member_count):
             member_lower(group.members[i], entry.sequence)
     return 0
@@ -98,8 +95,11 @@ cdef int member_lower(member_t* member, uint64_t sequence) except -1:
 
 
 cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
-    if group.finger == entry:
-        group.finger = entry.next if entry.next != NULL else entry.previous
+    group.count -= 1
+    entry.holder = NULL
+    if entry.flags & ASIDE:
+        aside_remove(group, entry)
+        return
     if entry.previous == NULL:
         group.head = entry.next
     else:
@@ -108,22 +108,20 @@ cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
         group.tail = entry.previous
     else:
         entry.next.previous = entry.previous
-    group.count -= 1
-    entry.holder = NULL
 
 
 cdef entry_t* lane_oldest(lane_t* lane) noexcept:
     """The oldest entry that waits for this lane, or NULL."""
     cdef node_t* node = heap_root(&lane.groups)
-    cdef group_t* group
+    cdef entry_t* entry
     while node != NULL:
-        group = <group_t*> node.owner
-        if group.head == NULL:
+        entry = group_oldest(<group_t*> node.owner)
+        if entry == NULL:
             heap_remove(&lane.groups, node)
-        elif group.head.sequence != node.key:
-            heap_change(&lane.groups, node, group.head.sequence)
+        elif entry.sequence != node.key:
+            heap_change(&lane.groups, node, entry.sequence)
         else:
-            return group.head
+            return entry
         node = heap_root(&lane.groups)
     return NULL
 
@@ -258,6 +256,7 @@ cdef int place_join(engine_t* engine, selector_t* selector, queue_t* target) exc
     else:
         target.line_tail.next = place
     target.line_tail = place
+    field_line_changed(engine, target)
     if not selector.clause.names_queue:
         selector_rest(selector)
     return 0
@@ -280,6 +279,7 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
     else:
         place.next.previous = place.previous
     free(place)
+    field_line_changed(engine, target)
     if is_able(selector) and selector.ready.position == 0:
         heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
     return 0
@@ -329,9 +329,18 @@ cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
     return 0
 
 
+cdef void field_line_changed(engine_t* engine, queue_t* queue) noexcept:
+    """Lists the queue while somebody stands in its line for whom room in any other queue may be room here."""
+    if queue.line_head != NULL and queue.overflow != NULL and queue.overflow.to_queue.kind != FIELD_NONE:
+        queue_list(engine, queue, FIELD_LINES)
+    else:
+        queue_unlist(engine, queue, FIELD_LINES)
+
+
 cdef int room_used(engine_t* engine, queue_t* queue) except -1:
     """Wakes all who may wait for room in `queue`."""
     cdef selector_t* selector
+    cdef queue_t* next
     if queue.line_head != NULL:
         line_wake(engine, queue)
     if queue.overflown:
@@ -340,7 +349,9 @@ cdef int room_used(engine_t* engine, queue_t* queue) except -1:
             if selector.role == OVERFLOW:
                 line_wake(engine, selector.source)
             selector = selector.next_same_target
-    if engine.field_overflows:
-        for handle in (<dict> engine.queues).values():
-            line_wake(engine, (<QueueHandle> handle).queue)
+    queue = engine.lists[FIELD_LINES]
+    while queue != NULL:
+        next = queue.listed[FIELD_LINES].next
+        line_wake(engine, queue)        # its line may come to its end, and it leaves the list
+        queue = next
     return 0

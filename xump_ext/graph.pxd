@@ -13,7 +13,7 @@
 An **entry** is a message in a queue. It is in exactly one list at a time, by its state:
 
     UNROUTED   none: the frontier is before it        counts as ready
-    WAITING    its group's, in order of entry         counts as ready
+    WAITING    its group's, in order of entry, or aside  counts as ready
     BOUND      its selector's `held`, offered         counts as ready (INFINITE DELIVER)
     OFFERED    its selector's `held`, offered         counts as outstanding
     TAKEN      its selector's `taken`                 counts as outstanding
@@ -47,6 +47,7 @@ cdef enum:
     DEAD = 4                # dead-lettered in the run in which it entered here, by this or an earlier queue
     DEAD_ENTRY = 8          # entered here by dead-lettering
     NACKED = 16             # the engine knows the number of its last nack
+    ASIDE = 128             # waits in its group's heap, not in the list: `previous` is its place there
     PAUSED = 64             # its trip goes on if it leaves in this run: `child` is its place in `pauses`, from 1 on
     QUEUED = 32             # parked, and to be routed again: `child` is its place in `parked`, from 1 on; its trip stands there
 
@@ -68,6 +69,13 @@ cdef enum:
     # what is in the heap of what may be able to go on
     LANE = 0
     LINE = 1
+
+cdef enum:
+    # the engine's lists of queues
+    STIRRED = 0             # something here has to be looked at when the call goes on
+    RETURNED = 1            # something came back and has not been matched again
+    FIELD_LINES = 2         # has a line, and overflows into what a field names: room anywhere may be room here
+    QUEUE_LISTS = 3
 
 cdef enum:
     # why a message is dead-lettered or dropped; the order of `REASONS` in ledger.pyx
@@ -216,8 +224,10 @@ cdef struct group_t:
     queue_t* queue
     entry_t* head
     entry_t* tail
-    entry_t* finger         # where the last one was put back
-    uint64_t count
+    uint64_t count          # with those aside
+    entry_t** aside         # heap by age: what came back between others     aside.pxd
+    uint32_t aside_count
+    uint32_t aside_capacity
     member_t** members
     uint32_t member_count
     uint32_t* slots         # parked: the whole hit set
@@ -239,6 +249,7 @@ cdef struct clause_t:
     uint32_t count
     uint32_t capacity
     uint32_t enabled        # of them
+    uint64_t woken_from     # parked messages from this id on are to be looked at; UNLIMITED: none
     lane_t* lanes
     void* face              # Clause
 
@@ -253,6 +264,11 @@ cdef struct route_t:
     group_t* group          # where its entries wait; made when the first one does
     uint64_t hash
     route_t* next
+
+cdef struct listed_t:       # a queue's place in one of the engine's lists
+    queue_t* next
+    queue_t* previous
+    bint listed
 
 cdef struct queue_t:
     index_t index
@@ -281,8 +297,7 @@ cdef struct queue_t:
     uint32_t selectors      # how many have it as source
     group_t* groups
     group_t* returning      # what came back and has not been matched again
-    queue_t* next_stirred
-    bint stirred            # something here has to be looked at when the call goes on
+    listed_t listed[QUEUE_LISTS]
     uint32_t watched        # consuming clauses whose target a field names
     uint32_t overflown      # overflow selectors that name it as target
     uint64_t entered
@@ -324,8 +339,7 @@ cdef struct engine_t:
     uint32_t hop_limit
     uint32_t building
     uint32_t watched        # sum over the queues
-    uint32_t field_overflows    # overflow selectors whose target a field names
-    queue_t* stirred
+    queue_t* lists[QUEUE_LISTS]
     heap_t able
     work_t* work            # ring
     uint64_t work_head

@@ -3,8 +3,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.graph cimport (
-    DEAD, DEAD_ENTRY, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t, work_t,
+    DEAD, DEAD_ENTRY, STIRRED, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t, work_t,
 )
+from xump_ext.listed cimport queue_list
 from xump_ext.message cimport content_t
 from xump_ext.trip cimport trip_share
 
@@ -24,10 +25,7 @@ cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexc
 
 cdef inline void stir(engine_t* engine, queue_t* queue) noexcept:
     """When the call goes on, this queue has to be looked at."""
-    if not queue.stirred:
-        queue.stirred = True
-        queue.next_stirred = engine.stirred
-        engine.stirred = queue
+    queue_list(engine, queue, STIRRED)
 
 cdef uint64_t enter(
     engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,

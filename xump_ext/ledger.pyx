@@ -19,10 +19,11 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
     BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
-    TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
+    RETURNED, STIRRED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
+from xump_ext.listed cimport queue_list
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.plan cimport Plan
 from xump_ext.source cimport content_drop
@@ -203,7 +204,7 @@ cdef uint64_t enter(
         take(engine, queue.overflow, entry, trip)
     elif not queue.active or queue.held:
         pass
-    elif engine.building or queue.stirred:      # it will be gathered when the call goes on
+    elif engine.building or queue.listed[STIRRED].listed:      # it will be gathered when the call goes on
         stir(engine, queue)
         if trip != NULL:
             pause_trip(engine, entry, trip)
@@ -679,6 +680,7 @@ cdef int send_back(engine_t* engine, entry_t* entry) except -1:
         queue.returning.pinned = True
     queue.ready += 1
     waiting_add(queue.returning, entry)
+    queue_list(engine, queue, RETURNED)
     stir(engine, queue)
     return 0
 

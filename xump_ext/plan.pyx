@@ -20,7 +20,7 @@ from libc.string cimport memcmp, memcpy
 from xump_ext.clause cimport Clause, index_add, selectors_add, selectors_remove
 from xump_ext.envelope cimport field_bytes, field_free, field_set
 from xump_ext.equality cimport EqualityIndex
-from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, clause_t, entry_t, field_t, group_t, route_t, selector_t
+from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, entry_t, field_t, group_t, route_t, selector_t
 from xump_ext.heap cimport heap_remove
 from xump_ext.hits cimport hits_add, hits_free, hits_t
 from xump_ext.match cimport MatchIndex
@@ -102,6 +102,8 @@ cdef class Plan(Waiting):
             clause.queue = self.queue
             clause.key = key
             clause.lanes = {}
+            clause.parked = set()
+            clause.c.woken_from = UNLIMITED
             clause.c.role = selector.role
             clause.c.consuming = selector.verb != COPY
             clause.c.face = <void*> clause
@@ -174,6 +176,8 @@ cdef class Plan(Waiting):
         del self.clauses[clause.key]
         if clause in self.pending:
             self.pending.remove(clause)
+        if clause in self.woken:
+            self.woken.remove(clause)
         self.by_slot[clause.c.slot] = None
         self.spare_slots.append(clause.c.slot)
         if clause.c.role == DEFAULT:

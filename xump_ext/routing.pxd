@@ -1,12 +1,12 @@
 """The run: the declarations of `routing.pyx`."""
 
-from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
+from xump_ext.graph cimport STIRRED, engine_t, entry_t, queue_t, selector_t
 
 cdef int run(engine_t* engine) except -1
 
 cdef inline int go_on(engine_t* engine) except -1:
     """Until all is quiet; nothing to do is the common case."""
-    if engine.able.count or engine.work_count or engine.stirred != NULL or engine.pause_count:
+    if engine.able.count or engine.work_count or engine.lists[STIRRED] != NULL or engine.pause_count:
         return run(engine)
     if engine.building == 0:
         engine.run_start = engine.sequence + 1

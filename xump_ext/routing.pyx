@@ -7,20 +7,21 @@
 Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
 among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
 route. An entry is routed once. What the ledger leaves behind (lanes and lines in `able`, entries in `work`, queues in
-`stirred`) is all that a run has to look at; so a call costs what it causes, not what there is.
+`lists`) is all that a run has to look at; so a call costs what it causes, not what there is.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, qsort
 
+from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport (
     has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add,
     waiting_remove,
 )
 from xump_ext.envelope cimport target_of
 from xump_ext.graph cimport (
-    LINE, MARKED, QUEUED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t, trip_t,
-    work_t,
+    LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t,
+    trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
@@ -28,6 +29,7 @@ from xump_ext.ledger cimport (
     PROCESSED, dead_letter, end_trips, leave_ready, make_copy, parked_forget, parked_push, pause_trip, paused_trip, settle, take,
     work_push,
 )
+from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.source cimport content_needed
 from xump_ext.trip cimport trip_new, trip_release, trip_share
@@ -39,13 +41,13 @@ cdef enum:
 
 cdef int run(engine_t* engine) except -1:
     """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves."""
-    stirred_rematch(engine)
+    if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
+        rematch_returned(engine)
+        if not engine.building:
+            stirred_gather(engine)
+            run_parked(engine)
     if engine.building:
         return 0
-    if engine.stirred != NULL:
-        stirred_gather(engine)
-    if engine.parked_count:
-        run_parked(engine)
     while True:
         if engine.able.count:
             step_able(engine)
@@ -81,19 +83,14 @@ cdef int run_parked(engine_t* engine) except -1:
 
 # ---- what was stirred
 
-cdef int stirred_rematch(engine_t* engine) except -1:
+cdef int rematch_returned(engine_t* engine) except -1:
     """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
-    cdef queue_t* queue = engine.stirred
-    cdef entry_t* entry
-    cdef entry_t* next
-    while queue != NULL:
-        if queue.returning != NULL:
-            entry = queue.returning.head
-            while entry != NULL:
-                next = entry.next
-                rematch(engine, entry)
-                entry = next
-        queue = queue.next_stirred
+    cdef queue_t* queue
+    while engine.lists[RETURNED] != NULL:
+        queue = engine.lists[RETURNED]
+        while queue.returning.count:
+            rematch(engine, group_oldest(queue.returning))
+        queue_unlist(engine, queue, RETURNED)
     return 0
 
 
@@ -116,11 +113,9 @@ cdef int stirred_gather(engine_t* engine) except -1:
     cdef queue_t* queue
     cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
     cdef bint parked = False
-    while engine.stirred != NULL:
-        queue = engine.stirred
-        engine.stirred = queue.next_stirred
-        queue.next_stirred = NULL
-        queue.stirred = False
+    while engine.lists[STIRRED] != NULL:
+        queue = engine.lists[STIRRED]
+        queue_unlist(engine, queue, STIRRED)
         (<Plan> queue.plan).extend_pending()
         if not queue.held:
             queues += gather_unrouted(engine, queue)
@@ -147,22 +142,30 @@ cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
-    """Parked entries of whose hit set somebody may act now."""
+    """Parked entries of whose hit set somebody was enabled, and may act now."""
     cdef Plan plan = <Plan> queue.plan
-    cdef group_t* group = queue.groups
-    cdef entry_t* entry
-    cdef route_t* route
+    cdef Clause clause
     cdef bint found = False
-    while group != NULL:
-        if group.parked and group.head != NULL:
-            route = plan.parked_route(group)
-            entry = group.head
-            while entry != NULL:
-                if not entry.flags & QUEUED and may_act(route, entry):
-                    parked_push(engine, entry)
-                    found = True
-                entry = entry.next
-        group = group.next
+    for clause in plan.woken:
+        for address in clause.parked:
+            found |= gather_group(engine, plan, <group_t*> <uintptr_t> address, clause.c.woken_from)
+        clause.c.woken_from = UNLIMITED
+    plan.woken.clear()
+    return found
+
+
+cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t first) except -1:
+    """Those of a parked group from the id `first` on, which are its last."""
+    cdef route_t* route = plan.parked_route(group)
+    cdef entry_t* entry
+    cdef bint found = False
+    aside_merge(group)
+    entry = group.tail
+    while entry != NULL and entry.id >= first:
+        if not entry.flags & QUEUED and may_act(route, entry):
+            parked_push(engine, entry)
+            found = True
+        entry = entry.previous
     return found
 
 
@@ -265,7 +268,9 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         entry = lane_oldest(lane)
         if entry == NULL:
             return 0
-        if lane.able.position or (engine.able.count and heap_root(&engine.able).key < lane_key(entry)):
+        if lane.able.position or engine.parked_count or (
+            engine.able.count and heap_root(&engine.able).key < lane_key(entry)
+        ):
             return lane_wake(engine, lane)
     lane = clause.lanes
     while lane != NULL:

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from xump_ext.clause cimport Clause
-from xump_ext.graph cimport engine_t, entry_t, group_t, queue_t, route_t
+from xump_ext.graph cimport engine_t, entry_t, group_t, queue_t, route_t, selector_t
 
 cdef class Waiting:
     cdef queue_t* queue
@@ -11,6 +11,7 @@ cdef class Waiting:
     cdef list by_slot           # Clause or None
     cdef list defaults          # clauses of the default role
     cdef list pending           # new consuming clauses that were not yet tried on what waits
+    cdef list woken             # clauses that parked messages may be acted on by, since a selector was enabled
     cdef dict groups            # key -> address of the group
 
     cdef group_t* group(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL
@@ -20,6 +21,7 @@ cdef class Waiting:
     cdef int group_extend(self, group_t* group, Clause clause, object target) except -1
     cdef int group_shrink(self, group_t* group, uint32_t at) except -1
     cdef int group_left(self, group_t* group) except -1
+    cdef bint wake_parked(self, selector_t* selector) except -1
     cdef int extend_pending(self) except -1
     cdef int extend_groups(self, Clause clause) except -1
     cdef int divide_group(self, group_t* group, Clause clause, object created) except -1

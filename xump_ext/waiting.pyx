@@ -8,13 +8,14 @@ key by that; then the mapping knows one, and the other only empties.
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
+from xump_ext.aside cimport aside_free, aside_merge, group_oldest
 from xump_ext.clause cimport Clause
 from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_text
-from xump_ext.graph cimport DEFAULT, entry_t, group_t, lane_t, member_t, queue_t, route_t
+from xump_ext.graph cimport DEFAULT, UNLIMITED, entry_t, group_t, lane_t, member_t, queue_t, route_t, selector_t
 from xump_ext.heap cimport heap_add, heap_remove
 
 
@@ -25,6 +26,7 @@ cdef class Waiting:
         self.by_slot = []
         self.defaults = []
         self.pending = []
+        self.woken = []
         self.groups = {}
 
     cdef group_t* group(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL:
@@ -76,6 +78,8 @@ cdef class Waiting:
             for i in range(<uint32_t> len(key[1])):
                 group.slots[i] = key[1][i]
             group.slot_count = <uint32_t> len(key[1])
+            for slot in key[1]:
+                (<Clause> self.by_slot[slot]).parked.add(<uintptr_t> group)
         for slot, target in key[2]:
             self.group_extend(group, <Clause> self.by_slot[slot], target)
         self.group_rekey(group, key)
@@ -106,8 +110,8 @@ cdef class Waiting:
         member.node.owner = group
         group.members[group.member_count] = member
         group.member_count += 1
-        if group.head != NULL:
-            heap_add(&member.lane.groups, &member.node, group.head.sequence)
+        if group.count:
+            heap_add(&member.lane.groups, &member.node, group_oldest(group).sequence)
         return 0
 
     cdef int group_shrink(self, group_t* group, uint32_t at) except -1:
@@ -123,6 +127,7 @@ cdef class Waiting:
     cdef int group_left(self, group_t* group) except -1:
         """Called when an entry has left: an empty group that no route refers to goes, and lanes that a name opened with it."""
         cdef lane_t* lane
+        cdef uint32_t i
         if group.count or group.pinned:
             return 0
         if self.groups.get(<object> group.key) == <uintptr_t> group:
@@ -134,15 +139,31 @@ cdef class Waiting:
             group.previous.next = group.next
         if group.next != NULL:
             group.next.previous = group.previous
+        for i in range(group.slot_count):
+            (<Clause> self.by_slot[group.slots[i]]).parked.remove(<uintptr_t> group)
         while group.member_count:
             lane = group.members[group.member_count - 1].lane
             self.group_shrink(group, group.member_count - 1)
             if lane.target != NULL and lane.members == 0:
                 (<Clause> lane.clause.face).lane_free(lane)
+        aside_free(group)
         free(group.members)
         free(group.slots)
         free(group)
         return 0
+
+    cdef bint wake_parked(self, selector_t* selector) except -1:
+        """The selector was enabled: whether parked messages that it was hit by are to be looked at. A COPY acts on those from its
+        start, or replay, on."""
+        cdef Clause clause = <Clause> selector.clause.face
+        cdef uint64_t first = 0 if clause.c.consuming else selector.replayed
+        if not clause.parked:
+            return False
+        if clause.c.woken_from == UNLIMITED:
+            self.woken.append(clause)
+        if first < clause.c.woken_from:
+            clause.c.woken_from = first
+        return True
 
     cdef int extend_pending(self) except -1:
         """Tries the clauses that are new on what waits; inside `building()` they wait for its end themselves."""
@@ -176,8 +197,10 @@ cdef class Waiting:
 
     cdef int divide_group(self, group_t* group, Clause clause, object created) except -1:
         """Moves the entries that meet the clause's condition (and name `created`, if given) to groups that include it."""
-        cdef entry_t* entry = group.head
+        cdef entry_t* entry
         cdef entry_t* next
+        aside_merge(group)
+        entry = group.head
         while entry != NULL:
             next = entry.next
             if (created is None or field_text(&clause.to_queue, entry.content) == created) and clause.holds(entry):

@@ -1,0 +1,1 @@
+"""Who came back between others; for the compiled modules only."""
