@@ -1,5 +1,5 @@
-"""Builds the Cython core, in parallel. XUMP_BUILD selects a variant: empty (release), `asan`, or `canary-NAME`, the release with
-the defect of that name compiled in (see `tests/canaries.py`)."""
+"""Builds the Cython core, in parallel. XUMP_BUILD selects a variant: empty (release), `asan`, `count`, whose blocks are counted
+(see `tests/costs.py`), or `canary-NAME`, the release with the defect of that name compiled in (see `tests/canaries.py`)."""
 
 import os
 from pathlib import Path
@@ -11,13 +11,14 @@ from setuptools.command.build_ext import build_ext
 JOBS = os.cpu_count() or 1
 # No debug sections in a release: they are most of the file and a third of the compiler's time.
 RELEASE = ["-O3", "-g0"]
+COUNT = ["-O1", "-g0", "-fsanitize-coverage=trace-pc"]
 ASAN = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
 
 variant = os.environ.get("XUMP_BUILD", "")
-if variant not in ("", "asan") and not variant.startswith("canary-"):
-    raise SystemExit(f"unknown XUMP_BUILD={variant!r}; allowed are '', 'asan' and 'canary-NAME'")
+if variant not in ("", "asan", "count") and not variant.startswith("canary-"):
+    raise SystemExit(f"unknown XUMP_BUILD={variant!r}; allowed are '', 'asan', 'count' and 'canary-NAME'")
 
-compile_args = ASAN if variant == "asan" else RELEASE
+compile_args = {"asan": ASAN, "count": COUNT}.get(variant, RELEASE)
 compile_args += ["-fno-strict-aliasing", "-Wno-unused-function", "-Wno-maybe-uninitialized"]
 link_args = ["-fsanitize=address"] if variant == "asan" else []
 if variant.startswith("canary-"):

@@ -1,7 +1,7 @@
 """Copies of this tree under build/, with the core compiled another way: `python -m tests.variants asan`.
 
 The variants are those that `setup.py` knows. A copy is made current each time and compiled where it changed. For a canary, which
-differs in the ledger alone, all else is taken over compiled.
+differs in the ledger alone, and for the one that counts, all else is taken over compiled.
 """
 
 import os
@@ -13,6 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
 FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
+# What has to be compiled anew: where the canaries' defects are, and where the loops are that a call may run.
+CANARY = ("ledger",)
+COUNTED = ("aside", "building", "clause", "core", "credit", "index", "ledger", "plan", "routing", "waiting")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
 
 
@@ -25,8 +28,8 @@ def build(variant):
     for file in FILES:
         shutil.copy2(ROOT / file, copy / file)
     (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
-    if variant.startswith("canary-") and not (copy / "build").exists():
-        take_over(copy)
+    if variant != "asan" and not (copy / "build").exists():
+        take_over(copy, COUNTED if variant == "count" else CANARY)
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     variables = os.environ | {"XUMP_BUILD": variant}
     run = subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
@@ -35,11 +38,12 @@ def build(variant):
     return copy
 
 
-def take_over(copy):
-    """What is compiled in the tree is compiled in the copy, but for the ledger."""
+def take_over(copy, changed):
+    """What is compiled in the tree is compiled in the copy, but for the modules that are `changed`."""
+    left_out = shutil.ignore_patterns(*(f"{module}.*.so" for module in changed))
     for folder in ("cython", "lib"):
         if (ROOT / "build" / folder).exists():
-            shutil.copytree(ROOT / "build" / folder, copy / "build" / folder, ignore=shutil.ignore_patterns("ledger.*.so"))
+            shutil.copytree(ROOT / "build" / folder, copy / "build" / folder, ignore=left_out)
 
 
 if __name__ == "__main__":
