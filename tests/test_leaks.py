@@ -147,7 +147,7 @@ def new_addresses():
         for n in range(first, last):
             engine.publish("q", f"address.{n}")
 
-    return growth(lambda: publish(0, 140_000), lambda: publish(140_000, 500_000))
+    return growth(lambda: publish(0, 280_000), lambda: publish(280_000, 640_000))
 
 
 def test_new_addresses_are_forgotten():
