@@ -277,7 +277,9 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
 
 
 cdef int check_returning(queue_t* queue) except -1:
-    """What came back was matched anew before the call ended."""
+    """What came back was matched anew before the call ended, unless that was interrupted; then it will be."""
+    if queue.returning != NULL and queue.engine.interrupted and queue.stirred:
+        return 0
     if queue.returning != NULL and (queue.returning.head != NULL or queue.returning.count or queue.returning.member_count):
         raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")
     return 0

@@ -48,6 +48,7 @@ cdef enum:
     NACKED = 16             # the engine knows the number of its last nack
     PAUSED = 64             # its trip goes on if it leaves in this run: `child` is its place in `pauses`, from 1 on
     QUEUED = 32             # parked, and to be routed again: stands in `work` though it waits
+    BATCHED = 128           # taken with others: `child` points into a batch, not into a delivery
 
 cdef enum:
     # verbs
@@ -318,6 +319,7 @@ cdef struct engine_t:
     int64_t now
     uint32_t hop_limit
     uint32_t building
+    bint interrupted        # the last run did not come to its end: the next one goes on with it
     uint32_t watched        # sum over the queues
     uint32_t field_overflows    # overflow selectors whose target a field names
     queue_t* stirred

@@ -18,8 +18,8 @@ from xump_ext.credit cimport (
 )
 from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
-    TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
+    BATCHED, BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW,
+    REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
@@ -608,6 +608,7 @@ cdef int give_back(engine_t* engine, entry_t* entry) except -1:
     cdef selector_t* selector = <selector_t*> entry.holder
     if entry.state == TAKEN:
         forget_delivery(entry)
+        entry.flags &= ~BATCHED
         list_remove(&selector.taken, entry)
     else:
         if entry.state == OFFERED:

@@ -270,7 +270,11 @@ cdef class Plan(Waiting):
         first = self.candidates.count
         for clause in self.always:
             hits_add(&self.candidates, clause.c.slot)
-        self.addresses.match(text, size, &self.candidates)
+        try:
+            self.addresses.match(text, size, &self.candidates)
+        except BaseException:
+            self.candidates.count = first       # an operator was interrupted: the address is as new as before
+            raise
         # An operator that raised may answer next time: what is known now is forgotten before the next message.
         self.dirty = bool(self.addresses.errors)
         self.drain(self.addresses)

@@ -25,7 +25,7 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
 from xump_ext.ledger cimport (
-    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, take, work_push,
+    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, pause_trip, paused_trip, settle, stir, take, work_push,
 )
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.source cimport content_needed
@@ -37,10 +37,22 @@ cdef enum:
 
 
 cdef int run(engine_t* engine) except -1:
-    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves."""
-    stirred_rematch(engine)
-    if engine.building:
-        return 0
+    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
+    the run ends there, and the next one goes on with what is left."""
+    cdef bint ended = False
+    try:
+        stirred_rematch(engine)
+        if not engine.building:
+            steps(engine)
+        ended = True
+    finally:
+        engine.interrupted = not ended
+        if not ended:
+            work_put_off(engine)
+    return 0
+
+
+cdef int steps(engine_t* engine) except -1:
     if engine.stirred != NULL:
         stirred_gather(engine)
     while True:
@@ -53,6 +65,22 @@ cdef int run(engine_t* engine) except -1:
     engine.run_start = engine.sequence + 1
     if engine.pause_count:
         end_trips(engine)
+    return 0
+
+
+cdef int work_put_off(engine_t* engine) except -1:
+    """What is still to be routed will be gathered by the next run, as what came inside `building()` is; trips go on with it."""
+    cdef work_t item
+    while engine.work_count:
+        item = engine.work[engine.work_head & engine.work_mask]
+        engine.work_head += 1
+        engine.work_count -= 1
+        if item.entry != NULL:
+            item.entry.flags &= ~QUEUED
+            stir(engine, item.entry.queue)
+            if item.trip != NULL:
+                pause_trip(engine, item.entry, item.trip)
+        trip_release(engine, item.trip)
     return 0
 
 
@@ -94,10 +122,10 @@ cdef int stirred_gather(engine_t* engine) except -1:
     cdef bint parked = False
     while engine.stirred != NULL:
         queue = engine.stirred
+        (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
         engine.stirred = queue.next_stirred
         queue.next_stirred = NULL
         queue.stirred = False
-        (<Plan> queue.plan).extend_pending()
         if not queue.held:
             queues += gather_unrouted(engine, queue)
             parked |= gather_parked(engine, queue)
