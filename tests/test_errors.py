@@ -6,6 +6,7 @@ state. What can be seen of the two is compared at once, and again after both hav
 
 import queue as standard_queue
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 
 import pyarrow
@@ -213,7 +214,9 @@ ERRORS = {
     "address bytes": (publish("jobs", b"a"), TypeError, ["address", "str", "bytes"]),
     "address too long": (publish("jobs", LONG), ValueError, ["address", "65536", "65535"]),
     "address too long in UTF-8": (publish("jobs", "ä" * 32768), ValueError, ["address", "65536", "65535"]),
-    "address without UTF-8": (publish("jobs", "\ud800"), UnicodeEncodeError, ["surrogates"]),
+    "address without UTF-8": (publish("jobs", "ab\ud800"), ValueError, ["address", "surrogate", r"'\ud800', at 2"]),
+    "reply_to without UTF-8": (publish("jobs", reply_to="\ud800"), ValueError, ["reply_to", "surrogate", "at 0"]),
+    "message_id without UTF-8": (publish("jobs", message_id="a\udfff"), ValueError, ["message_id", r"'\udfff', at 1"]),
     "reply_to a number": (publish("jobs", reply_to=5), TypeError, ["reply_to", "str", "int"]),
     "reply_to too long": (publish("jobs", reply_to=LONG), ValueError, ["reply_to", "65536", "65535"]),
     "message_id bytes": (publish("jobs", message_id=b"1"), TypeError, ["message_id", "str", "bytes"]),
@@ -226,8 +229,8 @@ ERRORS = {
     "header's name a number": (publish("jobs", headers={5: 1}), TypeError, ["name", "str", "int"]),
     "header's name empty": (publish("jobs", headers={"": 1}), ValueError, ["name", "0 bytes", "1 to 65535"]),
     "header's name too long": (publish("jobs", headers={LONG: 1}), ValueError, ["name", "65536", "65535"]),
-    "header's name without UTF-8": (publish("jobs", headers={"\ud800": 1}), UnicodeEncodeError, ["surrogates"]),
-    "header without UTF-8": (publish("jobs", headers={"n": "\ud800"}), UnicodeEncodeError, ["surrogates"]),
+    "header's name without UTF-8": (publish("jobs", headers={"n": 1, "x\ud800": 1}), ValueError, ["header's name", "at 1"]),
+    "header without UTF-8": (publish("jobs", headers={"n": "x\ud800"}), ValueError, ["header 'n'", "surrogate", "at 1"]),
     "header beyond 64 bits": (publish("jobs", headers={"n": BEYOND}), ValueError, ["'n'", str(BEYOND), "64 bits", "2**63 - 1"]),
     "header below 64 bits": (publish("jobs", headers={"n": -BEYOND - 1}), ValueError, ["'n'", str(-BEYOND - 1), "-2**63"]),
     "headers too large": (publish("jobs", headers={"n": "x" * 2**20}), ValueError, ["headers", "1048584", str(2**20)]),
@@ -262,7 +265,8 @@ ERRORS = {
     # queues
     "queue's name a number": (queue(5), TypeError, ["queue name", "str", "int"]),
     "queue's name empty": (queue(""), ValueError, ["queue name", "empty"]),
-    "queue's name without UTF-8": (queue("\ud800"), UnicodeEncodeError, ["surrogates"]),
+    "queue's name without UTF-8": (queue("\ud800"), ValueError, ["queue name", "surrogate", "at 0"]),
+    "dead_letter without UTF-8": (queue("new", dead_letter="a\ud800"), ValueError, ["dead_letter", "surrogate", "at 1"]),
     "limit a str": (queue("new", limit="5"), TypeError, ["limit", "int", "str"]),
     "limit a bool": (queue("new", limit=True), TypeError, ["limit", "int", "bool"]),
     "limit a float": (queue("new", limit=5.0), TypeError, ["limit", "int", "float"]),
@@ -290,6 +294,9 @@ ERRORS = {
     },
     # stores
     "store's type unknown": (lambda w: w.engine.create_store("s", "disk"), StoreNotFound, ["'disk'", "ram"]),
+    "store's type a list": (lambda w: w.engine.create_store("s", []), TypeError, ["store type", "str", "list"]),
+    "store's name without UTF-8": (lambda w: w.engine.create_store("\ud800"), ValueError, ["store name", "surrogate"]),
+    "delete_store of a list": (lambda w: w.engine.delete_store([]), TypeError, ["str", "Store", "list"]),
     "store's name a number": (lambda w: w.engine.create_store(5), TypeError, ["store name", "str", "int"]),
     "store's name empty": (lambda w: w.engine.create_store(""), ValueError, ["store name", "empty"]),
     "store's options": (lambda w: w.engine.create_store("s", "ram", path="p"), TypeError, ["'ram'", "path", "none"]),
@@ -326,6 +333,7 @@ ERRORS = {
     "credit beyond": (selector(credit=COUNT_BEYOND), ValueError, ["credit", str(2**62), str(COUNT_BEYOND)]),
     "enabled a number": (selector(enabled=1), TypeError, ["enabled", "bool", "int"]),
     "selector's name a number": (selector(name=5), TypeError, ["selector name", "str", "int"]),
+    "selector's name without UTF-8": (selector(name="\ud800"), ValueError, ["selector name", "surrogate"]),
     "selector's name empty": (selector(name=""), ValueError, ["selector name", "empty"]),
     **{
         f"{do.verb} from {start!r}": (selector(do=do, start=start), ValueError, [repr(start), "copy_to", "'current'"])
@@ -358,6 +366,13 @@ ERRORS = {
     "selector again with a filter of another type": (
         selector("parked", when=where({"n": 1.0}), do=copy_to("spill"), enabled=False, name="replay", start="head"),
         Conflict, ["'replay'", "when=", "1.0"]),
+    # what is deleted
+    "delete_queue of a number": (lambda w: w.engine.delete_queue(5), TypeError, ["str", "Queue", "int"]),
+    "delete_queue of None": (lambda w: w.engine.delete_queue(None), TypeError, ["str", "Queue", "NoneType"]),
+    "delete_selector of a bool": (lambda w: w.engine.delete_selector(True), TypeError, ["Selector", "id", "bool"]),
+    "delete_selector of a float": (lambda w: w.engine.delete_selector(2.0), TypeError, ["Selector", "id", "float"]),
+    "delete_selector of a list": (lambda w: w.engine.delete_selector([]), TypeError, ["Selector", "id", "list"]),
+    "delete_selector of a name": (lambda w: w.engine.delete_selector("out"), TypeError, ["Selector", "id", "str"]),
     # selectors: verbs
     "grant a str": (lambda w: w.out.grant("1"), TypeError, ["credits", "str"]),
     "grant a bool": (lambda w: w.out.grant(True), TypeError, ["credits", "bool"]),
@@ -395,6 +410,13 @@ ERRORS = {
     "browse from beyond": (lambda w: w.jobs.browse(2**64), ValueError, ["start", str(2**64)]),
     "browse a state": (lambda w: w.jobs.browse(state="gone"), ValueError, ["'gone'", "'ready', 'outstanding', 'history'"]),
     "browse a limit": (lambda w: w.jobs.browse(limit=-1), ValueError, ["limit", "-1"]),
+    "browse a limit, a str": (lambda w: w.jobs.browse(limit="x"), TypeError, ["limit", "str"]),
+    "browse a limit, a bool": (lambda w: w.jobs.browse(limit=True), TypeError, ["limit", "bool"]),
+    "browse reverse a str": (lambda w: w.jobs.browse(reverse="no"), TypeError, ["reverse", "bool", "str"]),
+    "browse where, a match": (lambda w: w.jobs.browse(where=match("eq", "a")), TypeError, ["filter", "Match"]),
+    "browse where, what has a tree": (
+        lambda w: w.jobs.browse(where=SimpleNamespace(tree=("=", 1, 1), source="n = 1")), TypeError,
+        ["filter", "SimpleNamespace"]),
     "browse where": (lambda w: w.jobs.browse(where="n >"), InvalidFilter, ["3", "value"]),
     "browse where a number": (lambda w: w.jobs.browse(where=5), TypeError, ["filter", "int"]),
     # taking
@@ -407,6 +429,8 @@ ERRORS = {
     "take within a bool": (lambda w: w.engine.take(1, timeout=True), TypeError, ["timeout", "seconds", "bool"]),
     "take before now": (lambda w: w.engine.take(1, timeout=-0.1), ValueError, ["timeout", "negative", "-0.1"]),
     "take within nan": (lambda w: w.engine.take(1, timeout=float("nan")), ValueError, ["timeout", "nan"]),
+    "take within no float": (lambda w: w.engine.take(1, timeout=10**400), ValueError, ["timeout", "float", "None"]),
+    "deliveries within no float": (lambda w: w.engine.deliveries(timeout=10**400), ValueError, ["timeout", "float"]),
     "take_batch a str": (lambda w: w.engine.take_batch("1"), TypeError, ["n", "int", "str"]),
     "take_batch below": (lambda w: w.engine.take_batch(-1), ValueError, ["n", "-1"]),
     "take_batch from a number": (lambda w: w.engine.take_batch(1, 5), TypeError, ["destination", "int"]),
@@ -427,6 +451,11 @@ ERRORS = {
     "ack of another engine among others": (
         lambda w: w.engine.ack([w.kept, w.settled, w.of_another_engine]), StaleDelivery, ["another engine"]),
     "ack given twice": (lambda w: w.engine.ack([w.kept, w.kept]), StaleDelivery, ["message 5", "'jobs'", "twice"]),
+    "nack with a str": (lambda w: w.kept.nack(requeue="no"), TypeError, ["requeue", "bool", "str"]),
+    "nack with a number": (lambda w: w.kept.nack(requeue=0), TypeError, ["requeue", "bool", "int"]),
+    "nack with None": (lambda w: w.kept.nack(requeue=None), TypeError, ["requeue", "bool", "NoneType"]),
+    "reject without UTF-8": (lambda w: w.kept.reject("no\ud800"), ValueError, ["reason", "surrogate", "at 2"]),
+    "reject at length": (lambda w: w.kept.reject(LONG), ValueError, ["reason", "65536", "65535"]),
     "reject for a number": (lambda w: w.kept.reject(5), TypeError, ["reason", "str", "int"]),
     "reject for None": (lambda w: w.kept.reject(None), TypeError, ["reason", "str", "NoneType"]),
     **{
@@ -535,6 +564,9 @@ POSITIONS = {
     "topic": (lambda: match("topic", "a.b*"), InvalidPattern, 3, ["'a.b*'", "'*' at 3", "word of its own"]),
     "topic, at first": (lambda: match("topic", "#a.b"), InvalidPattern, 0, ["'#' at 0"]),
     "topic, two wildcards": (lambda: match("topic", "a.**"), InvalidPattern, 2, ["at 2"]),
+    "topic, too many words": (lambda: match("topic", "#." * 1000 + "a"), InvalidPattern, 2000, ["1001 words", "1000"]),
+    "field, surrogate": (lambda: match("eq", "a", "headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
+    "target field, surrogate": (lambda: field("headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
     "pattern too long": (lambda: match("eq", LONG), InvalidPattern, 65535, ["65536", "65535"]),
     "operator unknown": (lambda: match("like", "a"), InvalidPattern, 0, ["'like'", "eq, topic, prefix"]),
     "field unknown": (lambda: match("eq", "a", "body"), InvalidPattern, 0, ["'body'", "'address'", "headers.NAME"]),
@@ -593,7 +625,10 @@ VALUES = {
     "default in a conjunction": (lambda: match("eq", "a") & default, TypeError, ["default", "alone"]),
     "overflow in a conjunction": (lambda: overflow & where("n = 1"), TypeError, ["overflow", "alone"]),
     "conjunction with a str": (lambda: match("eq", "a") & "n = 1", TypeError, ["&", "Match", "str"]),  # type: ignore[operator]
-    "target a number": (lambda: move_to(5), TypeError, ["target queue", "name or field(...)", "int"]),
+    "target a number": (lambda: move_to(5), TypeError, ["target queue", "a name, a Queue or field(...)", "int"]),
+    "target with a name": (lambda: move_to(SimpleNamespace(name="q")), TypeError, ["target queue", "SimpleNamespace"]),
+    "target without UTF-8": (lambda: move_to("q\ud800"), ValueError, ["target queue", "surrogate", "at 1"]),
+    "destination without UTF-8": (lambda: deliver("\ud800"), ValueError, ["destination", "surrogate", "at 0"]),
     "target None": (lambda: copy_to(None), TypeError, ["target queue", "NoneType"]),
     "target empty": (lambda: bounce_to(""), ValueError, ["target queue", "empty"]),
     "destination a number": (lambda: deliver(5), TypeError, ["destination", "int"]),
@@ -605,6 +640,10 @@ VALUES = {
     "message: header": (lambda: Message(headers={"n": [1]}), TypeError, ["'n'", "list"]),      # type: ignore[dict-item]
     "message: replaced": (lambda: Message().replace(id=5), TypeError, ["'id'", "address, body"]),    # type: ignore[call-arg]
     "message: replaced by nonsense": (lambda: Message().replace(body="b"), TypeError, ["body", "str"]),
+    "a delivery of one's own, uninitialised": (lambda: Delivery.__new__(Delivery), TypeError, ["take()", "deliveries()"]),
+    "message: headers of one's own, uninitialised": (
+        lambda: type(MESSAGE.headers).__new__(type(MESSAGE.headers)), TypeError, ["Message(headers={...})"]),
+    "an engine again": (lambda: Engine.__init__(Engine()), TypeError, ["once"]),
     "message again": (lambda: Message("a").__init__("b"), TypeError, ["immutable", "replace()"]),
     "message: headers of one's own": (type(MESSAGE.headers), TypeError, ["Message(headers={...})"]),
     "clock a number": (lambda: Engine(clock=5), TypeError, ["clock", "callable", "int"]),
@@ -667,6 +706,14 @@ def test_limits_are_allowed_and_one_more_is_not():
 
 # ---- after close()
 
+def of_jobs(name, w):
+    return getattr(w.jobs, name)
+
+
+def of_out(name, w):
+    return getattr(w.out, name)
+
+
 EVERY_CALL = {
     "Engine.ack": lambda w: w.engine.ack([w.kept]),
     "Engine.apply": lambda w: w.engine.apply({"version": 1}),
@@ -693,6 +740,7 @@ EVERY_CALL = {
     "Engine.transaction, its end": lambda w: w.transaction.__exit__(None, None, None),
     "Engine as a context": lambda w: w.engine.__enter__(),
     "Queue.browse": lambda w: list(w.jobs.browse()),
+    "Selector.pay": lambda w: w.out.pay(),
     "Queue.delete": lambda w: w.jobs.delete(1),
     "Queue.fetch": lambda w: w.jobs.fetch(1),
     "Queue.hold": lambda w: w.jobs.hold(),
@@ -714,7 +762,19 @@ EVERY_CALL = {
     "DeliveryIterator, waiting": lambda w: next(w.waiting_iterator),
     "Engine.take, waiting": lambda w: w.engine.take(1, timeout=None),
 }
-OTHERS = {"Engine.close", "Queue.counters", "Selector.counters", "Selector.pay"}
+# What can be read without entering the engine.
+READINGS = {
+    "Queue.browse, from the frontier": lambda w: list(w.jobs.browse("current")),
+    "Queue.counters": lambda w: w.jobs.counters(),
+    **{f"Queue.{name}": partial(of_jobs, name) for name in (
+        "auto_delete", "dead_letter", "delivery_limit", "durable_id", "frontier", "held", "history", "history_limit", "last_id",
+        "limit", "outstanding", "ready")},
+    "Queue of one that was deleted": lambda w: w.gone.ready,
+    **{f"Selector.{name}": partial(of_out, name) for name in ("available", "blocked", "credit", "enabled", "outstanding")},
+    "Selector of one that was deleted": lambda w: w.gone_selector.credit,
+    "Selector.counters": lambda w: w.out.counters(),
+}
+OTHERS = {"Engine.close", "Queue.counters", "Selector.counters"}
 
 
 def test_every_public_call_is_in_the_table():
@@ -723,13 +783,13 @@ def test_every_public_call_is_in_the_table():
     assert calls - {name.partition(",")[0] for name in EVERY_CALL} - OTHERS == set()
 
 
-@pytest.mark.parametrize("case", EVERY_CALL)
+@pytest.mark.parametrize("case", [*EVERY_CALL, *READINGS])
 def test_after_close_every_call_says_so(w, case):
     w.iterator, w.waiting_iterator = w.engine.deliveries(), w.engine.deliveries(timeout=None)
     w.engine.close()
     assert w.engine.closed and "closed" in repr(w.engine)
     with pytest.raises(Closed, match="closed"):
-        EVERY_CALL[case](w)
+        (EVERY_CALL | READINGS)[case](w)
     w.engine.close()
 
 
@@ -742,6 +802,52 @@ def test_after_close_what_was_settled_stays_settled(w):
     assert dict(w.engine.queues) == dict(w.engine.selectors) == {}
     assert [repr(thing) for thing in (w.jobs, w.out)] == ["<Queue 'jobs', deleted>", "<Selector 1 'out', deleted>"]
     assert "stale" in repr(w.kept)
+    assert (w.jobs.name, str(w.jobs), w.jobs.store.name, w.out.id, w.out.name, w.out.source.name) == (
+        "jobs", "jobs", "ram", 1, "out", "jobs")
+    assert (w.out.when, w.out.do, w.kept.queue, w.kept.selector, w.kept.id) == (
+        match("topic", "out.#"), deliver("worker"), w.jobs, w.out, 5)
+
+
+# ---- what is not there
+
+
+def test_deleting_what_is_not_there_is_never_an_error(w):
+    newer = w.engine.create_queue("gone")
+    other_store = w.other.create_store("disk")
+    w.engine.create_store("disk")
+    for call in (
+        lambda: w.engine.delete_queue("nowhere"), lambda: w.engine.delete_queue(w.foreign), lambda: w.engine.delete_queue(w.gone),
+        lambda: w.engine.delete_selector(99), lambda: w.engine.delete_selector(-1), lambda: w.engine.delete_selector(10**30),
+        lambda: w.engine.delete_selector(w.foreign_selector), lambda: w.engine.delete_selector(w.gone_selector),
+        w.gone_selector.delete, lambda: w.engine.delete_store("nowhere"), lambda: w.engine.delete_store(other_store),
+        lambda: w.engine.delete_store(w.other.stores["ram"]),
+    ):
+        assert call() is False
+    assert w.engine.queues["gone"] is newer and "disk" in w.engine.stores
+    assert w.engine.delete_store(w.engine.stores["disk"]) is True
+
+
+def test_publishing_to_a_queue_that_was_deleted_goes_by_the_name(w):
+    """By every verb that publishes; what else is asked of the object is asked of what is not there any more."""
+    table = pyarrow.table({"address": ["a"]})
+
+    def transact():
+        with w.engine.transaction() as tx:
+            tx.publish(w.gone)
+        return tx.ids[0]
+
+    verbs = [w.gone.publish, lambda: w.engine.publish(w.gone), lambda: w.engine.publish_many(w.gone, [("a",)]), transact,
+             lambda: w.engine.publish_batch(w.gone, table)]
+    dead = w.engine.create_queue("dead")
+    assert [bool(verb()) for verb in verbs] == [False] * 5      # into the engine's dead letter
+    assert [message.headers["xump_bounced_from"] for message in dead.browse()] == ["gone"] * 5
+    newer = w.engine.create_queue("gone")
+    ids = [verb() for verb in verbs]
+    assert ids == [1, 2, range(3, 4), 4, range(5, 6)] and newer.ready == 5
+    for call in (w.gone.hold, w.gone.purge, lambda: w.gone.fetch(1), lambda: w.gone.ready,
+                 lambda: w.engine.create_selector(w.gone, when=always, do=discard)):
+        with pytest.raises(QueueNotFound, match="'gone'"):
+            call()
 
 
 # ---- the tree of errors

@@ -97,6 +97,19 @@ def test_many_hashes_do_not_take_exponential_time():
     trie.check()
 
 
+def test_a_hash_after_a_hash_adds_nothing():
+    trie, plain = TopicTrie(), TopicTrie()
+    assert trie.add("a.#.#.#.b", 1) and plain.add("a.#.b", 1) and not trie.add("a.#.b", 1) and not trie.add("a.#.#.b", 1)
+    assert trie.counts() == plain.counts()
+    assert trie.add("#.#.#", 2) and not trie.add("#.#", 2) and trie.add("#.*.#.#", 3) and trie.add("#.#.*", 4)
+    trie.check()
+    for value, items in {"": [2], "a": [2, 3, 4], "a.b": [1, 2, 3, 4], "a.x.y.b": [1, 2, 3, 4], "b.a": [2, 3, 4]}.items():
+        assert trie.match_list(value) == items
+    for pattern, item in (("a.#.#.b", 1), ("#.#", 2), ("#.*.#", 3), ("#.#.#.*", 4)):
+        assert trie.remove(pattern, item)
+    assert not any(trie.counts().values())
+
+
 def test_the_longest_addresses_and_patterns():
     longest = "." * 65535
     held = [longest, ".".join(["*"] * 65536), "#.*." + "." * 200 + ".#", ".".join(["*", ""] * 32768), "#.x" + longest[2:]]

@@ -11,6 +11,7 @@ import pytest
 
 from xump import INFINITE, Engine, QueueFull, always, copy_to, default, deliver, discard, field, match, move_to, where
 from xump.errors import Closed, StaleDelivery
+from xump.store import register_store, store_types
 from xump.topologies import Housecat, Parrot, Wolfpack
 
 THREADS = 8
@@ -455,6 +456,26 @@ def test_close_wakes_all_who_wait(engine):
     assert len(closed) == len(calls) and engine._waiters == []
     with pytest.raises(Closed):
         engine.take(1, timeout=None)
+
+
+def test_stores_are_closed_once_whoever_closes():
+    """Closing a store lets other threads in."""
+    class SlowStore:
+        def __init__(self, name):
+            self.closed = 0
+
+        def close(self):
+            self.closed += 1
+            threading.Event().wait(0.01)
+
+    if "slow to close" not in store_types():
+        register_store("slow to close", SlowStore)
+    engine, crew = Engine(), Crew()
+    stores = [engine.create_store(f"s{n}", "slow to close").backend for n in range(5)]
+    for _ in range(THREADS):
+        crew.add(engine.close)
+    crew.join()
+    assert [store.closed for store in stores] == [1] * 5
 
 
 def test_close_while_others_are_at_the_door():

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from xump.conditions import check_field
+from xump.names import name_of
+from xump_ext.faces import QueueFace
 
 FIELDS = ("address", "reply_to", "destination")
 
@@ -35,8 +37,7 @@ def field(name: str) -> Field:
     >>> move_to(field("reply_to"))
     move_to(field('reply_to'))
     """
-    check_field(name, FIELDS)
-    return Field(name)
+    return Field(check_field(name, FIELDS))
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,11 @@ def _name(value: object, what: str) -> Name:
     """The name of a queue, a queue itself, or a field; anything else is an error that says so."""
     if isinstance(value, Field):
         return value
-    value = getattr(value, "name", value)
+    if isinstance(value, QueueFace):
+        return value.name
     if not isinstance(value, str):
-        raise TypeError(f"{what} must be a name or field(...), got {type(value).__name__}")
-    if not value:
-        raise ValueError(f"{what} must not be empty")
-    value.encode("utf-8")  # a lone surrogate is in no message
-    return value
+        raise TypeError(f"{what} must be a name, a Queue or field(...), got {type(value).__name__}")
+    return name_of(value, what)
 
 
 def copy_to(queue: object) -> Action:

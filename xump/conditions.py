@@ -14,6 +14,7 @@ from typing import Any, Union
 from xump import filters, operators
 from xump.errors import InvalidPattern
 from xump.limits import address_bytes_max
+from xump.names import surrogate_in
 
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
@@ -108,9 +109,8 @@ def match(operator: str, pattern: str, field: str = "address") -> Match:
     >>> match("topic", "flight.*.JFK.#")
     match('topic', 'flight.*.JFK.#')
     """
-    check_field(field, ("address", "reply_to"))
-    operators.validate(operator, pattern)
-    return Match(operator, pattern, field)
+    field = check_field(field, ("address", "reply_to"))
+    return Match(*operators.validate(operator, pattern), field)
 
 
 def where(filter: FilterSource) -> Where:
@@ -124,12 +124,17 @@ def where(filter: FilterSource) -> Where:
     return Where(*filters.compile(filter))
 
 
-def check_field(name: str, fixed: tuple[str, ...]) -> None:
-    """Raise `InvalidPattern` unless `name` is one of `fixed` or `headers.NAME`."""
+def check_field(name: str, fixed: tuple[str, ...]) -> str:
+    """The name as an exact str. Raises `InvalidPattern` unless it is one of `fixed` or `headers.NAME`."""
     if not isinstance(name, str):
         raise TypeError(f"field must be a str, got {type(name).__name__}")
+    name = str.__str__(name)
     if name not in fixed and not (name.startswith("headers.") and len(name) > len("headers.")):
         allowed = ", ".join(map(repr, fixed))
         raise InvalidPattern(f"unknown field {name!r}; allowed are {allowed} and 'headers.NAME'")
+    at = surrogate_in(name)
+    if at is not None:
+        raise InvalidPattern(f"field {name[:40]!a} has a lone surrogate at {at}: no header has that in its name", at)
     if len(name.encode("utf-8")) > address_bytes_max:
         raise InvalidPattern(f"field name has {len(name)} characters, allowed are {address_bytes_max} bytes", address_bytes_max)
+    return name

@@ -17,6 +17,7 @@ from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where
 from xump.errors import Conflict, QueueNotFound, StoreNotFound
 from xump.filters import equalities
+from xump.names import name_of
 from xump.queue import Queue, position
 from xump.selector import Selector
 from xump.store import Store
@@ -66,7 +67,7 @@ class Engine(Core):
             raise TypeError(f"clock must be callable and return POSIX nanoseconds, got {type(clock).__name__}")
         _check_count("hop_limit", hop_limit, 1, HOP_LIMIT_MAX)
         if dead_letter is not None:
-            dead_letter = _name_of(dead_letter, "dead_letter")
+            dead_letter = _queue_name(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
         self._stores: dict[str, Store] = {"ram": Store("ram", "ram", {})}
         self._last_selector = 0
@@ -96,7 +97,7 @@ class Engine(Core):
 
         Raises `StoreNotFound` for a type that does not exist, TypeError for options that the type does not have.
         """
-        name = _name_of(name, "store name")
+        name, type = name_of(name, "store name"), name_of(type, "store type")
         self._check_open()
         with self._build_lock:
             store = self._stores.get(name)
@@ -127,7 +128,7 @@ class Engine(Core):
         same queue; with others: `Conflict`. Raises `StoreNotFound`.
         """
         if name is not None:
-            name = _name_of(name, "queue name")
+            name = _queue_name(name, "queue name")
         if limit is not None:
             _check_count("limit", limit, 0, COUNT_MAX)
         if history_limit is not None:
@@ -135,10 +136,10 @@ class Engine(Core):
         if delivery_limit is not None:
             _check_count("delivery_limit", delivery_limit, 1, 2**32 - 1)
         if dead_letter is not None:
-            dead_letter = _name_of(dead_letter, "dead_letter")
+            dead_letter = _queue_name(dead_letter, "dead_letter")
         if not isinstance(auto_delete, bool):
             raise TypeError(f"auto_delete must be a bool, got {type(auto_delete).__name__}")
-        store_name = _name_of(store, "store")
+        store_name = name_of(store.name if isinstance(store, Store) else store, "store")
         self._check_open()
         with self._build_lock:
             if store_name not in self._stores:
@@ -146,11 +147,18 @@ class Engine(Core):
             properties = (store_name, limit, history_limit, auto_delete, dead_letter, delivery_limit)
             if name in self._queues:
                 return self._same_queue(self._queues[name], properties)
-            if name is None:
-                name = self._next_queue_name()
+            number = self._last_queue
+            while name is None:
+                number += 1
+                name = f"queue-{number}" if f"queue-{number}" not in self._queues else None
             queue = Queue.__new__(Queue)
             queue._name(self, name, self._stores[store_name])
-            self._create_queue(queue, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+            try:
+                self._create_queue(queue, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+            finally:
+                # The queue is there, too, if what came out of user code (an interrupt) comes out of this call.
+                if self._queues.get(name) is queue:
+                    self._last_queue = number
             return queue
 
     def _same_queue(self, queue: Queue, properties: tuple[Any, ...]) -> Queue:
@@ -159,13 +167,6 @@ class Engine(Core):
             if getattr(queue, name) != wanted:
                 raise Conflict(f"queue {queue.name!r} exists with {name}={getattr(queue, name)!s}; asked for was {wanted!r}")
         return queue
-
-    def _next_queue_name(self) -> str:
-        while True:
-            self._last_queue += 1
-            name = f"queue-{self._last_queue}"
-            if name not in self._queues:
-                return name
 
     def create_selector(
         self,
@@ -193,7 +194,7 @@ class Engine(Core):
         if not isinstance(enabled, bool):
             raise TypeError(f"enabled must be a bool, got {type(enabled).__name__}")
         if name is not None:
-            name = _name_of(name, "selector name")
+            name = name_of(name, "selector name")
         begin = start if start in ("current", "tail") else 1 if start == "head" else position(start)
         self._check_open()
         with self._build_lock:
@@ -243,13 +244,23 @@ class Engine(Core):
             super()._enable(selector, enabled)
 
     def delete_queue(self, name: Any) -> bool:
-        """Delete a queue, its messages, and every selector that has it as source or named target. Whether there was one."""
+        """Delete a queue, its messages, and every selector that has it as source or named target. Whether there was one.
+
+        An object stands for itself: one that was deleted, or is of another engine, is not there, whatever has its name now.
+        """
+        if not isinstance(name, (str, Queue)):
+            raise TypeError(f"a queue is named by a str or given as a Queue, got {type(name).__name__}")
         self._check_open()
         with self._build_lock:
-            return bool(self._delete_queue(name))
+            queue = self._queues.get(name)
+            if queue is None or (isinstance(name, Queue) and queue is not name):
+                return False
+            return bool(self._delete_queue(queue))
 
     def delete_selector(self, selector: Any) -> bool:
         """Delete a selector (or number); what it has outstanding returns to its queue. Whether there was one."""
+        if isinstance(selector, bool) or not isinstance(selector, (int, Selector)):
+            raise TypeError(f"a selector is given as a Selector or by its id, an int, got {type(selector).__name__}")
         self._check_open()
         with self._build_lock:
             face = self._selectors.get(selector)
@@ -258,12 +269,14 @@ class Engine(Core):
             self._delete_selector(face)
             return True
 
-    def delete_store(self, name: str) -> bool:
+    def delete_store(self, name: str | Store) -> bool:
         """Close a store and delete its queues; its files stay. Whether there was one."""
+        if not isinstance(name, (str, Store)):
+            raise TypeError(f"a store is named by a str or given as a Store, got {type(name).__name__}")
         self._check_open()
         with self._build_lock:
-            store = self._stores.get(name)
-            if store is None:
+            store = self._stores.get(str(name) if isinstance(name, Store) else name)
+            if store is None or (isinstance(name, Store) and store is not name):
                 return False
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
@@ -289,7 +302,8 @@ class Engine(Core):
             raise TypeError(f"{what} must be the name of a queue, got {type(name).__name__}")
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
-            raise QueueNotFound(f"{what}: no queue {str(name)!r} in this engine")
+            text = name.name if isinstance(name, Queue) else str.__str__(name)
+            raise QueueNotFound(f"{what}: no queue {text!r} in this engine")
         return queue
 
     # ---- taking
@@ -422,13 +436,12 @@ class Engine(Core):
         """Make all durable and let go. Idempotent; later calls raise `Closed`."""
         self._close()
         _engines.discard(self)
-        for store in self._stores.values():
-            store.backend.close()
-        self._stores.clear()
         self._named.clear()
         for waiter in list(self._waiters):
             if self._withdraw(waiter):
                 waiter[1]()
+        while self._stores:     # each once, whoever else closes
+            self._stores.popitem()[1].backend.close()
 
     def __enter__(self) -> Engine:
         self._check_open()
@@ -443,10 +456,8 @@ class Engine(Core):
         return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
 
     def _report(self, troubles: list[tuple[int, BaseException]]) -> None:
-        """What user code raised inside a call: logged once per condition; what is no Exception goes on its way."""
+        """What user code raised inside a call: logged once per condition."""
         for selector, error in troubles:
-            if not isinstance(error, Exception):
-                raise error
             logger.error("the condition of selector %d raised; that counts as no match", selector, exc_info=error)
 
 
@@ -486,14 +497,8 @@ def _field_of(name: object) -> str | None:
     return name.name if isinstance(name, Field) else None
 
 
-def _name_of(name: object, what: str) -> str:
-    text = str(name) if isinstance(name, (Queue, Store)) else name
-    if not isinstance(text, str):
-        raise TypeError(f"{what} must be a str, got {type(name).__name__}")
-    if not text:
-        raise ValueError(f"{what} must not be empty")
-    text.encode("utf-8")
-    return text
+def _queue_name(name: object, what: str) -> str:
+    return name.name if isinstance(name, Queue) else name_of(name, what)
 
 
 def _check_count(what: str, value: object, least: int, most: int) -> None:
@@ -511,8 +516,13 @@ def _check_destination(destination: object) -> None:
 def _check_timeout(timeout: object) -> None:
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be seconds or None, got {type(timeout).__name__}")
+    if not isinstance(timeout, float):
+        if isinstance(timeout, bool) or not isinstance(timeout, int):
+            raise TypeError(f"timeout must be seconds or None, got {type(timeout).__name__}")
+        try:
+            float(timeout)
+        except OverflowError:
+            raise ValueError("timeout must be seconds that a float can hold, or None for ever; this int is larger") from None
     if not timeout >= 0:
         raise ValueError(f"timeout must not be negative, got {timeout}")
 

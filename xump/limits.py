@@ -11,6 +11,11 @@ filter_depth_max = 100
 pattern_bytes_max = address_bytes_max
 """A pattern needs no more than what it is compared with."""
 
+pattern_words_max = 1_000
+"""Words of one topic pattern. Behind a `#` each of them may be compared with each word of an address, of which there are at most
+65,536: so a pattern costs a message at most 65 million steps, a fraction of a second. AMQP has 255 bytes for an address, some
+128 words."""
+
 __all__ = [
     "address_bytes_max",
     "body_bytes_max",
@@ -18,4 +23,5 @@ __all__ = [
     "filter_depth_max",
     "headers_bytes_max",
     "pattern_bytes_max",
+    "pattern_words_max",
 ]

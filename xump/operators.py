@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from xump.errors import Conflict, InvalidPattern
-from xump.limits import pattern_bytes_max
+from xump.limits import pattern_bytes_max, pattern_words_max
 
 Matches = Callable[[str, str], bool]
 Validate = Callable[[str], None]
@@ -36,6 +36,7 @@ def register_operator(name: str, matches: Matches, validate: Validate | None = N
     if validate is not None and not callable(validate):
         raise TypeError(f"validate of operator {name!r} must be callable, got {type(validate).__name__}")
     with _lock:
+        name = str.__str__(name)
         if name in BUILT_IN or name in _registered:
             raise Conflict(f"operator {name!r} exists already; there are {', '.join(operator_names())}")
         _registered[name] = (matches, validate)
@@ -57,12 +58,13 @@ def registered(name: str) -> Matches | None:
     return found[0]
 
 
-def validate(operator: str, pattern: str) -> None:
-    """Raise `InvalidPattern` (or TypeError) unless `operator` exists and accepts `pattern`."""
+def validate(operator: str, pattern: str) -> tuple[str, str]:
+    """Both as exact str. Raises `InvalidPattern` (or TypeError) unless `operator` exists and accepts `pattern`."""
     if not isinstance(operator, str):
         raise TypeError(f"operator must be a str, got {type(operator).__name__}")
     if not isinstance(pattern, str):
         raise TypeError(f"pattern must be a str, got {type(pattern).__name__}")
+    operator, pattern = str.__str__(operator), str.__str__(pattern)
     registered(operator)
     size = len(pattern.encode("utf-8", "surrogatepass"))
     if size > pattern_bytes_max:
@@ -76,12 +78,17 @@ def validate(operator: str, pattern: str) -> None:
                 check(pattern)
             except ValueError as error:
                 raise InvalidPattern(f"operator {operator!r} does not accept {pattern!r}: {error}") from error
+    return operator, pattern
 
 
 def _validate_topic(pattern: str) -> None:
     """A wildcard must be a word of its own: `a.b*` is more likely a mistake than an address."""
     position = 0
-    for word in pattern.split("."):
+    for number, word in enumerate(pattern.split(".")):
+        if number == pattern_words_max:
+            count = pattern.count(".") + 1
+            raise InvalidPattern(
+                f"topic pattern has {count} words, allowed are {pattern_words_max}: the next one is at {position}", position)
         if len(word) > 1:
             for at, character in enumerate(word):
                 if character in "*#":

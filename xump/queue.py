@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from xump import filters
+from xump.conditions import Where
 from xump_ext.faces import QueueFace
 from xump_ext.filter import Filter
 from xump_ext.message import Message
@@ -60,7 +61,7 @@ class Queue(QueueFace):
         start: Start = "head",
         *,
         state: State | None = None,
-        where: FilterSource | None = None,
+        where: FilterSource | Where | None = None,
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Message]:
@@ -73,11 +74,15 @@ class Queue(QueueFace):
         """
         if state is not None and state not in STATES:
             raise ValueError(f"unknown state {state!r}; allowed are {', '.join(map(repr, STATES))}")
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise ValueError(f"limit must be a number of messages or None, got {limit!r}")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise TypeError(f"limit must be a number of messages or None, got {type(limit).__name__}")
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, got {limit}")
+        if not isinstance(reverse, bool):
+            raise TypeError(f"reverse must be a bool, got {type(reverse).__name__}")
         compiled, call = None, None
         if where is not None:
-            tree = filters.compile(getattr(where, "source", where))[1] if not hasattr(where, "tree") else where.tree
+            tree = where.tree if isinstance(where, Where) else filters.compile(where)[1]
             if tree[0] == "call":
                 call = tree[1]
             else:

@@ -26,6 +26,7 @@ def register_store(type: str, factory: Factory) -> None:
     """
     if not isinstance(type, str) or not type:
         raise TypeError(f"a store type is a non-empty str, got {type!r}")
+    type = str.__str__(type)
     if not callable(factory):
         raise TypeError(f"store type {type!r} must be callable as factory(name, **options), got {factory.__class__.__name__}")
     with _lock:

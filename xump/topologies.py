@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
 from xump.errors import Conflict
+from xump.names import name_of
 from xump_ext.selector import INFINITE, Infinite
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class _Topology:
         return self.queue.name
 
     def _join(self, recipient: str, when: Condition, do: Action, supply: int | Infinite, outlet: int | Infinite) -> Recipient:
-        engine = self.engine
+        engine, recipient = self.engine, name_of(recipient, "recipient")
         with engine.building(), engine._build_lock:
             if recipient in engine.queues:
                 raise Conflict(f"{recipient!r} cannot join {self.name!r}: there is a queue of that name already")

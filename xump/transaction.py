@@ -56,5 +56,4 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._state = "rolled back"
         if kind is None:
-            self.ids = self._engine._commit(self._operations)
-            self._state = "committed"
+            self._engine._commit(self)

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
 from xump_ext.credit cimport has_credit, overflow_would
-from xump_ext.envelope cimport queue_named
+from xump_ext.envelope cimport name_text, queue_named
 from xump_ext.errors import QueueFull, QueueNotFound
 from xump_ext.graph cimport (
     DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
@@ -89,8 +89,9 @@ cdef class Admissions:
         cdef queue_t* letters
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
-            if letters == NULL or not self.letter_fits(letters, content, str(self.names.get(i, self.name)), REASON_NO_QUEUE):
-                raise QueueNotFound(f"no queue {str(self.names.get(i, self.name))!r}")
+            name = name_text(self.names.get(i, self.name))
+            if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
+                raise QueueNotFound(f"no queue {name!r}")
         elif not self.fits(queue, content):
             letters = own_dead_letter(queue)
             if letters == NULL or not self.letter_fits(

@@ -2,23 +2,26 @@
 
 The columns are read and written by `arrow_read` and `arrow_write`; here they meet the engine. A batch that is published is
 checked as a whole before the first row enters. A batch that is taken remembers an entry for each row, as a `Delivery` does for
-its one.
+its one. When the taking is interrupted, its rows become deliveries that the next call hands out.
 """
 
-from libc.stdint cimport INT32_MAX, uint64_t
+from libc.stdint cimport INT32_MAX, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.core cimport Core
-from xump_ext.delivery cimport first_offer, nack_entry
+from xump_ext.delivery cimport Delivery, counted, delivery_new, first_offer, is_redelivered, keep_back, nack_entry, next_kept
 from xump_ext.errors import StaleDelivery
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
-from xump_ext.ledger cimport accept, enter, pay, release, send_back
-from xump_ext.message cimport content_release, content_share, content_t
-from xump_ext.routing cimport go_on
+from xump_ext.faces cimport QueueFace
+from xump_ext.ledger cimport accept, enter, hops_of, in_hands, pay
+from xump_ext.message cimport Message, content_release, content_share, content_t, message_new
+from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_from, source_left, source_new, source_t
+
+cdef bint making = False        # by `take_batch`, not by `__new__` from Python
 
 cdef enum:
     OPEN = 0
@@ -77,16 +80,17 @@ cdef class DeliveryBatch:
     cdef entry_t** entries          # NULL: answered, or stale
     cdef char* answered             # OPEN, ANSWERED or SETTLED
     cdef list keys                  # (queue, id) of each row
-    cdef list names                 # destinations: their rows borrow them
+    cdef list names                 # destinations, or deliveries that were kept back: their rows borrow them
     cdef ArrowBatch columns
 
-    def __init__(self):
-        raise TypeError("delivery batches come from Engine.take_batch()")
+    def __cinit__(self):
+        if not making:
+            raise TypeError("delivery batches come from Engine.take_batch()")
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.rows):
-            if self.entries[i] != NULL:
+            if in_hands(self.entries[i]):
                 self.entries[i].child = NULL
         free(self.entries)
         free(self.answered)
@@ -139,7 +143,7 @@ cdef class DeliveryBatch:
         try:
             rows = [row for row in rows if self.answered[row] != SETTLED]
             for row in rows:
-                if self.answered[row] or self.entries[row] == NULL:
+                if self.answered[row] or not in_hands(self.entries[row]):
                     raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered, "
                                         "or taken back by the engine")
             if len(set(rows)) < len(rows):
@@ -157,68 +161,167 @@ cdef class DeliveryBatch:
         return 0
 
 
+# What a row's delivery would have, if there has to be one.
+cdef struct taken_t:
+    batch_row_t row
+    void* face              # of the queue
+    void* selector          # its face
+    uint32_t hops
+    bint redelivered
+
+
 def take_batch(Core core, Py_ssize_t n, destination):
     """Up to n deliveries, as many as there are."""
-    cdef DeliveryBatch batch = DeliveryBatch.__new__(DeliveryBatch)
-    core.begin()
-    try:
-        return fill_batch(core, batch, min(n, <Py_ssize_t> core.e.entries), destination)
-    finally:
-        core.leave()
-
-
-cdef DeliveryBatch fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination):
-    cdef batch_row_t* rows = <batch_row_t*> malloc(n * sizeof(batch_row_t) + 1)
-    cdef entry_t* entry
+    cdef DeliveryBatch batch = batch_new()
+    cdef taken_t* taken
+    cdef bint ended = False
     cdef Py_ssize_t i
+    n = min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.kept_back))
+    taken = batch_prepare(core, batch, n)
+    try:
+        core.begin()
+        try:
+            fill_batch(core, batch, taken, n, destination)
+        finally:
+            core.leave()
+        ended = True
+    finally:
+        if not ended:
+            keep_rows(core, batch, taken)
+        for i in range(batch.rows):
+            content_release(taken[i].row.content)
+        free(taken)
+    return batch
+
+
+cdef DeliveryBatch batch_new():
+    global making
+    making = True
+    try:
+        return DeliveryBatch.__new__(DeliveryBatch)
+    finally:
+        making = False
+
+
+cdef taken_t* batch_prepare(Core core, DeliveryBatch batch, Py_ssize_t n) except NULL:
+    """Room for n rows."""
+    cdef taken_t* taken = <taken_t*> malloc(n * sizeof(taken_t) + 1)
     batch.core = core
     batch.keys = []
     batch.names = []
     batch.entries = <entry_t**> calloc(n + 1, sizeof(entry_t*))
     batch.answered = <char*> calloc(n + 1, 1)
+    if taken == NULL or batch.entries == NULL or batch.answered == NULL:
+        free(taken)
+        raise MemoryError()
+    return taken
+
+
+cdef int fill_batch(Core core, DeliveryBatch batch, taken_t* taken, Py_ssize_t n, object destination) except -1:
+    cdef batch_row_t* rows
+    cdef Py_ssize_t i
+    while core.kept_back and batch.rows < n:
+        if not take_kept(core, batch, &taken[batch.rows], destination):
+            break
+    if core.e.interrupted:
+        run(&core.e)
+    while batch.rows < n:
+        if not take_row(core, batch, &taken[batch.rows], destination):
+            break
+    rows = <batch_row_t*> malloc(batch.rows * sizeof(batch_row_t) + 1)
+    if rows == NULL:
+        raise MemoryError()
     try:
-        if rows == NULL or batch.entries == NULL or batch.answered == NULL:
-            raise MemoryError()
-        while batch.rows < n:
-            if not take_row(core, batch, &rows[batch.rows], destination):
-                break
-            batch.rows += 1
+        for i in range(batch.rows):
+            rows[i] = taken[i].row
         batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX)
-    except BaseException:
-        for i in range(batch.rows):
-            if batch.entries[i] != NULL:
-                entry = batch.entries[i]
-                release(&core.e, entry)
-                send_back(&core.e, entry)
-        go_on(&core.e)
-        raise
     finally:
-        for i in range(batch.rows):
-            content_release(rows[i].content)
         free(rows)
-    return batch
+    return 0
 
 
-cdef bint take_row(Core core, DeliveryBatch batch, batch_row_t* row, object destination) except -1:
+cdef bint take_row(Core core, DeliveryBatch batch, taken_t* taken, object destination) except -1:
     """Takes one offer; what was bound is settled, and what that releases follows."""
     cdef offer_t* offer = first_offer(core, destination)
     cdef entry_t* entry
-    cdef bint bound
+    cdef selector_t* selector
     if offer == NULL:
         return False
     entry = offer.entry
-    bound = (<selector_t*> entry.holder).infinite
+    selector = <selector_t*> entry.holder
     queue = (<object> entry.queue.face).name
     batch.keys.append((queue, entry.id))
     batch.names.append(<object> offer.destination.name)
-    row.content = content_share(entry.content)
-    row.id = entry.id
-    row.timestamp = entry.timestamp
-    row.delivery_count = entry.delivery_count + 1
-    row.destination = offer.destination.name
-    row.queue = <void*> queue
-    batch.answered[batch.rows] = SETTLED if bound else OPEN
-    accept(&core.e, entry, &batch.entries[batch.rows])
-    if bound:
+    taken.row.content = content_share(entry.content)
+    taken.row.id = entry.id
+    taken.row.timestamp = entry.timestamp
+    taken.row.delivery_count = entry.delivery_count + 1
+    taken.row.destination = offer.destination.name
+    taken.row.queue = <void*> queue
+    taken.face = entry.queue.face
+    taken.selector = selector.face
+    taken.hops = hops_of(&core.e, entry)
+    taken.redelivered = is_redelivered(entry)
+    batch.answered[batch.rows] = SETTLED if selector.infinite else OPEN
+    batch.rows += 1
+    accept(&core.e, entry, &batch.entries[batch.rows - 1])
+    if selector.infinite:
         go_on(&core.e)
+    return True
+
+
+# ---- what was taken by a call that raised
+
+cdef int keep_rows(Core core, DeliveryBatch batch, taken_t* taken) except -1:
+    """Nobody got the batch: its rows become deliveries, which go before all others."""
+    cdef list kept = []
+    cdef Delivery delivery
+    cdef entry_t* entry
+    cdef Py_ssize_t i
+    for i in range(batch.rows):
+        delivery = delivery_new()
+        delivery.message = message_new(taken[i].row.content, taken[i].row.id, taken[i].row.timestamp, taken[i].hops)
+        delivery.destination = counted(<void*> taken[i].row.destination)
+        delivery.queue = counted(taken[i].face)
+        delivery.selector = counted(taken[i].selector)
+        delivery.answered = False
+        delivery.delivery_count = taken[i].row.delivery_count
+        delivery.redelivered = taken[i].redelivered
+        delivery.settled = batch.answered[i] == SETTLED
+        entry = batch.entries[i]
+        if in_hands(entry):
+            batch.entries[i] = NULL
+            entry.child = &delivery.entry
+            delivery.entry = entry
+        kept.append(delivery)
+    return keep_back(core, kept)
+
+
+cdef bint take_kept(Core core, DeliveryBatch batch, taken_t* taken, object destination) except -1:
+    """A row of a delivery that was kept back; the row borrows from it."""
+    cdef Delivery delivery = next_kept(core, destination)
+    cdef Message message
+    cdef QueueFace face
+    if delivery is None:
+        return False
+    message = <Message> delivery.message
+    face = <QueueFace> delivery.queue
+    batch.keys.append((face.name, message.id))
+    batch.names.append(delivery)
+    taken.row.content = content_share(message.content)
+    taken.row.id = message.id
+    taken.row.timestamp = message.timestamp
+    taken.row.delivery_count = delivery.delivery_count
+    taken.row.destination = <void*> delivery.destination
+    taken.row.queue = <void*> face.name
+    taken.face = <void*> delivery.queue
+    taken.selector = <void*> delivery.selector
+    taken.hops = message.hops
+    taken.redelivered = delivery.redelivered
+    batch.answered[batch.rows] = SETTLED if delivery.settled else OPEN
+    if in_hands(delivery.entry):
+        delivery.entry.child = &batch.entries[batch.rows]
+        batch.entries[batch.rows] = delivery.entry
+        delivery.entry = NULL
+    batch.rows += 1
     return True

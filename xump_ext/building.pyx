@@ -69,10 +69,14 @@ cdef queue_t* queue_create(
     face.plan = plan
     face.queue = queue
     (<dict> engine.queues)[face.name] = face
-    for other in list((<dict> engine.queues).values()) if engine.watched else ():
-        if other.queue.watched:
-            (<Plan> other.queue.plan).queue_created(queue, face.name)
-            wake_named(engine, <Plan> other.queue.plan)
+    try:
+        for other in list((<dict> engine.queues).values()) if engine.watched else ():
+            if other.queue.watched:
+                (<Plan> other.queue.plan).queue_created(queue, face.name)
+                wake_named(engine, <Plan> other.queue.plan)
+    except BaseException:       # a condition was interrupted: the queue never was there
+        queue_delete(engine, queue, (<Door> engine.face)._selectors, spare_slots)
+        raise
     return queue
 
 

@@ -6,7 +6,8 @@
     Once            ids, sequences, numbers and slots are issued once
     Links           what refers to something is referred to by it: parents and children, lists, offers, deliveries
     Recount         every counter equals what a walk finds
-    Quiet           nothing is left that could go on; inside `building()`: nothing is forgotten that could
+    Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted: nothing is
+                    forgotten that could
 
 The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them; none relies on a counter that
 is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
@@ -205,6 +206,8 @@ cdef tally_t tally(queue_t* queue) noexcept:
     while group != NULL:
         found.grouped += group.count
         group = group.next
+    if queue.returning != NULL:
+        found.grouped += queue.returning.count
     return found
 
 

@@ -13,7 +13,7 @@ cdef struct cursor_t:           # of a walk over the entries of a queue, by id
 cdef class Books:
     cdef Core core
     cdef engine_t* e
-    cdef bint quiet             # not inside `building()`
+    cdef bint quiet             # not inside `building()`, nor after a run that was interrupted
     cdef set queues             # addresses of what the engine's mappings know: only these are followed
     cdef set selectors
     cdef dict sources           # address of a source of contents: entries that refer to it

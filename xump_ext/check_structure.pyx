@@ -24,7 +24,7 @@ cdef class Books:
     def __cinit__(self, Core core):
         self.core = core
         self.e = &core.e
-        self.quiet = core.e.building == 0
+        self.quiet = core.e.building == 0 and not core.e.interrupted
         self.queues = set()
         self.selectors = set()
         self.sources = {}

@@ -48,12 +48,12 @@ cdef class Predicate:
 
 
 cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
-    """Asks a callable; one that raises counts as no match."""
+    """Asks a callable; one that raises counts as no match. What is no Exception (an interrupt) ends the run."""
     cdef engine_t* engine = clause.engine
     hops = 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
     try:
         return bool(call(message_object(entry.content, entry.id, entry.timestamp, hops)))
-    except BaseException as error:
+    except Exception as error:
         clause.trouble(error)
         return False
 
@@ -161,17 +161,15 @@ cdef class Clause:
         index.errors.clear()
         return 0
 
-    def trouble(self, error):
+    cdef int trouble(self, object error) except -1:
         """User code raised: count it, and let the engine log the first one."""
         cdef uint32_t i
         for i in range(self.c.count):
             self.c.selectors[i].errors += 1
-        if not self.reported or not isinstance(error, Exception):
+        if not self.reported:
             self.reported = True
             (<list> self.engine.troubles).append((self.c.selectors[0].id, error))
-
-    cdef lane_t* lane_for(self, entry_t* entry) except NULL:
-        return self.lane_named(field_text(&self.to_queue, entry.content) if self.c.names_queue else None)
+        return 0
 
     cdef lane_t* lane_named(self, object target) except NULL:
         cdef lane_t* lane

@@ -13,6 +13,7 @@ cdef class Core(Door):
     cdef uint64_t no_queue          # dead-lettered: published to a queue that does not exist
 
     cdef uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0
+    cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)
     cdef Admissions transaction_batch(self, list operations, Admissions contents)
     cdef int set_start(self, selector_t* selector, object start) except -1

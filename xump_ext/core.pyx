@@ -13,9 +13,11 @@ from xump_ext.building cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
 from xump_ext.credit cimport is_able, overflow_has_room, selector_rest, selector_wake
-from xump_ext.delivery cimport Delivery, check_deliveries, first_offer, hand_over
+from xump_ext.delivery cimport (
+    Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
+)
 from xump_ext.door cimport CLOSED, FORKED, IDLE
-from xump_ext.envelope cimport queue_named, target_of
+from xump_ext.envelope cimport name_text, queue_named, target_of
 from xump_ext.errors import QueueFull, QueueNotFound
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
@@ -27,7 +29,7 @@ from xump_ext.heap cimport heap_free
 from xump_ext.index cimport chunks_free, index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport end_trips, enter, hops_of, make_copy, offers_free, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_object
-from xump_ext.routing cimport go_on, wake_everything
+from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 
@@ -60,8 +62,8 @@ cdef class Core(Door):
     cdef uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0:
         """Lets one message in, or dead-letters it (0), or raises. Takes over the reference unless it raises."""
         if queue == NULL:
-            if not letters_take(queue_named(&self.e, self._dead_letter), content, str(name), REASON_NO_QUEUE, 1):
-                raise QueueNotFound(f"no queue {str(name)!r}")
+            if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
+                raise QueueNotFound(f"no queue {name_text(name)!r}")
             self.no_queue += 1
             content_release(content)
             return 0
@@ -136,8 +138,9 @@ cdef class Core(Door):
         go_on(&self.e)
         return range(first, first + count)
 
-    def _commit(self, list operations):
-        """Carries out a transaction's `("publish", queue, message)` and `("ack", delivery)`; returns the ids."""
+    def _commit(self, transaction):
+        """Carries out a transaction's `("publish", queue, message)` and `("ack", delivery)`, and tells it so with the ids."""
+        cdef list operations = transaction._operations
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Py_ssize_t i
         cdef list ids = []
@@ -159,10 +162,11 @@ cdef class Core(Door):
                     content = batch.items[i].content
                     batch.items[i].content = NULL
                     ids.append(self.admit(batch.items[i].queue, batch.names.get(i), content))
+            transaction.ids = ids
+            transaction._state = "committed"        # before the run, which may be interrupted
             go_on(&self.e)
         finally:
             self.leave()
-        return ids
 
     cdef Admissions transaction_batch(self, list operations, Admissions contents):
         """Contents and payments in order; every delivery is checked, none may be given twice."""
@@ -187,18 +191,40 @@ cdef class Core(Door):
     def _take(self, Py_ssize_t n, destination):
         """Up to n deliveries, as many as there are."""
         cdef list taken = []
-        cdef offer_t* offer
-        self.begin()
+        cdef bint ended = False
         try:
-            while n > 0:
-                offer = first_offer(self, destination)
-                if offer == NULL:
-                    break
-                taken.append(hand_over(self, offer))
-                n -= 1
+            self.begin()
+            try:
+                self.take_into(taken, n, destination)
+            finally:
+                self.leave()
+            ended = True
         finally:
-            self.leave()
+            if not ended and taken:
+                keep_back(self, taken)
         return taken
+
+    cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
+        cdef offer_t* offer
+        cdef Delivery delivery
+        while n > 0 and self.kept_back:
+            delivery = next_kept(self, destination)
+            if delivery is None:
+                break
+            taken.append(delivery)
+            n -= 1
+        if self.e.interrupted:
+            run(&self.e)
+        while n > 0:
+            offer = first_offer(self, destination)
+            if offer == NULL:
+                break
+            delivery = hand_over(self, offer)
+            taken.append(delivery)
+            if delivery.settled:
+                go_on(&self.e)
+            n -= 1
+        return 0
 
     def ack(self, deliveries):
         """Ack many deliveries at once: pay for them in order, then drive the graph once.
@@ -350,7 +376,7 @@ cdef class Core(Door):
             outstanding = selector.held.count + selector.taken.count
             if selector.infinite:
                 raise ValueError(f"selector {face.id} has INFINITE credit; there is nothing to grant")
-            if not outstanding <= selector.window + n < 2 ** 62:
+            if not outstanding <= selector.window + n <= 2 ** 62:
                 raise ValueError(f"cannot grant {n}: selector {face.id} has a window of {selector.window}, of which "
                                  f"{outstanding} are outstanding")
             selector.window += n
@@ -390,11 +416,20 @@ cdef class Core(Door):
             self.leave()
 
     def _building(self, int change):
-        """Enters (1) or leaves (-1) a building block; routing starts when the outermost one ends."""
-        self.begin()
+        """Enters (1) or leaves (-1) a building block; routing starts when the outermost one ends. A block ends whatever the clock
+        does: when that raises, the next call routes."""
+        self.enter()
         try:
-            self.e.building += change
-            go_on(&self.e)
+            if change > 0:
+                if self.clock is not None:
+                    self.read_clock()
+                self.e.building += 1
+                return
+            self.e.building -= 1
+            self.e.interrupted = True
+            if self.clock is not None:
+                self.read_clock()
+            run(&self.e)
         finally:
             self.leave()
 
@@ -498,9 +533,8 @@ cdef class Core(Door):
     def _close(self):
         """Idempotent. Deliveries become stale."""
         if self.state == CLOSED or self.state == FORKED:
-            self.state = CLOSED if self.state == CLOSED else FORKED
             return
-        self.begin()
+        self.enter()
         self.state = CLOSED
         self.pass_on()
         self.close_books()
@@ -511,6 +545,7 @@ cdef class Core(Door):
         if self.e.face == NULL:
             return 0
         self.e.building = 1
+        self.kept_back.clear()
         for queue in list(self._queues.values()):
             if queue.queue != NULL:
                 queue_delete(&self.e, queue.queue, self._selectors, self.spare_slots)

@@ -1,10 +1,11 @@
 """Deliveries; the declarations of `delivery.pyx`."""
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_XINCREF
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.door cimport Door
-from xump_ext.graph cimport engine_t, entry_t, offer_t
+from xump_ext.graph cimport REDELIVERED, engine_t, entry_t, offer_t
 
 cdef class Delivery:
     cdef entry_t* entry             # NULL: stale
@@ -30,10 +31,23 @@ cdef class DeliveryIterator:
     cdef offer_t* passed            # the last one that was skipped,
     cdef uint64_t passed_number     # and its number then
     cdef Delivery next_delivery(self)
+    cdef Delivery left_over(self)
     cdef offer_t* first_wanted(self) except? NULL
     cdef offer_t* following(self, const offer_t* offer) noexcept
 
 cdef offer_t* first_offer(Door door, object destination) except? NULL
+cdef Delivery delivery_new()
+
+cdef inline PyObject* counted(void* object) noexcept:
+    Py_XINCREF(<PyObject*> object)
+    return <PyObject*> object
+
+cdef inline bint is_redelivered(const entry_t* entry) noexcept:
+    """Whether its next delivery is not the first, or it was outstanding before and came back."""
+    return entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
+
 cdef Delivery hand_over(Door door, offer_t* offer)
+cdef Delivery next_kept(Door door, object destination)
+cdef int keep_back(Door door, list deliveries) except -1
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
 cdef int check_deliveries(Door door, list deliveries) except -1

@@ -6,23 +6,23 @@ delivery costs nothing to recognise, and nothing to forget. Deliveries are not t
 
 cimport cython
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF, Py_XINCREF
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport uint32_t
 
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, REDELIVERED, selector_t
-from xump_ext.ledger cimport accept, dead_letter, hops_of, nacked, note_nack, pay, release, send_back
+from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, selector_t
+from xump_ext.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, note_nack, pay, release, send_back
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.message cimport Message, message_new
-from xump_ext.message import address_bytes_max as _address_bytes_max
-from xump_ext.routing cimport go_on
+from xump_ext.message cimport Message, checked_text, message_new
+from xump_ext.routing cimport go_on, run
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 cdef xump_pool delivery_pool
+cdef bint making = False
 cdef PyMemberDef message_member_def
 cdef PyMemberDef destination_member_def
 cdef PyMemberDef queue_member_def
@@ -31,9 +31,9 @@ cdef PyMemberDef selector_member_def
 
 cdef void delivery_clean(PyObject* object) noexcept:
     delivery = <Delivery> object
-    if delivery.entry != NULL:
+    if in_hands(delivery.entry):
         delivery.entry.child = NULL
-        delivery.entry = NULL
+    delivery.entry = NULL
     Py_XDECREF(delivery.message)
     Py_XDECREF(delivery.destination)
     Py_XDECREF(delivery.queue)
@@ -46,9 +46,15 @@ cdef void delivery_dealloc(PyObject* object) noexcept:
 
 
 cdef Delivery delivery_new():
+    """A blank one; only what comes from here gets past `Delivery.__cinit__`."""
+    global making
     cdef PyObject* spare = xump_pool_get(&delivery_pool)
     if spare == NULL:
-        return Delivery.__new__(Delivery)
+        making = True
+        try:
+            return Delivery.__new__(Delivery)
+        finally:
+            making = False
     delivery = <Delivery> spare
     Py_XDECREF(spare)
     return delivery
@@ -60,11 +66,12 @@ cdef class Delivery:
     """A message handed to the application under a destination name. Ack it, nack it or reject it; as a context manager it is
     acked when the block ends and nacked when it raises."""
 
-    def __init__(self):
-        raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
+    def __cinit__(self):
+        if not making:
+            raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
 
     cdef Door door(self):
-        if self.entry == NULL:
+        if not in_hands(self.entry):
             queue_face(self).engine._check_open()
             raise stale(self)
         return <Door> self.entry.queue.engine.face
@@ -85,7 +92,7 @@ cdef class Delivery:
         door = self.door()
         door.begin()
         try:
-            if self.entry == NULL:
+            if not in_hands(self.entry):
                 raise stale(self)
             self.answered = True
             pay(&door.e, self.entry)
@@ -96,14 +103,13 @@ cdef class Delivery:
 
     def nack(self, *, requeue=True):
         """Give it back: it waits at its old place again; with `requeue=False` it is dead-lettered, else dropped and counted."""
+        if requeue is not True and requeue is not False:
+            raise TypeError(f"requeue must be a bool, got {type(requeue).__name__}")
         self.give_back(requeue, None)
 
     def reject(self, reason="rejected"):
         """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
-        if not isinstance(reason, str):
-            raise TypeError(f"reason must be a str, got {type(reason).__name__}")
-        if len(reason.encode("utf-8")) > _address_bytes_max:
-            raise ValueError(f"reason has {len(reason)} characters, allowed are {_address_bytes_max} bytes")
+        reason = checked_text(reason, "reason")
         self.give_back(False, None if reason == "rejected" else reason)
 
     cdef int give_back(self, bint requeue, object detail) except -1:
@@ -115,7 +121,7 @@ cdef class Delivery:
         door.begin()
         try:
             entry = self.entry
-            if entry == NULL:
+            if not in_hands(entry):
                 raise stale(self)
             self.answered = True
             if requeue:
@@ -132,15 +138,15 @@ cdef class Delivery:
         return message_face(self)
 
     def __exit__(self, kind, error, traceback):
-        if self.answered:
+        if self.answered or self.entry == PAID:
             return
         if kind is None:
             self.pay_for_it()
-        elif self.entry != NULL:
+        elif in_hands(self.entry):
             self.give_back(True, None)
 
     def __repr__(self):
-        state = "settled" if self.settled else "stale" if self.entry == NULL else f"take {self.delivery_count}"
+        state = "settled" if self.settled else f"take {self.delivery_count}" if in_hands(self.entry) else "stale"
         return (f"<Delivery of {message_face(self)!r} to {<object> self.destination!r} from {queue_face(self).name!r}, "
                 f"{state}>")
 
@@ -175,7 +181,7 @@ cdef int check_deliveries(Door door, list deliveries) except -1:
             delivery = <Delivery> given
             if queue_face(delivery).engine is not door:
                 raise StaleDelivery(f"delivery of message {message_face(delivery).id} belongs to another engine")
-            if not delivery.settled and (delivery.entry == NULL or delivery.marked):
+            if not delivery.settled and (not in_hands(delivery.entry) or delivery.marked):
                 raise stale(delivery)
             delivery.marked = True
             i += 1
@@ -189,11 +195,6 @@ cdef int check_deliveries(Door door, list deliveries) except -1:
 cdef object stale(Delivery delivery):
     return StaleDelivery(f"delivery of message {message_face(delivery).id} in queue {queue_face(delivery).name!r} is stale: "
                          "it was settled, or taken back by the engine, or is given twice")
-
-
-cdef inline PyObject* counted(void* object) noexcept:
-    Py_XINCREF(<PyObject*> object)
-    return <PyObject*> object
 
 
 cdef inline Message message_face(Delivery delivery):
@@ -226,18 +227,36 @@ cdef Delivery hand_over(Door door, offer_t* offer):
     delivery.selector = counted(selector.face)
     delivery.answered = False
     delivery.delivery_count = entry.delivery_count + 1
-    delivery.redelivered = entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
+    delivery.redelivered = is_redelivered(entry)
     delivery.settled = selector.infinite
     accept(&door.e, entry, &delivery.entry)
-    if delivery.settled:
-        go_on(&door.e)
     return delivery
+
+
+cdef Delivery next_kept(Door door, object destination):
+    """The next one to this destination of those that were kept back, or None. What was taken back meanwhile is forgotten."""
+    cdef Delivery delivery
+    for delivery in list(door.kept_back):
+        if not in_hands(delivery.entry) and not delivery.settled:
+            door.kept_back.remove(delivery)
+        elif destination is None or destination == <object> delivery.destination:
+            door.kept_back.remove(delivery)
+            return delivery
+    return None
+
+
+cdef int keep_back(Door door, list deliveries) except -1:
+    """They were taken by a call that raised, so that nobody got them: they go before all others."""
+    door.kept_back[:0] = deliveries
+    if door._waiters:
+        door._wake_waiters()
+    return 0
 
 
 cdef class DeliveryIterator:
     """Yields deliveries until nothing has been deliverable for `timeout` seconds; skips what was nacked after it began."""
 
-    def __cinit__(self, engine, destination, timeout):
+    def __cinit__(self, Door engine not None, destination, timeout):
         self.engine = engine
         self.door = engine
         self.destination = destination
@@ -260,13 +279,35 @@ cdef class DeliveryIterator:
         return self.next_delivery()
 
     cdef Delivery next_delivery(self):
+        cdef Door door = self.door
+        cdef Delivery delivery = None
         cdef offer_t* offer
-        self.door.begin()
+        cdef bint ended = False
         try:
-            offer = self.first_wanted()
-            return None if offer == NULL else hand_over(self.door, offer)
+            door.begin()
+            try:
+                if door.e.interrupted or door.kept_back:
+                    delivery = self.left_over()
+                if delivery is None:
+                    offer = self.first_wanted()
+                    if offer != NULL:
+                        delivery = hand_over(door, offer)
+                        if delivery.settled:
+                            go_on(&door.e)
+            finally:
+                door.leave()
+            ended = True
         finally:
-            self.door.leave()
+            if not ended and delivery is not None:
+                keep_back(door, [delivery])
+        return delivery
+
+    cdef Delivery left_over(self):
+        """What was kept back, if there is something for this destination; else what was interrupted goes on."""
+        cdef Delivery kept = next_kept(self.door, self.destination)
+        if kept is None and self.door.e.interrupted:
+            run(&self.door.e)
+        return kept
 
     cdef inline offer_t* first_wanted(self) except? NULL:
         """The oldest one that was not nacked since the iteration began."""

@@ -25,14 +25,17 @@ cdef class Door:
     cdef list troubles
     cdef list spent
     cdef list spare_slots
+    cdef list kept_back             # deliveries that were taken by a call that raised: the next one that takes hands them out
     cdef object _dead_letter
     cdef uint64_t offered_before
     cdef public list _waiters       # (destination, callable) of threads and tasks that wait for deliveries
 
     cdef int begin(self) except -1
+    cdef int enter(self) except -1
     cdef int begin_slowly(self) except -1
     cdef int pass_on(self) except -1
     cdef int wait_turn(self) except -1
+    cdef int begin_clocked(self) except -1
     cdef int read_clock(self) except -1
     cdef int leave(self) except -1
     cdef int end_slowly(self) except -1

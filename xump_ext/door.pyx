@@ -40,6 +40,7 @@ cdef class Door:
         self.troubles = []
         self.spent = []
         self.spare_slots = []
+        self.kept_back = []
         self._waiters = []
         self.e.run_start = 1
         self.e.queues = <void*> self._queues
@@ -55,6 +56,8 @@ cdef class Door:
         PyThread_free_lock(self.turn)
 
     def _configure(self, clock, hop_limit, letters):
+        if self.e.hop_limit:
+            raise TypeError("an engine is made once: create another one")
         self.clock = clock
         self.e.hop_limit = hop_limit
         self._dead_letter = letters
@@ -68,14 +71,14 @@ cdef class Door:
     # ---- one at a time
 
     cdef int begin(self) except -1:
-        if self.state != IDLE:
-            self.begin_slowly()
-        self.state = BUSY
-        self.owner = <void*> PyThreadState_Get()
-        self.e.now = TIME_UNREAD
+        come_in(self)
         if self.clock is not None:
-            self.read_clock()
+            self.begin_clocked()
         return 0
+
+    cdef int enter(self) except -1:
+        """`begin` for a call that does not fail for its clock: it reads that by itself, if at all."""
+        return come_in(self)
 
     cdef int begin_slowly(self) except -1:
         """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited
@@ -113,13 +116,22 @@ cdef class Door:
             self.begin_slowly()
             self.pass_on()
 
-    cdef int read_clock(self) except -1:
+    cdef int begin_clocked(self) except -1:
         try:
-            self.e.now = self.clock()
+            self.read_clock()
         except BaseException:
-            self.state = IDLE
-            self.pass_on()
+            self.leave()
             raise
+        return 0
+
+    cdef int read_clock(self) except -1:
+        """An int, and no bool, of 64 bits; the lowest one stands for a clock that was not read."""
+        now = self.clock()
+        if not isinstance(now, int) or isinstance(now, bool):
+            raise TypeError(f"clock must return POSIX nanoseconds as an int, got {type(now).__name__}")
+        if not -2 ** 63 < now < 2 ** 63:
+            raise ValueError(f"clock must return nanoseconds from -2**63 + 1 to 2**63 - 1, got {now}")
+        self.e.now = now
         return 0
 
     cdef int leave(self) except -1:
@@ -145,6 +157,9 @@ cdef class Door:
 
     def _deliverable(self, destination):
         """Whether a delivery waits for the application; asked without entering."""
+        for delivery in self.kept_back:
+            if destination is None or destination == delivery.destination:
+                return True
         if destination is None:
             return self.e.offer_count > 0
         handle = self.destinations.get(destination)
@@ -159,9 +174,11 @@ cdef class Door:
         if isinstance(queue, QueueFace):
             if (<QueueFace> queue).engine is not self:
                 raise QueueNotFound(f"queue {queue.name!r} belongs to another engine")
+            if (<QueueFace> queue).queue == NULL:
+                return queue_named(&self.e, (<QueueFace> queue).name)       # was deleted; there may be another one
             return (<QueueFace> queue).queue
         if isinstance(queue, str):
-            return queue_named(&self.e, str(queue))
+            return queue_named(&self.e, str.__str__(queue))
         raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
 
     def _forked(self):
@@ -173,3 +190,12 @@ cdef class Door:
     def closed(self):
         """Whether the engine was closed."""
         return self.state == CLOSED
+
+
+cdef inline int come_in(Door door) except -1:
+    if door.state != IDLE:
+        door.begin_slowly()
+    door.state = BUSY
+    door.owner = <void*> PyThreadState_Get()
+    door.e.now = TIME_UNREAD
+    return 0

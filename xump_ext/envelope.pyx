@@ -98,6 +98,11 @@ cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_
     return PyUnicode_AsUTF8AndSize(<object> found, size)
 
 
+cdef str name_text(object queue):
+    """The name of what a call was given for a queue, whatever subclass of str it is."""
+    return str.__str__(queue) if isinstance(queue, str) else str(queue)
+
+
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
     """The queue of that name, or NULL. Cost: one look-up."""
     cdef PyObject* found = NULL if name is None else PyDict_GetItemWithError(<object> engine.queues, name)

@@ -4,11 +4,18 @@ A queue is equal to its name and a selector to its number, so that either can st
 """
 
 from xump_ext.credit cimport waits_for
-from xump_ext.errors import QueueNotFound, SelectorNotFound
+from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound
 from xump_ext.graph cimport UNLIMITED, UNROUTED, entry_t, place_t
 from xump_ext.index cimport index_from
 from xump_ext.ledger cimport counts_by_reason
 from xump_ext.selector import INFINITE
+
+
+cdef int check_open(object engine) except -1:
+    """Closing an engine deletes all that it has; who asks is told the reason."""
+    if engine is not None and engine.closed:
+        raise Closed("the engine is closed; create another one")
+    return 0
 
 
 cdef class QueueFace(QueueHandle):
@@ -21,6 +28,7 @@ cdef class QueueFace(QueueHandle):
 
     cdef queue_t* live(self) except NULL:
         if self.queue == NULL:
+            check_open(self.engine)
             raise QueueNotFound(f"queue {self.name!r} was deleted")
         return self.queue
 
@@ -143,6 +151,7 @@ cdef class SelectorFace:
 
     cdef selector_t* live(self) except NULL:
         if self.selector == NULL:
+            check_open(self.engine)
             raise SelectorNotFound(f"selector {self.id} was deleted")
         return self.selector
 

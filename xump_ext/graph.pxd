@@ -338,6 +338,7 @@ cdef struct engine_t:
     int64_t now
     uint32_t hop_limit
     uint32_t building
+    bint interrupted        # the last run did not come to its end: the next one goes on with it
     uint32_t watched        # sum over the queues
     queue_t* lists[QUEUE_LISTS]
     heap_t able

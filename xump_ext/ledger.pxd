@@ -1,6 +1,6 @@
 """The books: what enters, moves, is paid for and leaves; the declarations of `ledger.pyx`."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.graph cimport (
     DEAD, DEAD_ENTRY, STIRRED, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t, work_t,
@@ -14,6 +14,17 @@ cdef enum:
     PROCESSED = 0
     DROPPED = 1
     DELETED = 2
+
+cdef extern from *:
+    """
+    /* What a delivery remembers in place of its entry once that was paid for, by whomever. */
+    #define XUMP_PAID ((struct __pyx_t_8xump_ext_5graph_entry_t *) 1)
+    """
+    entry_t* PAID "XUMP_PAID"
+
+cdef inline bint in_hands(const entry_t* remembered) noexcept:
+    """Whether the application still has what it remembers: it was neither paid for nor taken back."""
+    return <uintptr_t> remembered > 1
 
 cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
     """Dead-lettered, and not at rest anywhere since (rule 12)."""

@@ -596,7 +596,7 @@ cdef int room_left(engine_t* engine, queue_t* queue) except -1:
 cdef int pay(engine_t* engine, entry_t* entry) except -1:
     """The application pays for what it has taken."""
     cdef selector_t* selector = <selector_t*> entry.holder
-    forget_delivery(entry)
+    forget_delivery(entry, PAID)
     entry.holder = NULL
     list_remove(&selector.taken, entry)
     entry.queue.outstanding -= 1
@@ -613,10 +613,10 @@ cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
     return selector_wake(engine, selector)
 
 
-cdef inline void forget_delivery(entry_t* entry) noexcept:
-    """The delivery, if the application still has it, is stale."""
+cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
+    """The delivery, if the application still has it, is stale; PAID if it needs no answer any more."""
     if entry.child != NULL:
-        (<entry_t**> entry.child)[0] = NULL
+        (<entry_t**> entry.child)[0] = instead
         entry.child = NULL
 
 
@@ -626,7 +626,7 @@ cdef int give_back(engine_t* engine, entry_t* entry) except -1:
     """An outstanding entry, whose child is gone, leaves its selector; the credit is available again, unpaid."""
     cdef selector_t* selector = <selector_t*> entry.holder
     if entry.state == TAKEN:
-        forget_delivery(entry)
+        forget_delivery(entry, NULL)
         list_remove(&selector.taken, entry)
     else:
         if entry.state == OFFERED:

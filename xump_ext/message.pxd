@@ -51,6 +51,7 @@ cdef inline void content_release(content_t* content) noexcept:
     if content.references == 0:
         content_free(content)
 
+cdef str checked_text(object value, str what)
 cdef void content_free(content_t* content) noexcept
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL
 cdef content_t* content_of_block(

@@ -1,7 +1,7 @@
 """Messages: immutable content in one allocation, compact headers."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, final, overload
+from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, final, overload
 
 _HeaderValue: TypeAlias = bool | int | float | str | bytes
 _Body: TypeAlias = bytes | bytearray | memoryview
@@ -23,7 +23,7 @@ class _Changes(TypedDict, total=False):
 class Headers(Mapping[str, Any]):
     """Values are bool, int, float, str or bytes; who sent the message knows which."""
 
-    def __init__(self, /, *args: object, **kwargs: object) -> None: ...
+    def __new__(cls) -> Self: ...
     def __getitem__(self, name: str, /) -> Any: ...
     @overload
     def get(self, name: str, default: None = None) -> Any | None: ...

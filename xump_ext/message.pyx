@@ -30,6 +30,7 @@ from xump_ext.light cimport (
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
+    void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
     const char* PyUnicode_1BYTE_DATA(object)
@@ -62,7 +63,7 @@ cdef extern from *:
     const size_t address_offset "XUMP_ADDRESS_OFFSET"
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
-    const char* text_of "xump_text"(object text, Py_ssize_t* size) except NULL
+    const char* raw_text_of "xump_text"(object text, Py_ssize_t* size) noexcept
 
 cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
@@ -81,6 +82,25 @@ headers_bytes_max = HEADERS_BYTES_MAX
 
 cdef xump_blocks blocks
 
+
+cdef inline const char* text_of(object text, str what, Py_ssize_t* size) except NULL:
+    """The UTF-8 of a str; a ValueError that says `what` has none."""
+    cdef const char* found = raw_text_of(text, size)
+    if found == NULL:
+        text_has_none(text, what)
+    return found
+
+
+cdef int text_has_none(object text, str what) except -1:
+    PyErr_Clear()
+    try:
+        str.encode(text, "utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise ValueError(f"{what} has a lone surrogate, {text[at]!a}, at {at}: UTF-8 does not have that") from None
+    raise MemoryError()
+
+
 cdef str checked_text(object value, str what):
     """An exact str that UTF-8 can express, within the limit."""
     cdef Py_ssize_t size
@@ -88,7 +108,7 @@ cdef str checked_text(object value, str what):
         if not PyUnicode_Check(value):
             raise TypeError(f"{what} must be a str, got {type(value).__name__}")
         value = str.__str__(value)
-    text_of(value, &size)
+    text_of(value, what, &size)
     if size > ADDRESS_BYTES_MAX:
         raise ValueError(f"{what} has {size} bytes, allowed are {ADDRESS_BYTES_MAX}")
     return <str> value
@@ -288,7 +308,8 @@ cdef Py_ssize_t value_measure(object name, object value) except -1:
     cdef Py_ssize_t size
     cdef int overflow = 0
     if PyUnicode_Check(value):
-        text_of(value, &size)
+        if raw_text_of(value, &size) == NULL:
+            text_has_none(value, f"header {name!r}")
         return 4 + size
     if PyBool_Check(value):
         return 0
@@ -358,7 +379,7 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) 
     while PyDict_Next(headers, &position, &name, &value):
         if not PyUnicode_Check(<object> name):
             raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
-        text_of(<object> name, &size)
+        text_of(<object> name, "a header's name", &size)
         if size == 0 or size > NAME_BYTES_MAX:
             raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
         total += 3 + size + value_measure(<object> name, <object> value)
@@ -376,7 +397,7 @@ cdef int block_write(dict headers, char* out) except -1:
     cdef PyObject* value
     cdef const char* text
     while PyDict_Next(headers, &position, &name, &value):
-        text = text_of(<object> name, &size)
+        text = raw_text_of(<object> name, &size)
         name_bytes = <uint16_t> size
         memcpy(out + 1, &name_bytes, 2)
         memcpy(out + 3, text, size)
@@ -392,7 +413,7 @@ cdef char* value_write(object value, char* type, char* out) except NULL:
     cdef double real
     cdef int overflow = 0
     if PyUnicode_Check(value):
-        text = text_of(value, &size)
+        text = raw_text_of(value, &size)
         type[0] = HEADER_STR
         return bytes_write(out, text, size)
     if PyBool_Check(value):
@@ -505,6 +526,7 @@ cdef dict headers_dict(const content_t* content):
 
 # ---- what Python sees
 
+cdef bint making = False        # by the core, which fills what is blank; not by `__new__` from Python
 cdef xump_pool headers_pool
 cdef xump_pool message_pool
 cdef PyMemberDef address_member_def
@@ -525,9 +547,14 @@ cdef void headers_dealloc(PyObject* object) noexcept:
 
 cdef PyObject* headers_new() except NULL:
     """Headers without content; the caller owns the reference."""
+    global making
     cdef PyObject* spare = xump_pool_get(&headers_pool)
     if spare == NULL:
-        headers = Headers.__new__(Headers)
+        making = True
+        try:
+            headers = Headers.__new__(Headers)
+        finally:
+            making = False
         Py_INCREF(headers)
         spare = <PyObject*> headers
     return spare
@@ -558,8 +585,9 @@ cdef class Headers:
     A look-up compares with each header that precedes it; values are made anew at every access.
     """
 
-    def __init__(self):
-        raise TypeError("headers come with a message: Message(headers={...}).headers")
+    def __cinit__(self):
+        if not making:
+            raise TypeError("headers come with a message: Message(headers={...}).headers")
 
     def __getitem__(self, name):
         cdef const char* at = self.find(name)
@@ -585,9 +613,9 @@ cdef class Headers:
         cdef const char* text
         if not PyUnicode_Check(name):
             return NULL
-        try:
-            text = text_of(name, &size)
-        except UnicodeEncodeError:
+        text = raw_text_of(name, &size)
+        if text == NULL:
+            PyErr_Clear()
             return NULL             # a lone surrogate is in no header
         return field_find(self.content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
 
@@ -643,11 +671,16 @@ cdef class Message:
     700
     """
 
+    def __cinit__(self):
+        if not making:
+            message_fill(self, content_share(nothing))
+
     def __init__(self, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
         cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
-        if self.content != NULL:
+        if self.content != nothing:
             content_release(content)
             raise TypeError("a message is immutable: use replace()")
+        content_release(nothing)
         message_fill(self, content)
 
     @property
@@ -730,10 +763,19 @@ cdef int message_fill(Message message, content_t* content) except -1:
     return 0
 
 
+cdef Message message_blank():
+    global making
+    making = True
+    try:
+        return Message.__new__(Message)
+    finally:
+        making = False
+
+
 cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops) except NULL:
     cdef PyObject* spare = xump_pool_get(&message_pool)
     if spare == NULL:
-        made = Message.__new__(Message)
+        made = message_blank()
         Py_INCREF(made)
         spare = <PyObject*> made
     message_fill(<Message> spare, content_share(content))
@@ -742,6 +784,8 @@ cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, u
     (<Message> spare).hops = hops
     return spare
 
+
+cdef content_t* nothing = content_new("", b"", None, None, None)     # what a message says before it is told
 
 headers_pool.clean = headers_clean
 message_pool.clean = message_clean

@@ -14,7 +14,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memcmp, memcpy
 
 from xump_ext.clause cimport Clause, index_add, selectors_add, selectors_remove
@@ -274,7 +274,11 @@ cdef class Plan(Waiting):
         first = self.candidates.count
         for clause in self.always:
             hits_add(&self.candidates, clause.c.slot)
-        self.addresses.match(text, size, &self.candidates)
+        try:
+            self.addresses.match(text, size, &self.candidates)
+        except BaseException:
+            self.candidates.count = first       # an operator was interrupted: the address is as new as before
+            raise
         # An operator that raised may answer next time: what is known now is forgotten before the next message.
         self.dirty = bool(self.addresses.errors)
         self.drain(self.addresses)

@@ -26,8 +26,8 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
 from xump_ext.ledger cimport (
-    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, parked_forget, parked_push, pause_trip, paused_trip, settle, take,
-    work_push,
+    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, parked_forget, parked_push, pause_trip, paused_trip, settle, stir,
+    take, work_push,
 )
 from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
@@ -40,14 +40,27 @@ cdef enum:
 
 
 cdef int run(engine_t* engine) except -1:
-    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves."""
-    if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
-        rematch_returned(engine)
+    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
+    the run ends there, and the next one goes on with what is left."""
+    cdef bint ended = False
+    try:
+        if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
+            rematch_returned(engine)
         if not engine.building:
-            stirred_gather(engine)
-            run_parked(engine)
-    if engine.building:
-        return 0
+            steps(engine)
+        ended = True
+    finally:
+        engine.interrupted = not ended
+        if not ended:
+            work_put_off(engine)
+    return 0
+
+
+cdef int steps(engine_t* engine) except -1:
+    if engine.lists[STIRRED] != NULL:
+        stirred_gather(engine)
+    if engine.parked_count:
+        run_parked(engine)
     while True:
         if engine.able.count:
             step_able(engine)
@@ -78,6 +91,21 @@ cdef int run_parked(engine_t* engine) except -1:
         finally:
             trip_release(engine, item.trip)
     engine.parked_head = engine.parked_count = 0
+    return 0
+
+
+cdef int work_put_off(engine_t* engine) except -1:
+    """What is still to be routed will be gathered by the next run, as what came inside `building()` is; trips go on with it."""
+    cdef work_t item
+    while engine.work_count:
+        item = engine.work[engine.work_head & engine.work_mask]
+        engine.work_head += 1
+        engine.work_count -= 1
+        if item.entry != NULL:
+            stir(engine, item.entry.queue)
+            if item.trip != NULL:
+                pause_trip(engine, item.entry, item.trip)
+        trip_release(engine, item.trip)
     return 0
 
 
@@ -115,8 +143,8 @@ cdef int stirred_gather(engine_t* engine) except -1:
     cdef bint parked = False
     while engine.lists[STIRRED] != NULL:
         queue = engine.lists[STIRRED]
+        (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
         queue_unlist(engine, queue, STIRRED)
-        (<Plan> queue.plan).extend_pending()
         if not queue.held:
             queues += gather_unrouted(engine, queue)
             parked |= gather_parked(engine, queue)

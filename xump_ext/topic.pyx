@@ -123,7 +123,7 @@ cdef class TopicTrie:
         cdef word_t word
         cdef text_t* text
         cdef uint32_t node = 0, child
-        cdef bint last, below_many = False
+        cdef bint last, below_many = False, behind_many = False
         self.path_count = 0
         if pattern_bytes == 0:
             return &self.nodes[0].here
@@ -135,17 +135,24 @@ cdef class TopicTrie:
             if word.text_bytes == 1 and word.text[0] == c"#":
                 if last and not below_many:
                     return &self.nodes[node].tail
-                below_many = True
+                if behind_many:             # `#.#` is `#`
+                    if last:
+                        return &self.nodes[node].here
+                    at += 1
+                    continue
+                below_many = behind_many = True
                 child = self.nodes[node].many
                 if child == 0 and make:
                     child = self.node_new()
                     self.nodes[node].many = child
             elif word.text_bytes == 1 and word.text[0] == c"*":
+                behind_many = False
                 child = self.nodes[node].one
                 if child == 0 and make:
                     child = self.node_new()
                     self.nodes[node].one = child
             else:
+                behind_many = False
                 child = self.edge_find(word_find(&self.words, &word), node)
                 if child == 0 and make:
                     child = self.edge_new(&word, node)

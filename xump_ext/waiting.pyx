@@ -170,8 +170,9 @@ cdef class Waiting:
         cdef Clause clause
         cdef lane_t* lane
         while self.pending:
-            clause = self.pending.pop(0)
-            self.extend_groups(clause)
+            clause = self.pending[0]
+            self.extend_groups(clause)      # may be interrupted: then it is tried again
+            del self.pending[0]
             lane = clause.c.lanes
             while lane != NULL:
                 lane_wake(self.engine, lane)
