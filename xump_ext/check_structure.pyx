@@ -187,7 +187,7 @@ cdef int check_pages(const index_t* index, queue_t* queue) except -1:
                 live += 1
                 if page.slots[i].queue != queue or page.slots[i].id != (page.number << PAGE_SHIFT) + i:
                     raise broken("Links", of_queue(queue), f"at id {(page.number << PAGE_SHIFT) + i} its index has another entry")
-        if live == 0 or live != page.live:
+        if (live == 0 and page.next != NULL) or live != page.live:
             raise broken("Recount", of_queue(queue), f"page {page.number} of its index has {page.live} entries, found {live}")
         pages += 1
         before = page

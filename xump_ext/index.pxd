@@ -1,7 +1,7 @@
 """Entries and the index that finds them by id. Leaves of the core: nothing here knows a rule.
 
 Entries live in chunks of 64 KiB, so that one is had and given back in a few instructions and an emptied chunk goes back to
-the system. A queue's index holds pointers to them in pages of 32 ids; a page lives while one of its entries does. Pages
+the system. A queue's index holds pointers to them in pages of 32 ids; a page lives while one of its entries does, the last one also without. Pages
 hang in a list in order of id, a table finds one by number, and a tree finds the next one where there is none: a treap, whose
 ranks are hashes of the numbers, so that it is as deep as a random tree, O(log pages), whatever comes and goes. One starved
 message with 100,000,000 passed ones behind it costs one page.
@@ -120,7 +120,7 @@ cdef inline void index_remove(index_t* index, entry_t* entry) noexcept:
     cdef page_t* page = index_page(index, entry.id >> PAGE_SHIFT)
     page.slots[entry.id & (PAGE_SLOTS - 1)] = NULL
     page.live -= 1
-    if page.live == 0:
+    if page.live == 0 and page != index.tail:   # ids go on in the last one: a queue that holds one message at a time keeps it
         page_remove(index, page)
 
 # The live entry with the lowest id from `id` on, or the highest up to it; NULL when there is none.

@@ -145,6 +145,8 @@ cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
     page = <page_t*> calloc(1, sizeof(page_t))
     if page == NULL:
         raise MemoryError()
+    if index.tail != NULL and index.tail.live == 0:
+        page_remove(index, index.tail)
     page.number = number
     page.previous = index.tail
     if index.tail == NULL:
@@ -262,7 +264,8 @@ cdef entry_t* index_since(const index_t* index, int64_t time) noexcept:
     cdef page_t* found = index.head
     cdef entry_t* entry
     while page != NULL:     # the last page that begins before the time, else the first one
-        if page_first(page).timestamp < time:
+        entry = page_first(page)
+        if entry != NULL and entry.timestamp < time:
             found = page
             page = page.higher
         else:
@@ -274,7 +277,9 @@ cdef entry_t* index_since(const index_t* index, int64_t time) noexcept:
 
 
 cdef inline entry_t* page_first(const page_t* page) noexcept:
-    cdef uint32_t slot = 0
-    while page.slots[slot] == NULL:
-        slot += 1
-    return page.slots[slot]
+    """NULL in the last page, when it is empty."""
+    cdef uint32_t slot
+    for slot in range(PAGE_SLOTS):
+        if page.slots[slot] != NULL:
+            return page.slots[slot]
+    return NULL
