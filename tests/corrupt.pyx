@@ -10,8 +10,8 @@ from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    FIELD_LINES, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t, place_t,
-    queue_t, route_t, selector_t,
+    FIELD_LINES, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t,
+    place_t, queue_t, route_t, selector_t,
 )
 from xump_ext.index cimport index_get
 from xump_ext.plan cimport Plan
@@ -80,13 +80,12 @@ def queue(Core core, name):
         "overflow": at(&q.overflow, sizeof(q.overflow)),
         "sources": at(&q.sources, sizeof(q.sources)),
         "selectors": at(&q.selectors, sizeof(q.selectors)),
-        "stirred": at(&q.listed[STIRRED].listed, sizeof(q.listed[STIRRED].listed)),
-        "returned": at(&q.listed[RETURNED].listed, sizeof(q.listed[RETURNED].listed)),
-        "field_lines": at(&q.listed[FIELD_LINES].listed, sizeof(q.listed[FIELD_LINES].listed)),
+        "stirred": at(&q.is_listed[STIRRED], sizeof(q.is_listed[STIRRED])),
+        "returned": at(&q.is_listed[RETURNED], sizeof(q.is_listed[RETURNED])),
+        "field_lines": at(&q.is_listed[FIELD_LINES], sizeof(q.is_listed[FIELD_LINES])),
         "field_lines.previous": at(&q.listed[FIELD_LINES].previous, sizeof(q.listed[FIELD_LINES].previous)),
         "watched": at(&q.watched, sizeof(q.watched)),
         "overflown": at(&q.overflown, sizeof(q.overflown)),
-        "entered": at(&q.entered, sizeof(q.entered)),
         "settled": at(&q.settled, sizeof(q.settled)),
         "deleted": at(&q.deleted, sizeof(q.deleted)),
         "dropped": at(&q.dropped[0], sizeof(q.dropped[0])),

@@ -7,7 +7,7 @@ again, through all queues that delete themselves for it; then, when the books ar
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 
 from xump_ext.aside cimport aside_free
 from xump_ext.credit cimport field_line_changed, line_wake, place_leave, selector_rest, selector_wake
@@ -18,7 +18,7 @@ from xump_ext.graph cimport (
     UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
-from xump_ext.index cimport entry_free, index_free, index_from, list_remove
+from xump_ext.index cimport entry_free, index_free, index_from, lines_alloc, list_remove
 from xump_ext.ledger cimport (
     DELETED, destination_left, destination_named, leave_ready, parked_forget, release, room_left, send_back, settle, stir,
     unbind,
@@ -42,7 +42,7 @@ cdef queue_t* queue_create(
     object delivery_limit, list spare_slots
 ) except NULL:
     """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14)."""
-    cdef queue_t* queue = <queue_t*> calloc(1, sizeof(queue_t))
+    cdef queue_t* queue = <queue_t*> lines_alloc(sizeof(queue_t))
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueHandle other
     if queue == NULL:
@@ -176,7 +176,7 @@ cdef int selector_create(
     object destination_field, object destination, object credit, bint enabled
 ) except -1:
     """A selector of checked properties. `terms` is what the condition asks, compiled by the clause that it joins."""
-    cdef selector_t* selector = <selector_t*> calloc(1, sizeof(selector_t))
+    cdef selector_t* selector = <selector_t*> lines_alloc(sizeof(selector_t))
     cdef queue_t* source = face.source.queue
     if selector == NULL:
         raise MemoryError()

@@ -180,15 +180,14 @@ cdef int check_counts(queue_t* queue) except -1:
     check_count(queue, "ready", queue.ready, ready)
     check_count(queue, "outstanding", queue.outstanding, outstanding)
     check_count(queue, "history", queue.history.count, states[HISTORY])
-    check_count(queue, "entered", queue.entered, queue.next_id - 1)
     if queue.history.count > queue.history_limit:
         raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
     if found.grouped != states[WAITING]:
         raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in groups")
     for reason in range(REASON_COUNT):
         gone += queue.dropped[reason]
-    if queue.entered != ready + outstanding + states[HISTORY] + gone:
-        raise broken("Conservation", of_queue(queue), f"{queue.entered} entered, but {ready} are ready, {outstanding} "
+    if queue.next_id - 1 != ready + outstanding + states[HISTORY] + gone:
+        raise broken("Conservation", of_queue(queue), f"{queue.next_id - 1} entered, but {ready} are ready, {outstanding} "
                      f"outstanding, {states[HISTORY]} in the history and {gone} gone")
     return 0
 

@@ -71,7 +71,7 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
     if queue.line_tail != before:
         raise broken("Links", where, "its last place is not in it")
     by_field = queue.overflow != NULL and queue.overflow.to_queue.kind != FIELD_NONE
-    if queue.listed[FIELD_LINES].listed != (before != NULL and by_field):
+    if queue.is_listed[FIELD_LINES] != (before != NULL and by_field):
         raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
     return 0
 
@@ -108,7 +108,7 @@ cdef int check_unrouted(Books books, queue_t* queue) except -1:
         if entry.state == UNROUTED:
             if entry.id < queue.frontier:
                 raise broken("Order", of_entry(entry), f"it is not routed, and the frontier is {queue.frontier}")
-            if queue.active and not queue.held and (books.quiet or not queue.listed[STIRRED].listed):
+            if queue.active and not queue.held and (books.quiet or not queue.is_listed[STIRRED]):
                 raise broken("Quiet", of_entry(entry), "it can be routed")
         if entry.flags & PAUSED and books.e.pauses[<uintptr_t> entry.child - 1].entry != entry:
             raise broken("Links", of_entry(entry), "the trip that goes on with it is that of another")
@@ -122,7 +122,7 @@ cdef int check_parked(Books books, Plan plan) except -1:
     cdef entry_t* entry
     cdef uint32_t i
     while group != NULL:
-        if group.parked and (books.quiet or not plan.queue.listed[STIRRED].listed):
+        if group.parked and (books.quiet or not plan.queue.is_listed[STIRRED]):
             entry = next_in(group, NULL)
             while entry != NULL:
                 for i in range(group.slot_count):

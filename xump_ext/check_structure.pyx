@@ -123,7 +123,7 @@ cdef int check_queue_list(Books books, int which) except -1:
         before = queue
         queue = queue.listed[which].next
     for face in books.core._queues.values():
-        if face.queue.listed[which].listed != (<uintptr_t> face.queue in listed):
+        if face.queue.is_listed[which] != (<uintptr_t> face.queue in listed):
             raise broken("Links", of_queue(face.queue), f"it is not in the list of {name} and says so, or the other way round")
     return 0
 

@@ -77,7 +77,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
     if plan.queue.watched != watched or plan.queue.active != (slots > 0):
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:
-        if plan.clauses.get(clause.key) is not clause or not plan.queue.listed[STIRRED].listed:
+        if plan.clauses.get(clause.key) is not clause or not plan.queue.is_listed[STIRRED]:
             raise broken("Links", where, f"the new clause at {clause.c.slot} is forgotten")
     return 0
 
@@ -259,7 +259,7 @@ cdef int check_parked(Plan plan) except -1:
             raise broken("Links", where, "it hit other parked messages than it knows")
         if (clause.c.woken_from != UNLIMITED) != (clause in plan.woken):
             raise broken("Links", where, "parked messages are to be looked at, and it is not known, or the other way round")
-        if clause in plan.woken and not plan.queue.held and not plan.queue.listed[STIRRED].listed:
+        if clause in plan.woken and not plan.queue.held and not plan.queue.is_listed[STIRRED]:
             raise broken("Quiet", where, "parked messages were forgotten")
     if parked:
         raise broken("Links", of_queue(plan.queue), f"messages are parked for clauses that are not there: {sorted(parked)}")
@@ -325,9 +325,9 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
 cdef int check_returning(queue_t* queue) except -1:
     """What came back was matched anew before the call ended, unless that was interrupted; then it will be."""
     cdef group_t* group = queue.returning
-    if queue.engine.interrupted and queue.listed[RETURNED].listed:
+    if queue.engine.interrupted and queue.is_listed[RETURNED]:
         return 0
-    if queue.listed[RETURNED].listed or (group != NULL and (group_oldest(group) != NULL or group.count or group.member_count)):
+    if queue.is_listed[RETURNED] or (group != NULL and (group_oldest(group) != NULL or group.count or group.member_count)):
         raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")
     return 0
 

@@ -130,7 +130,7 @@ cdef class QueueFace(QueueHandle):
         """A dict of all counters and gauges."""
         cdef queue_t* queue = self.live()
         return {
-            "entered": queue.entered, "ready": queue.ready, "outstanding": queue.outstanding,
+            "entered": queue.next_id - 1, "ready": queue.ready, "outstanding": queue.outstanding,
             "history": queue.history.count, "settled": queue.settled, "deleted": queue.deleted,
             "dropped": counts_by_reason(queue.dropped), "dead_lettered": counts_by_reason(queue.dead_lettered),
             "held": bool(queue.held),

@@ -132,11 +132,11 @@ cdef struct page_t:
 
 cdef struct index_t:
     page_t* head
-    page_t* tail
     page_t* root            # of the tree: a search tree by number, a heap by rank
     page_t** table          # open addressing by page number
     uint32_t count
     uint32_t mask           # size of the table - 1
+    page_t* tail            # last, so that a queue has it in one cache line with what is asked for at the same time
 
 cdef struct destination_t:
     void* name              # str, owned by the engine's mapping
@@ -174,35 +174,38 @@ cdef struct place_t:        # a selector's place in the line of a queue that has
     place_t* other          # the selector's next place (a field may name many targets)
 
 cdef struct selector_t:
-    node_t ready            # in its clause's heap, by rotation; key: when it was last served
+    # the first cache line: all that a copy asks for
+    uint64_t start          # COPY: ids from here on are live for it
+    queue_t* target         # named target, or NULL
+    field_t to_queue
+    uint64_t copied
+    bint enabled
+    bint infinite
     uint32_t id
     uint8_t verb
     uint8_t role
-    bint enabled
-    bint infinite
-    uint64_t replay_due     # COPY: the id from which it replays when it is first enabled; 0: it has, or never will
-    int64_t window
+    # what taking asks for
+    node_t ready            # in its clause's heap, by rotation; key: when it was last served
     int64_t available
-    queue_t* source
-    queue_t* target         # named target, or NULL
     clause_t* clause        # NULL for overflow selectors
+    queue_t* source
+    uint64_t served
     destination_t* destination  # named destination of a delivery, or NULL
-    void* stamp             # str: named destination of a deliver with a queue, or NULL
-    field_t to_queue
-    field_t to_destination
-    uint64_t start          # COPY: ids from here on are live for it
-    uint64_t replayed       # COPY: ids from here to `start` were copied by its replay
-    place_t* places
     list_t held             # bound, offered or moved
     list_t taken
+    uint64_t paid
+    place_t* places
+    # the rest
+    field_t to_destination
+    void* stamp             # str: named destination of a deliver with a queue, or NULL
+    int64_t window
+    uint64_t replayed       # COPY: ids from here to `start` were copied by its replay
+    uint64_t replay_due     # COPY: the id from which it replays when it is first enabled; 0: it has, or never will
     selector_t* next_own    # of the same source
     selector_t* previous_own
     selector_t* next_same_target
     selector_t* previous_same_target
-    uint64_t served
-    uint64_t copied
     uint64_t dropped
-    uint64_t paid
     uint64_t returned
     uint64_t errors
     void* face              # Selector
@@ -253,13 +256,13 @@ cdef struct clause_t:
     lane_t* lanes
     void* face              # Clause
 
-cdef struct route_t:
-    uint32_t* slots
-    uint32_t slot_count
+cdef struct route_t:        # its arrays follow the struct
     selector_t** copies     # by id
-    uint32_t copy_count
     clause_t** clauses      # consuming
+    uint32_t* slots
+    uint32_t copy_count
     uint32_t clause_count
+    uint32_t slot_count
     bint names_queue        # one of the clauses names its queue by a field
     group_t* group          # where its entries wait; made when the first one does
     uint64_t hash
@@ -268,46 +271,48 @@ cdef struct route_t:
 cdef struct listed_t:       # a queue's place in one of the engine's lists
     queue_t* next
     queue_t* previous
-    bint listed
 
 cdef struct queue_t:
+    # A message that enters asks for one cache line: from the last page of the index to the lists.
+    void* plan              # Plan
+    engine_t* engine
+    void* face              # Queue
+    uint64_t frontier       # no unrouted id is below
     index_t index
     uint64_t next_id
-    uint64_t frontier       # no unrouted id is below
     int64_t timestamp       # of the newest
     uint64_t ready
-    uint64_t unrouted
-    uint64_t outstanding
-    list_t history
     uint64_t limit          # UNLIMITED: none
-    uint64_t history_limit  # UNLIMITED: none
-    uint32_t delivery_limit  # 0: none
+    uint64_t unrouted
     uint32_t slot           # its number in trips
-    bint held
-    bint active             # has an ordinary or default selector
-    bint dying              # being deleted
-    bint auto_delete
-    void* dead_letter       # str or NULL
+    uint32_t overflown      # overflow selectors that name it as target
+    uint8_t held
+    uint8_t active          # has an ordinary or default selector
+    uint8_t is_listed[QUEUE_LISTS]
+    # what leaving asks for
+    uint64_t outstanding
+    uint64_t settled
+    uint64_t history_limit  # UNLIMITED: none
+    list_t history
     place_t* line_head
     place_t* line_tail
-    node_t able             # in the engine's heap, for its line
+    # the rest
     selector_t* overflow    # the enabled one
+    listed_t listed[QUEUE_LISTS]
+    node_t able             # in the engine's heap, for its line
+    void* dead_letter       # str or NULL
+    uint32_t delivery_limit  # 0: none
+    bint dying              # being deleted
+    bint auto_delete
     selector_t* own         # selectors that have it as source
     selector_t* sources     # selectors that name it as target
     uint32_t selectors      # how many have it as source
+    uint32_t watched        # consuming clauses whose target a field names
     group_t* groups
     group_t* returning      # what came back and has not been matched again
-    listed_t listed[QUEUE_LISTS]
-    uint32_t watched        # consuming clauses whose target a field names
-    uint32_t overflown      # overflow selectors that name it as target
-    uint64_t entered
-    uint64_t settled
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
     uint64_t dead_lettered[REASON_COUNT]
-    engine_t* engine
-    void* plan              # Plan
-    void* face              # Queue
 
 cdef struct trip_t:
     uint64_t mask           # of slots, modulo 64: most look-ups end here

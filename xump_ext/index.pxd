@@ -1,10 +1,10 @@
 """Entries and the index that finds them by id. Leaves of the core: nothing here knows a rule.
 
 Entries live in chunks of 64 KiB, so that one is had and given back in a few instructions and an emptied chunk goes back to
-the system. A queue's index holds pointers to them in pages of 32 ids; a page lives while one of its entries does, the last one also without. Pages
-hang in a list in order of id, a table finds one by number, and a tree finds the next one where there is none: a treap, whose
-ranks are hashes of the numbers, so that it is as deep as a random tree, O(log pages), whatever comes and goes. One starved
-message with 100,000,000 passed ones behind it costs one page.
+the system. A queue's index holds pointers to them in pages of 32 ids; a page lives while one of its entries does, the last one
+also without. Pages hang in a list in order of id, a table finds one by number, and a tree finds the next one where there is
+none: a treap, whose ranks are hashes of the numbers, so that it is as deep as a random tree, O(log pages), whatever comes and
+goes. One starved message with 100,000,000 passed ones behind it costs one page.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
@@ -15,6 +15,7 @@ from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, 
 cdef extern from *:
     """
     #include <stdlib.h>
+    #include <string.h>
     #define XUMP_CHUNK_BYTES 65536
     #define XUMP_CHUNK_ROOM (XUMP_CHUNK_BYTES - 16)     /* what malloc itself needs: else two chunks are never neighbours */
     #if defined(__SANITIZE_ADDRESS__)
@@ -26,7 +27,14 @@ cdef extern from *:
         void *chunk = NULL;
         return posix_memalign(&chunk, XUMP_CHUNK_BYTES, XUMP_CHUNK_ROOM) ? NULL : chunk;
     }
+    /* Zeroed, and at the start of a cache line; given back by free(). */
+    static inline void *xump_lines_alloc(size_t size) {
+        void *memory = NULL;
+        if (posix_memalign(&memory, 64, size)) return NULL;
+        return memset(memory, 0, size);
+    }
     """
+    void* lines_alloc "xump_lines_alloc"(size_t size) noexcept nogil
     const bint XUMP_CHUNKED
     const uint32_t XUMP_CHUNK_BYTES
     const uint32_t XUMP_CHUNK_ROOM

@@ -195,7 +195,6 @@ cdef uint64_t enter(
     if parent != NULL and not canary_link(engine.sequence):
         parent.child = entry
     index_add(&queue.index, entry)
-    queue.entered += 1
     queue.unrouted += 1
     queue.ready += 1
     if trip != NULL:
@@ -204,7 +203,7 @@ cdef uint64_t enter(
         take(engine, queue.overflow, entry, trip)
     elif not queue.active or queue.held:
         pass
-    elif engine.building or queue.listed[STIRRED].listed:      # it will be gathered when the call goes on
+    elif engine.building or queue.is_listed[STIRRED]:      # it will be gathered when the call goes on
         stir(engine, queue)
         if trip != NULL:
             pause_trip(engine, entry, trip)

@@ -7,9 +7,9 @@ from xump_ext.graph cimport engine_t, queue_t
 cdef inline void queue_list(engine_t* engine, queue_t* queue, int which) noexcept:
     """First in the list, unless it is there already."""
     cdef queue_t* next = engine.lists[which]
-    if queue.listed[which].listed:
+    if queue.is_listed[which]:
         return
-    queue.listed[which].listed = True
+    queue.is_listed[which] = True
     queue.listed[which].previous = NULL
     queue.listed[which].next = next
     if next != NULL:
@@ -20,9 +20,9 @@ cdef inline void queue_unlist(engine_t* engine, queue_t* queue, int which) noexc
     """Out of the list, if it is there."""
     cdef queue_t* previous = queue.listed[which].previous
     cdef queue_t* next = queue.listed[which].next
-    if not queue.listed[which].listed:
+    if not queue.is_listed[which]:
         return
-    queue.listed[which].listed = False
+    queue.is_listed[which] = False
     if previous == NULL:
         engine.lists[which] = next
     else:
