@@ -21,6 +21,7 @@ cdef class Admissions:
     cdef dict ready             # what would be added to the ready ones
     cdef dict spent             # what would be taken of a selector's credit
 
+    cdef int push(self, content_t* content) except -1
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
     cdef int add_payment(self, entry_t* entry) except -1
     cdef int check(self) except -1

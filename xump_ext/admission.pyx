@@ -47,6 +47,14 @@ cdef class Admissions:
         self.capacity = capacity
         return 0
 
+    cdef int push(self, content_t* content) except -1:
+        """`add` for a queue that is known later."""
+        if self.count == self.capacity:
+            self.enlarge()
+        self.items[self.count] = admission_t(NULL, content, NULL)
+        self.count += 1
+        return 0
+
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1:
         """Takes over the reference to the content."""
         cdef admission_t* item = self.next_item()

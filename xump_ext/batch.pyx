@@ -47,7 +47,7 @@ cdef Admissions admissions_of(BatchReader reader, object queue):
     cdef Admissions batch = Admissions.__new__(Admissions)
     cdef content_t* content
     while reader.fill(&content, 1):
-        batch.add(NULL, None, content)
+        batch.push(content)
     batch.name = queue
     return batch
 
@@ -285,6 +285,7 @@ cdef int keep_rows(Core core, DeliveryBatch batch, taken_t* taken) except -1:
         delivery.queue = counted(taken[i].face)
         delivery.selector = counted(taken[i].selector)
         delivery.answered = False
+        delivery.checked = 0
         delivery.delivery_count = taken[i].row.delivery_count
         delivery.redelivered = taken[i].redelivered
         delivery.settled = batch.answered[i] == SETTLED

@@ -107,7 +107,7 @@ cdef class Core(Door):
         """
         cdef Admissions batch = Admissions.__new__(Admissions)
         for message in messages:
-            batch.add(NULL, None, content_of(message))
+            batch.push(content_of(message))
         batch.name = queue
         self.begin()
         try:

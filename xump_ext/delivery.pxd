@@ -16,7 +16,7 @@ cdef class Delivery:
     cdef readonly uint32_t delivery_count
     cdef readonly bint redelivered
     cdef bint settled               # by the taking: INFINITE
-    cdef bint marked                # while it is checked
+    cdef uint64_t checked           # the check that it was in last, of its engine
     cdef bint answered              # acked, nacked or rejected by the application
     cdef Door door(self)
     cdef int pay_for_it(self) except -1

@@ -171,24 +171,18 @@ cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
 
 
 cdef int check_deliveries(Door door, list deliveries) except -1:
-    """Every one is a live delivery of this engine, and is there once: a mark on each tells, and is taken off again."""
+    """Every one is a live delivery of this engine, and is there once: each remembers the number of the check."""
     cdef Delivery delivery
-    cdef Py_ssize_t i = 0
-    try:
-        for given in deliveries:
-            if not isinstance(given, Delivery):
-                raise TypeError(f"expected a Delivery, got {type(given).__name__}")
-            delivery = <Delivery> given
-            if queue_face(delivery).engine is not door:
-                raise StaleDelivery(f"delivery of message {message_face(delivery).id} belongs to another engine")
-            if not delivery.settled and (not in_hands(delivery.entry) or delivery.marked):
-                raise stale(delivery)
-            delivery.marked = True
-            i += 1
-    finally:
-        while i:
-            i -= 1
-            (<Delivery> deliveries[i]).marked = False
+    door.checks += 1
+    for given in deliveries:
+        if not isinstance(given, Delivery):
+            raise TypeError(f"expected a Delivery, got {type(given).__name__}")
+        delivery = <Delivery> given
+        if queue_face(delivery).engine is not door:
+            raise StaleDelivery(f"delivery of message {message_face(delivery).id} belongs to another engine")
+        if not delivery.settled and (not in_hands(delivery.entry) or delivery.checked == door.checks):
+            raise stale(delivery)
+        delivery.checked = door.checks
     return 0
 
 
@@ -218,14 +212,21 @@ cdef offer_t* first_offer(Door door, object destination) except? NULL:
 
 cdef Delivery hand_over(Door door, offer_t* offer):
     """The application takes an offer."""
-    cdef Delivery delivery = delivery_new()
+    cdef PyObject* spare = xump_pool_get(&delivery_pool)
+    cdef Delivery delivery
     cdef entry_t* entry = offer.entry
     cdef selector_t* selector = <selector_t*> entry.holder
+    if spare == NULL:
+        delivery = delivery_new()
+    else:
+        delivery = <Delivery> spare
+        Py_XDECREF(spare)           # the pool's reference; `delivery` holds its own
     delivery.message = message_new(entry.content, entry.id, entry.timestamp, hops_of(&door.e, entry))
     delivery.destination = counted(offer.destination.name)
     delivery.queue = counted(entry.queue.face)
     delivery.selector = counted(selector.face)
     delivery.answered = False
+    delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + 1
     delivery.redelivered = is_redelivered(entry)
     delivery.settled = selector.infinite

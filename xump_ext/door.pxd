@@ -24,6 +24,7 @@ cdef class Door:
     cdef dict nacked
     cdef list troubles
     cdef list spent
+    cdef uint64_t checks            # of deliveries given together
     cdef list spare_slots
     cdef list kept_back             # deliveries that were taken by a call that raised: the next one that takes hands them out
     cdef object _dead_letter

@@ -174,9 +174,10 @@ cdef void content_free(content_t* content) noexcept:
     cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
     Py_XDECREF(<PyObject*> content.address)
     Py_XDECREF(<PyObject*> content.body)
-    Py_XDECREF(<PyObject*> content.reply_to)
-    Py_XDECREF(<PyObject*> content.message_id)
-    Py_XDECREF(<PyObject*> content.destination)
+    if content.reply_to != NULL or content.message_id != NULL or content.destination != NULL:
+        Py_XDECREF(<PyObject*> content.reply_to)
+        Py_XDECREF(<PyObject*> content.message_id)
+        Py_XDECREF(<PyObject*> content.destination)
     xump_block_put(blocks, content, size)
 
 
