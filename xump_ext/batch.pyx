@@ -14,8 +14,8 @@ from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.core cimport Core
 from xump_ext.delivery cimport Delivery, counted, delivery_new, first_offer, is_redelivered, keep_back, nack_entry, next_kept
 from xump_ext.errors import StaleDelivery
-from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.faces cimport QueueFace
+from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, hops_of, in_hands, pay
 from xump_ext.message cimport Message, content_release, content_share, content_t, message_new
 from xump_ext.routing cimport go_on, run

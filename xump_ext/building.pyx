@@ -19,14 +19,14 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, lines_alloc, list_remove
-from xump_ext.ledger cimport (
-    DELETED, destination_left, destination_named, leave_ready, parked_forget, release, room_left, send_back, settle, stir,
-    unbind,
-)
+from xump_ext.ledger cimport DELETED, leave_ready, room_left, settle, stir, unbind
 from xump_ext.listed cimport queue_unlist
+from xump_ext.offers cimport destination_left, destination_named
 from xump_ext.plan cimport Clause, Plan
+from xump_ext.recall cimport release, send_back
 from xump_ext.selector import INFINITE
 from xump_ext.source cimport content_drop, content_needed
+from xump_ext.work cimport parked_forget
 
 
 cdef enum:

@@ -27,11 +27,13 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport chunks_free, index_from, index_get, index_since, index_until
-from xump_ext.ledger cimport end_trips, enter, hops_of, make_copy, offers_free, own_dead_letter, pay, stir
+from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_object
+from xump_ext.offers cimport offers_free
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
+from xump_ext.work cimport end_trips
 
 cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)

@@ -6,9 +6,9 @@
             │          ├─ history
             │          └─ line: selectors waiting for room here         credit.pyx
             ├─ able: lanes and lines that may be able to go on          routing.pyx
-            ├─ work: entries to be routed, oldest first                 routing.pyx
+            ├─ work: entries to be routed, oldest first                 work.pyx
             ├─ parked: entries to be routed again, oldest first         routing.pyx
-            └─ offers: deliveries that the application can take         ledger.pyx
+            └─ offers: deliveries that the application can take         offers.pxd
 
 An **entry** is a message in a queue. It is in exactly one list at a time, by its state:
 

@@ -2,12 +2,9 @@
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
-from xump_ext.graph cimport (
-    DEAD, DEAD_ENTRY, STIRRED, destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, trip_t, work_t,
-)
+from xump_ext.graph cimport DEAD, DEAD_ENTRY, STIRRED, engine_t, entry_t, queue_t, selector_t, trip_t
 from xump_ext.listed cimport queue_list
 from xump_ext.message cimport content_t
-from xump_ext.trip cimport trip_share
 
 cdef enum:
     # the last word
@@ -25,6 +22,12 @@ cdef extern from *:
 cdef inline bint in_hands(const entry_t* remembered) noexcept:
     """Whether the application still has what it remembers: it was neither paid for nor taken back."""
     return <uintptr_t> remembered > 1
+
+cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
+    """The delivery, if the application still has it, is stale; PAID if it needs no answer any more."""
+    if entry.child != NULL:
+        (<entry_t**> entry.child)[0] = instead
+        entry.child = NULL
 
 cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
     """Dead-lettered, and not at rest anywhere since (rule 12)."""
@@ -49,35 +52,12 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, trip_t* trip) except -1
 cdef int pay(engine_t* engine, entry_t* entry) except -1
-cdef int release(engine_t* engine, entry_t* entry) except -1
 cdef int room_left(engine_t* engine, queue_t* queue) except -1
 cdef int unbind(engine_t* engine, entry_t* entry) except -1
-cdef int send_back(engine_t* engine, entry_t* entry) except -1
-cdef int note_nack(engine_t* engine, entry_t* entry) except -1
+cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
 cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1
 cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
-cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1
-cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept
-cdef void end_trips(engine_t* engine) noexcept
-cdef int parked_push(engine_t* engine, entry_t* entry) except -1
-cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept
-cdef int work_enlarge(engine_t* engine) except -1
-
-cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry is to be routed; it came last. Shares the trip."""
-    cdef work_t* item
-    if engine.work == NULL or engine.work_count > engine.work_mask:
-        work_enlarge(engine)
-    item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
-    item.entry = entry
-    item.trip = trip_share(trip)
-    engine.work_count += 1
-    return 0
-
-cdef destination_t* destination_named(engine_t* engine, object name) except NULL
-cdef int destination_left(engine_t* engine, destination_t* destination) except -1
-cdef void offers_free(engine_t* engine) noexcept

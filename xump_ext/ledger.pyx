@@ -1,33 +1,30 @@
 """The books (rules 1, 3, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
 
 A message that MOVE took stays outstanding in its queue, linked with what it became; when that is settled the link is followed
-upwards, one payment per step. INFINITE passes its own link on instead. Release is the way back: what a message became is
-taken out from the lowest link up, credit is given back unpaid, and the message waits again.
+upwards, one payment per step. INFINITE passes its own link on instead. The way back is in `recall.pyx`.
 
 Every function keeps all counters and links right before it returns; the only thing it may leave behind is work: entries to be
 routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memset
 
 from xump_ext.credit cimport (
-    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake,
-    waiting_add, waiting_remove,
+    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
 )
-from xump_ext.envelope cimport DestinationHandle, content_made, field_text, queue_named, target_of
+from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
     BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
-    RETURNED, STIRRED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, group_t, work_t,
+    TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
-from xump_ext.listed cimport queue_list
 from xump_ext.message cimport content_bounced, content_release, content_share
+from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
 from xump_ext.source cimport content_drop
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
+from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push
 
 cdef extern from *:
     """
@@ -77,91 +74,6 @@ cdef dict counts_by_reason(const uint64_t* counts):
     """The counts that are not zero, by name."""
     cdef int reason
     return {REASONS[reason]: counts[reason] for reason in range(REASON_COUNT) if counts[reason]}
-
-
-# ---- work
-
-cdef int work_enlarge(engine_t* engine) except -1:
-    cdef uint64_t i, size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
-    cdef work_t* ring = <work_t*> malloc(size * sizeof(work_t))
-    if ring == NULL:
-        raise MemoryError()
-    for i in range(engine.work_count):
-        ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
-    free(engine.work)
-    engine.work = ring
-    engine.work_head = 0
-    engine.work_mask = size - 1
-    return 0
-
-
-cdef int parked_push(engine_t* engine, entry_t* entry) except -1:
-    """A parked entry is to be routed again; the trip that it paused goes on there."""
-    works_grow(&engine.parked, engine.parked_count, &engine.parked_capacity)
-    engine.parked[engine.parked_count].entry = entry
-    engine.parked[engine.parked_count].trip = trip_share(paused_trip(engine, entry))
-    engine.parked_count += 1
-    if entry.flags & PAUSED:
-        forget_pause(engine, entry)
-    entry.flags |= QUEUED
-    entry.child = <void*> <uintptr_t> engine.parked_count
-    return 0
-
-
-cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept:
-    """It was taken first, or its turn has come. The trip stays there, for whoever goes on with it in this step."""
-    engine.parked[<uintptr_t> entry.child - 1].entry = NULL
-    entry.child = NULL
-    entry.flags &= ~QUEUED
-
-
-cdef int works_grow(work_t** items, uint64_t count, uint64_t* capacity) except -1:
-    """Room for one more."""
-    cdef uint64_t grown = capacity[0] * 2 if capacity[0] else 64
-    cdef work_t* more
-    if count == capacity[0]:
-        more = <work_t*> realloc(items[0], grown * sizeof(work_t))
-        if more == NULL:
-            raise MemoryError()
-        items[0] = more
-        capacity[0] = grown
-    return 0
-
-
-cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
-    if entry.flags & PAUSED:
-        return 0
-    works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
-    engine.pauses[engine.pause_count].entry = entry
-    engine.pauses[engine.pause_count].trip = trip_share(trip)
-    engine.pause_count += 1
-    entry.flags |= PAUSED
-    entry.child = <void*> <uintptr_t> engine.pause_count
-    return 0
-
-
-cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept:
-    """The trip that goes on with the entry, or NULL; valid until the step ends."""
-    if not entry.flags & (PAUSED | QUEUED):
-        return NULL
-    return (engine.parked if entry.flags & QUEUED else engine.pauses)[<uintptr_t> entry.child - 1].trip
-
-
-cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
-    engine.pauses[<uintptr_t> entry.child - 1].entry = NULL
-    entry.child = NULL
-    entry.flags &= ~PAUSED
-
-
-cdef void end_trips(engine_t* engine) noexcept:
-    """All is quiet: what waits has waited, and starts a new trip when it leaves."""
-    cdef uint64_t i
-    for i in range(engine.pause_count):
-        if engine.pauses[i].entry != NULL:
-            forget_pause(engine, engine.pauses[i].entry)
-        trip_release(engine, engine.pauses[i].trip)
-    engine.pause_count = 0
 
 
 # ---- entry (rule 1)
@@ -455,36 +367,14 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
 
 # ---- deliveries
 
-cdef destination_t* destination_named(engine_t* engine, object name) except NULL:
-    cdef DestinationHandle handle = (<dict> engine.destinations).get(name)
-    if handle is None:
-        handle = DestinationHandle.__new__(DestinationHandle)
-        memset(&handle.destination, 0, sizeof(destination_t))
-        (<dict> engine.destinations)[name] = handle
-        handle.destination.name = <void*> name      # the mapping's key holds it
-    return &handle.destination
-
-
-cdef int destination_left(engine_t* engine, destination_t* destination) except -1:
-    """A destination that holds nothing and that no selector names is forgotten."""
-    if destination.count == 0 and destination.pins == 0:
-        del (<dict> engine.destinations)[<object> destination.name]
-    return 0
-
-
 cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
     """DELIVER: the message waits for the application under a destination name."""
     cdef destination_t* destination = selector.destination
     cdef queue_t* queue = entry.queue
-    cdef offer_t* offer = engine.spare_offers
+    cdef offer_t* offer
     if destination == NULL:
         destination = destination_named(engine, field_text(&selector.to_destination, entry.content))
-    if offer != NULL:
-        engine.spare_offers = offer.next
-    else:
-        offer = <offer_t*> malloc(sizeof(offer_t))
-        if offer == NULL:
-            raise MemoryError()
+    offer = offer_new(engine)
     detach_ready(engine, entry)
     if selector.infinite:
         queue.ready += 1
@@ -499,66 +389,6 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     rotate(selector, SERVED + engine.served)
     offer_append(engine, destination, offer, entry)
     return 0
-
-
-cdef void offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) noexcept:
-    engine.offered += 1
-    engine.offer_count += 1
-    destination.count += 1
-    offer.entry = entry
-    offer.destination = destination
-    offer.number = engine.offered
-    offer.next = NULL
-    offer.previous = engine.offers_tail
-    if offer.previous == NULL:
-        engine.offers_head = offer
-    else:
-        offer.previous.next = offer
-    engine.offers_tail = offer
-    offer.below = NULL
-    offer.above = destination.tail
-    if offer.above == NULL:
-        destination.head = offer
-    else:
-        offer.above.below = offer
-    destination.tail = offer
-    entry.child = offer
-
-
-cdef inline int offer_remove(engine_t* engine, entry_t* entry) except -1:
-    cdef offer_t* offer = <offer_t*> entry.child
-    cdef destination_t* destination = offer.destination
-    entry.child = NULL
-    if offer.previous == NULL:
-        engine.offers_head = offer.next
-    else:
-        offer.previous.next = offer.next
-    if offer.next == NULL:
-        engine.offers_tail = offer.previous
-    else:
-        offer.next.previous = offer.previous
-    if offer.above == NULL:
-        destination.head = offer.below
-    else:
-        offer.above.below = offer.below
-    if offer.below == NULL:
-        destination.tail = offer.above
-    else:
-        offer.below.above = offer.above
-    engine.offer_count -= 1
-    destination.count -= 1
-    offer.number = 0            # whoever remembers this offer sees that it is gone
-    offer.next = engine.spare_offers
-    engine.spare_offers = offer
-    return destination_left(engine, destination)
-
-
-cdef void offers_free(engine_t* engine) noexcept:
-    cdef offer_t* offer
-    while engine.spare_offers != NULL:
-        offer = engine.spare_offers
-        engine.spare_offers = offer.next
-        free(offer)
 
 
 cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
@@ -612,83 +442,7 @@ cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
     return selector_wake(engine, selector)
 
 
-cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
-    """The delivery, if the application still has it, is stale; PAID if it needs no answer any more."""
-    if entry.child != NULL:
-        (<entry_t**> entry.child)[0] = instead
-        entry.child = NULL
-
-
-# ---- the way back (rules 9, 10)
-
-cdef int give_back(engine_t* engine, entry_t* entry) except -1:
-    """An outstanding entry, whose child is gone, leaves its selector; the credit is available again, unpaid."""
-    cdef selector_t* selector = <selector_t*> entry.holder
-    if entry.state == TAKEN:
-        forget_delivery(entry, NULL)
-        list_remove(&selector.taken, entry)
-    else:
-        if entry.state == OFFERED:
-            offer_remove(engine, entry)
-        list_remove(&selector.held, entry)
-    entry.child = NULL
-    entry.holder = NULL
-    entry.queue.outstanding -= 1
-    selector.available += 1
-    selector.returned += 1
-    return selector_wake(engine, selector)
-
-
-cdef int release(engine_t* engine, entry_t* entry) except -1:
-    """Takes an outstanding entry back from whoever has it: what it became is deleted, from the lowest link up. The entry
-    is then in no list."""
-    cdef entry_t* lowest = entry
-    cdef entry_t* parent
-    cdef uint64_t nack
-    while lowest.state == MOVED:
-        lowest = <entry_t*> lowest.child
-    while lowest != entry:
-        if lowest.state == OFFERED or lowest.state == TAKEN or lowest.state == MOVED:
-            give_back(engine, lowest)
-        elif lowest.state == BOUND:
-            unbind(engine, lowest)
-            room_left(engine, lowest.queue)
-        else:
-            leave_ready(engine, lowest)
-        parent = lowest.parent
-        lowest.parent = NULL
-        parent.child = NULL
-        parent.delivery_count = lowest.delivery_count
-        parent.flags |= lowest.flags & REDELIVERED
-        nack = nacked(engine, lowest)
-        if nack:
-            carry_nack(engine, parent, nack)
-        end(engine, lowest, DELETED, 0)
-        lowest = parent
-    return give_back(engine, entry)
-
-
-cdef int send_back(engine_t* engine, entry_t* entry) except -1:
-    """An entry that was released waits again at its old place; `routing.go_on` will match it anew."""
-    cdef queue_t* queue = entry.queue
-    if queue.returning == NULL:
-        queue.returning = <group_t*> calloc(1, sizeof(group_t))
-        if queue.returning == NULL:
-            raise MemoryError()
-        queue.returning.queue = queue
-        queue.returning.pinned = True
-    queue.ready += 1
-    waiting_add(queue.returning, entry)
-    queue_list(engine, queue, RETURNED)
-    stir(engine, queue)
-    return 0
-
-
-cdef int note_nack(engine_t* engine, entry_t* entry) except -1:
-    """An iteration that began before does not yield this message again."""
-    engine.nacks += 1
-    return carry_nack(engine, entry, engine.nacks)
-
+# ---- nacks
 
 cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1:
     """NULL: what the message became has come to its end already."""

@@ -25,14 +25,12 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
-from xump_ext.ledger cimport (
-    PROCESSED, dead_letter, end_trips, leave_ready, make_copy, parked_forget, parked_push, pause_trip, paused_trip, settle, stir,
-    take, work_push,
-)
+from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
 from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.source cimport content_needed
 from xump_ext.trip cimport trip_new, trip_release, trip_share
+from xump_ext.work cimport end_trips, parked_forget, parked_push, pause_trip, paused_trip, work_push
 
 
 cdef enum:

@@ -1,1 +1,1 @@
-"""Contents that are made when somebody asks for them. Nothing for Python."""
+"""Contents that are made when somebody asks for them; for the compiled modules only."""

@@ -1,0 +1,60 @@
+"""Offers: deliveries that the application can take, in order, all together and by destination."""
+
+from xump_ext.graph cimport destination_t, engine_t, entry_t, offer_t
+
+cdef offer_t* offer_new(engine_t* engine) except NULL
+cdef destination_t* destination_named(engine_t* engine, object name) except NULL
+cdef int destination_left(engine_t* engine, destination_t* destination) except -1
+cdef void offers_free(engine_t* engine) noexcept
+
+cdef inline void offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) noexcept:
+    """The last one, of all and of its destination."""
+    engine.offered += 1
+    engine.offer_count += 1
+    destination.count += 1
+    offer.entry = entry
+    offer.destination = destination
+    offer.number = engine.offered
+    offer.next = NULL
+    offer.previous = engine.offers_tail
+    if offer.previous == NULL:
+        engine.offers_head = offer
+    else:
+        offer.previous.next = offer
+    engine.offers_tail = offer
+    offer.below = NULL
+    offer.above = destination.tail
+    if offer.above == NULL:
+        destination.head = offer
+    else:
+        offer.above.below = offer
+    destination.tail = offer
+    entry.child = offer
+
+cdef inline int offer_remove(engine_t* engine, entry_t* entry) except -1:
+    """The entry is not offered any more."""
+    cdef offer_t* offer = <offer_t*> entry.child
+    cdef destination_t* destination = offer.destination
+    entry.child = NULL
+    if offer.previous == NULL:
+        engine.offers_head = offer.next
+    else:
+        offer.previous.next = offer.next
+    if offer.next == NULL:
+        engine.offers_tail = offer.previous
+    else:
+        offer.next.previous = offer.previous
+    if offer.above == NULL:
+        destination.head = offer.below
+    else:
+        offer.above.below = offer.below
+    if offer.below == NULL:
+        destination.tail = offer.above
+    else:
+        offer.below.above = offer.above
+    engine.offer_count -= 1
+    destination.count -= 1
+    offer.number = 0            # whoever remembers this offer sees that it is gone
+    offer.next = engine.spare_offers
+    engine.spare_offers = offer
+    return destination_left(engine, destination)

@@ -1,0 +1,1 @@
+"""Deliveries that the application can take; for the compiled modules only."""

@@ -1,0 +1,1 @@
+"""The way back of what was taken; for the compiled modules only."""

@@ -1,0 +1,92 @@
+"""What is still to be done in a run: entries to be routed, parked ones to be routed again, and trips that go on when an entry
+that waits leaves before all is quiet.
+"""
+
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc, realloc
+
+from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, trip_t, work_t
+from xump_ext.trip cimport trip_release, trip_share
+
+
+cdef int work_enlarge(engine_t* engine) except -1:
+    cdef uint64_t i, size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
+    cdef work_t* ring = <work_t*> malloc(size * sizeof(work_t))
+    if ring == NULL:
+        raise MemoryError()
+    for i in range(engine.work_count):
+        ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
+    free(engine.work)
+    engine.work = ring
+    engine.work_head = 0
+    engine.work_mask = size - 1
+    return 0
+
+
+cdef int parked_push(engine_t* engine, entry_t* entry) except -1:
+    """A parked entry is to be routed again; the trip that it paused goes on there."""
+    works_grow(&engine.parked, engine.parked_count, &engine.parked_capacity)
+    engine.parked[engine.parked_count].entry = entry
+    engine.parked[engine.parked_count].trip = trip_share(paused_trip(engine, entry))
+    engine.parked_count += 1
+    if entry.flags & PAUSED:
+        forget_pause(engine, entry)
+    entry.flags |= QUEUED
+    entry.child = <void*> <uintptr_t> engine.parked_count
+    return 0
+
+
+cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept:
+    """It was taken first, or its turn has come. The trip stays there, for whoever goes on with it in this step."""
+    engine.parked[<uintptr_t> entry.child - 1].entry = NULL
+    entry.child = NULL
+    entry.flags &= ~QUEUED
+
+
+cdef int works_grow(work_t** items, uint64_t count, uint64_t* capacity) except -1:
+    """Room for one more."""
+    cdef uint64_t grown = capacity[0] * 2 if capacity[0] else 64
+    cdef work_t* more
+    if count == capacity[0]:
+        more = <work_t*> realloc(items[0], grown * sizeof(work_t))
+        if more == NULL:
+            raise MemoryError()
+        items[0] = more
+        capacity[0] = grown
+    return 0
+
+
+cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
+    if entry.flags & PAUSED:
+        return 0
+    works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
+    engine.pauses[engine.pause_count].entry = entry
+    engine.pauses[engine.pause_count].trip = trip_share(trip)
+    engine.pause_count += 1
+    entry.flags |= PAUSED
+    entry.child = <void*> <uintptr_t> engine.pause_count
+    return 0
+
+
+cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept:
+    """The trip that goes on with the entry, or NULL; valid until the step ends."""
+    if not entry.flags & (PAUSED | QUEUED):
+        return NULL
+    return (engine.parked if entry.flags & QUEUED else engine.pauses)[<uintptr_t> entry.child - 1].trip
+
+
+cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
+    engine.pauses[<uintptr_t> entry.child - 1].entry = NULL
+    entry.child = NULL
+    entry.flags &= ~PAUSED
+
+
+cdef void end_trips(engine_t* engine) noexcept:
+    """All is quiet: what waits has waited, and starts a new trip when it leaves."""
+    cdef uint64_t i
+    for i in range(engine.pause_count):
+        if engine.pauses[i].entry != NULL:
+            forget_pause(engine, engine.pauses[i].entry)
+        trip_release(engine, engine.pauses[i].trip)
+    engine.pause_count = 0
