@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from xump_ext.arrow_export import ArrowBatch
 from xump_ext.arrow_read import BatchReader
 from xump_ext.arrow_write import write_batch
-from xump_ext.message import Message, address_bytes_max, body_bytes_max, headers_bytes_max
+from xump_ext.block import headers_bytes_max
+from xump_ext.message import Message, address_bytes_max, body_bytes_max
 
 Row = tuple[str, bytes, dict[str, tuple[str, Any]], str | None, str | None]
 

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
+from xump_ext.block cimport content_t
 from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
-from xump_ext.message cimport content_t
 
 cdef struct admission_t:
     queue_t* queue              # NULL: no such queue

@@ -17,12 +17,12 @@ from xump_ext.arrow_column cimport (
     array_check, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open, format_of,
     name_of, offsets_check, place, type_read, validity_of,
 )
-from xump_ext.message cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
+from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
 
-from xump_ext import message
+from xump_ext import block
 
 cdef int64_t NAME_BYTES_MAX = 65535         # a u16 in the block
-cdef int64_t HEADERS_BYTES_MAX = message.headers_bytes_max
+cdef int64_t HEADERS_BYTES_MAX = block.headers_bytes_max
 cdef str COLUMN = "column 'headers'"
 cdef int64_t QUADRATIC_MAX = 16             # names compared each with each; from here on they go through a set
 

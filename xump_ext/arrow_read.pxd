@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 from xump_ext.arrow cimport ArrowArray, ArrowSchema
 from xump_ext.arrow_column cimport column_t, type_t
 from xump_ext.arrow_headers cimport headers_chunk_t, headers_t
-from xump_ext.message cimport content_t
+from xump_ext.block cimport content_t
 
 cdef struct chunk_t:
     ArrowArray array

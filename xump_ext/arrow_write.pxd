@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.arrow_export cimport ArrowBatch
-from xump_ext.message cimport content_t
+from xump_ext.block cimport content_t
 
 # One delivery; everything is borrowed for the call.
 cdef struct batch_row_t:

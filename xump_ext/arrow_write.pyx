@@ -36,10 +36,9 @@ from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from xump_ext.arrow cimport ARROW_FLAG_NULLABLE
 from xump_ext.arrow_export cimport children_alloc, written_t
+from xump_ext.block cimport HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, header_next, header_t, headers_of
 from xump_ext.hits cimport hits_add, hits_free, hits_t
-from xump_ext.message cimport (
-    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, Message, header_next, header_t, headers_of,
-)
+from xump_ext.message cimport Message
 
 cdef extern from "Python.h":
     char* PyOS_double_to_string(double, char, int, int, int*) except NULL

@@ -11,13 +11,14 @@ from libc.stdlib cimport calloc, free, malloc
 from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
+from xump_ext.block cimport content_t
 from xump_ext.core cimport Core
 from xump_ext.delivery cimport Delivery, counted, delivery_new, first_offer, is_redelivered, keep_back, nack_entry, next_kept
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, hops_of, in_hands, pay
-from xump_ext.message cimport Message, content_release, content_share, content_t, message_new
+from xump_ext.message cimport Message, content_release, content_share, message_new
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_from, source_left, source_new, source_t
 

@@ -3,11 +3,12 @@
 from libc.stdint cimport uint64_t
 
 from xump_ext.admission cimport Admissions
+from xump_ext.block cimport content_t
 from xump_ext.door cimport Door
 from xump_ext.faces cimport QueueFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport entry_t, queue_t, selector_t
-from xump_ext.message cimport Message, content_t
+from xump_ext.message cimport Message
 
 cdef class Core(Door):
     cdef uint64_t no_queue          # dead-lettered: published to a queue that does not exist

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from xump_ext.admission cimport Admissions, letters_take
+from xump_ext.block cimport content_t
 from xump_ext.building cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
@@ -28,7 +29,7 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport chunks_free, index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
-from xump_ext.message cimport Message, content_new, content_release, content_t, content_without_destination, message_object
+from xump_ext.message cimport Message, content_new, content_release, content_without_destination, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_shown

@@ -2,11 +2,11 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
     DELIVER, DISCARD, FIELD_LINES, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 from xump_ext.heap cimport heap_change, heap_root, node_t
-from xump_ext.message cimport content_t
 
 cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
     """`spent`: on paper, of what is available."""

@@ -1,7 +1,7 @@
 """Fields of the envelope, and what a selector makes of it: the declarations of `envelope.pyx`."""
 
+from xump_ext.block cimport content_t
 from xump_ext.graph cimport destination_t, engine_t, entry_t, field_t, queue_t, selector_t
-from xump_ext.message cimport content_t
 
 cdef class QueueHandle:
     """What the engine's mapping of names holds; the public `Queue` derives from it."""

@@ -10,12 +10,11 @@ from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from xump_ext.block cimport HEADER_STR, header_find, header_t
 from xump_ext.graph cimport (
     BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
 )
-from xump_ext.message cimport (
-    HEADER_STR, content_bounced, content_share, content_stamped, header_find, header_t,
-)
+from xump_ext.message cimport content_bounced, content_share, content_stamped
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from xump_ext.block cimport content_t, header_t
 from xump_ext.hits cimport hits_t
 from xump_ext.items cimport blocks_t
-from xump_ext.message cimport content_t, header_t
 from xump_ext.texts cimport text_t, texts_t
 
 cdef class EqualityIndex:

@@ -17,11 +17,11 @@ import sys
 cimport cython
 from libc.stdint cimport int64_t
 
+from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, header_next, header_t
 from xump_ext.checks cimport require
 from xump_ext.hits cimport hits_free
 from xump_ext.items cimport blocks_free, blocks_size, items_hit
-from xump_ext.message cimport (
-    HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, Message, header_next, header_t)
+from xump_ext.message cimport Message
 from xump_ext.texts cimport (
     HASH_B, text_hash, text_of, text_t, texts_add, texts_add_item, texts_check, texts_check_items, texts_drop, texts_find,
     texts_free, texts_remove_item, texts_size)

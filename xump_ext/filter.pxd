@@ -1,7 +1,7 @@
 """Filters over the content of a message: a tree in one block of memory, evaluated without Python."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from xump_ext.message cimport content_t, header_t
+from xump_ext.block cimport content_t, header_t
 
 # One node of a tree. Its operands are other nodes of the same array, by index. A value is a `header_t`: a literal's has no
 # name; a header's has only a name.

@@ -20,14 +20,15 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
+from xump_ext.block cimport (
+    HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, content_t, header_find, header_next, header_t,
+)
 from xump_ext.filter_layout cimport (
     ADD, AND, ANY_ONE, ANY_RUN, BETWEEN, DIVIDE, EQUAL, HEADER, HEADER_NULL, IN, IS_NULL, LESS, LESS_EQUAL, LIKE, LITERAL, MORE,
     MORE_EQUAL, MULTIPLY, NEGATE, NOT, OR, SUBTRACT, SYS_ADDRESS, SYS_DELIVERY_COUNT, SYS_SIZE, SYS_TIMESTAMP, UNEQUAL, Layout,
     Row, kind_of, place,
 )
-from xump_ext.message cimport (
-    HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, Message, content_t, header_find, header_next, header_t,
-)
+from xump_ext.message cimport Message
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(PyObject*) nogil

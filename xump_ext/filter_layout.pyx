@@ -7,7 +7,7 @@ floats among them become integers, so that 1 and 1.0 are one number. Everything 
 
 cimport cython
 from libc.stdint cimport uint8_t
-from xump_ext.message cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
+from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
 
 filter_depth_max = DEPTH_MAX
 

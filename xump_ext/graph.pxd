@@ -28,8 +28,8 @@ oldest entry, so that a credit finds its message without a look at the others.
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from xump_ext.block cimport content_t
 from xump_ext.heap cimport heap_t, node_t
-from xump_ext.message cimport content_t
 
 cdef enum:
     UNROUTED = 0

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
+from xump_ext.block cimport content_t
 from xump_ext.graph cimport DEAD, DEAD_ENTRY, STIRRED, engine_t, entry_t, queue_t, selector_t, trip_t
 from xump_ext.listed cimport queue_list
-from xump_ext.message cimport content_t
 
 cdef enum:
     # the last word

@@ -2,45 +2,9 @@
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-cdef enum:
-    # Types of header values; the numbers are part of the record formats of stores.
-    HEADER_FALSE = 1
-    HEADER_TRUE = 2
-    HEADER_INT = 3
-    HEADER_FLOAT = 4
-    HEADER_STR = 5
-    HEADER_BYTES = 6
-
-# The immutable content of a message, shared by reference between all the queues that hold it. One allocation: the
-# compact headers follow the struct, then the body, if it did not come as a Python object. Text and body are exact `str`
-# and `bytes` objects, which cannot form cycles: the collector has nothing to look for here.
-cdef struct content_t:
-    Py_ssize_t references
-    void* address           # str, never NULL
-    void* body              # bytes, or NULL until somebody asks for an inline body
-    void* reply_to          # str or NULL
-    void* message_id        # str or NULL
-    void* destination       # str or NULL: stamped by a deliver selector
-    uint32_t header_count
-    uint32_t header_bytes   # of the block that follows
-    uint32_t body_bytes
-    bint body_inline
-    # char headers[header_bytes]; char body[body_bytes] if body_inline
-
-# One header, as found in the block; the pointers reach into it.
-cdef struct header_t:
-    const char* name
-    const char* value       # the text or bytes; not terminated
-    int64_t integer
-    double real
-    uint32_t value_bytes
-    uint16_t name_bytes
-    uint8_t type
-
-cdef inline const char* headers_of(const content_t* content) noexcept nogil:
-    return <const char*> content + sizeof(content_t)
+from xump_ext.block cimport content_t
 
 cdef inline content_t* content_share(content_t* content) noexcept:
     content.references += 1
@@ -68,12 +32,6 @@ cdef object content_body(content_t* content)
 cdef content_t* content_stamped(content_t* content, object destination) except NULL
 cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL
 cdef content_t* content_without_destination(content_t* content) except NULL
-
-# Finds the next header from `position` on; returns the position after it, or 0 when there is none left.
-cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil
-# Finds a header by its UTF-8 name; cost: a comparison of lengths and bytes per header that precedes it.
-cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
-cdef object header_value(const header_t* header)
 
 cdef class Headers:
     cdef content_t* content

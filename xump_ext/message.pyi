@@ -9,7 +9,6 @@ _Default = TypeVar("_Default")
 
 address_bytes_max: int
 body_bytes_max: int
-headers_bytes_max: int
 CHANGEABLE: tuple[str, ...]
 
 class _Changes(TypedDict, total=False):

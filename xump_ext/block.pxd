@@ -1,0 +1,112 @@
+"""Content and its compact headers; the declarations of `block.pyx`."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    # Types of header values; the numbers are part of the record formats of stores.
+    HEADER_FALSE = 1
+    HEADER_TRUE = 2
+    HEADER_INT = 3
+    HEADER_FLOAT = 4
+    HEADER_STR = 5
+    HEADER_BYTES = 6
+
+cdef enum:
+    BLOCK_SMALL = 512           # what `block_small` writes at most
+    NAME_BYTES_MAX = 65535      # a u16 in the block
+
+# The immutable content of a message, shared by reference between all the queues that hold it. One allocation: the
+# compact headers follow the struct, then the body, if it did not come as a Python object. Text and body are exact `str`
+# and `bytes` objects, which cannot form cycles: the collector has nothing to look for here.
+cdef struct content_t:
+    Py_ssize_t references
+    void* address           # str, never NULL
+    void* body              # bytes, or NULL until somebody asks for an inline body
+    void* reply_to          # str or NULL
+    void* message_id        # str or NULL
+    void* destination       # str or NULL: stamped by a deliver selector
+    uint32_t header_count
+    uint32_t header_bytes   # of the block that follows
+    uint32_t body_bytes
+    bint body_inline
+    # char headers[header_bytes]; char body[body_bytes] if body_inline
+
+# One header, as found in the block; the pointers reach into it.
+cdef struct header_t:
+    const char* name
+    const char* value       # the text or bytes; not terminated
+    int64_t integer
+    double real
+    uint32_t value_bytes
+    uint16_t name_bytes
+    uint8_t type
+
+cdef inline const char* headers_of(const content_t* content) noexcept nogil:
+    return <const char*> content + sizeof(content_t)
+
+cdef extern from *:
+    """
+    /* The UTF-8 of a str: for ASCII, which is most of it, the text itself. */
+    static inline const char *xump_text(PyObject *text, Py_ssize_t *size) {
+        if (PyUnicode_IS_COMPACT_ASCII(text)) {
+            *size = PyUnicode_GET_LENGTH(text);
+            return (const char *) PyUnicode_1BYTE_DATA(text);
+        }
+        return PyUnicode_AsUTF8AndSize(text, size);
+    }
+    """
+    const char* raw_text_of "xump_text"(object text, Py_ssize_t* size) noexcept
+
+cdef int text_has_none(object text, str what) except -1
+
+cdef inline const char* text_of(object text, str what, Py_ssize_t* size) except NULL:
+    """The UTF-8 of a str; a ValueError that says `what` has none."""
+    cdef const char* found = raw_text_of(text, size)
+    if found == NULL:
+        text_has_none(text, what)
+    return found
+
+# Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
+# `block_measure` then looks at.
+cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2
+# Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit.
+cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=*) except -1
+# Writes what `block_measure` has checked.
+cdef int block_write(dict headers, char* out) except -1
+
+# Finds the next header from `position` on; returns the position after it, or 0 when there is none left.
+cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil
+# Finds a header by its UTF-8 name; cost: a comparison of lengths and bytes per header that precedes it.
+cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
+cdef object header_value(const header_t* header)
+cdef dict headers_dict(const content_t* content)
+
+cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
+    """Where the field starts, or NULL. Nothing of the others is read but their sizes."""
+    cdef const char* at = headers_of(content)
+    cdef const char* last = at + content.header_bytes
+    cdef uint32_t value_bytes
+    cdef uint16_t found_bytes
+    while at < last:
+        memcpy(&found_bytes, at + 1, 2)
+        if found_bytes == name_bytes and same_bytes(at + 3, name, name_bytes):
+            return at
+        if at[0] >= HEADER_STR:
+            memcpy(&value_bytes, at + 3 + found_bytes, 4)
+            at += 4 + value_bytes
+        elif at[0] >= HEADER_INT:
+            at += 8
+        at += 3 + found_bytes
+    return NULL
+
+cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcept nogil:
+    """The first bytes tell most names apart, without a call."""
+    return a[0] == b[0] and (size == 1 or memcmp(a + 1, b + 1, size - 1) == 0)
+
+cdef inline object field_value(const content_t* content, const char* at):
+    """The value of the field that starts there."""
+    cdef header_t header
+    header_next(content, <uint32_t> (at - headers_of(content)), &header)
+    return header_value(&header)

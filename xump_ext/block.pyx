@@ -1,0 +1,243 @@
+"""Compact headers: a block of fields, in the order in which they were given.
+
+    type u8 | name_bytes u16 | name (UTF-8) | value
+
+    value:  false, true   nothing
+            int, float    8 bytes, little-endian two's complement or IEEE 754
+            str, bytes    value_bytes u32, then the bytes (UTF-8 for str)
+
+What a program gives is either short and plain, which is written in one pass, or measured and checked first.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memcpy
+
+from xump_ext.light cimport xump_copy
+
+cdef extern from "Python.h":
+    void PyErr_Clear()
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+    const char* PyUnicode_1BYTE_DATA(object)
+    Py_ssize_t PyDict_GET_SIZE(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    bint PyBytes_Check(object)
+    bint PyUnicode_Check(object)
+    bint PyFloat_Check(object)
+    bint PyLong_Check(object)
+    bint PyBool_Check(object)
+    bint PyFloat_CheckExact(object)
+    bint PyLong_CheckExact(object)
+    double PyFloat_AS_DOUBLE(object)
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+cdef Py_ssize_t HEADERS_BYTES_MAX = 1 << 20    # 1 MiB for the whole block
+
+headers_bytes_max = HEADERS_BYTES_MAX
+
+
+# ---- writing
+
+cdef int text_has_none(object text, str what) except -1:
+    PyErr_Clear()
+    try:
+        str.encode(text, "utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise ValueError(f"{what} has a lone surrogate, {text[at]!a}, at {at}: UTF-8 does not have that") from None
+    raise MemoryError()
+
+
+cdef Py_ssize_t value_measure(object name, object value) except -1:
+    """Bytes that a value takes in the block; raises for what a header cannot hold."""
+    cdef Py_ssize_t size
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        if raw_text_of(value, &size) == NULL:
+            text_has_none(value, f"header {name!r}")
+        return 4 + size
+    if PyBool_Check(value):
+        return 0
+    if PyLong_Check(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            raise ValueError(f"header {name!r}: {str(value)[:40]} does not fit in 64 bits, allowed are -2**63 to 2**63 - 1")
+        return 8
+    if PyFloat_Check(value):
+        return 8
+    if PyBytes_Check(value):
+        return 4 + PyBytes_GET_SIZE(value)
+    raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
+
+
+cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
+    """Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
+    `block_measure` then looks at."""
+    cdef Py_ssize_t position = 0, size, at = 0
+    cdef Py_ssize_t left = PyDict_GET_SIZE(headers)
+    cdef uint16_t name_bytes
+    cdef uint32_t value_bytes
+    cdef PyObject* name
+    cdef PyObject* value
+    count[0] = <uint32_t> left
+    while left:
+        left -= 1
+        PyDict_Next(headers, &position, &name, &value)
+        if not PyUnicode_CheckExact(<object> name) or not PyUnicode_IS_COMPACT_ASCII(<object> name):
+            return -1
+        size = PyUnicode_GET_LENGTH(<object> name)
+        if size == 0 or at + size + 11 > BLOCK_SMALL:
+            return -1
+        name_bytes = <uint16_t> size
+        memcpy(out + at + 1, &name_bytes, 2)
+        xump_copy(out + at + 3, PyUnicode_1BYTE_DATA(<object> name), size)
+        if PyUnicode_CheckExact(<object> value) and PyUnicode_IS_COMPACT_ASCII(<object> value):
+            out[at] = HEADER_STR
+            at += 3 + size
+            size = PyUnicode_GET_LENGTH(<object> value)
+            if at + size + 4 > BLOCK_SMALL:
+                return -1
+            value_bytes = <uint32_t> size
+            memcpy(out + at, &value_bytes, 4)
+            xump_copy(out + at + 4, PyUnicode_1BYTE_DATA(<object> value), size)
+            at += 4 + size
+        elif PyFloat_CheckExact(<object> value) or is_small_int(<object> value):
+            at = value_write(<object> value, out + at, out + at + 3 + size) - out
+        else:
+            return -1
+    return at
+
+
+cdef inline bint is_small_int(object value) noexcept:
+    """An exact int (so no bool) of at most 64 bits."""
+    cdef int overflow = 1
+    if PyLong_CheckExact(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0
+
+
+cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) except -1:
+    """Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit."""
+    cdef Py_ssize_t position = 0, size, total = 0
+    cdef PyObject* name
+    cdef PyObject* value
+    while PyDict_Next(headers, &position, &name, &value):
+        if not PyUnicode_Check(<object> name):
+            raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
+        text_of(<object> name, "a header's name", &size)
+        if size == 0 or size > NAME_BYTES_MAX:
+            raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
+        total += 3 + size + value_measure(<object> name, <object> value)
+        count[0] += 1
+    if limited and total > HEADERS_BYTES_MAX:
+        raise ValueError(f"headers have {total} bytes, allowed are {HEADERS_BYTES_MAX}")
+    return total
+
+
+cdef int block_write(dict headers, char* out) except -1:
+    """Writes what `block_measure` has checked."""
+    cdef Py_ssize_t position = 0, size
+    cdef uint16_t name_bytes
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef const char* text
+    while PyDict_Next(headers, &position, &name, &value):
+        text = raw_text_of(<object> name, &size)
+        name_bytes = <uint16_t> size
+        memcpy(out + 1, &name_bytes, 2)
+        memcpy(out + 3, text, size)
+        out = value_write(<object> value, out, out + 3 + size)
+    return 0
+
+
+cdef char* value_write(object value, char* type, char* out) except NULL:
+    """Writes a value and its type; returns where the next field starts."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    cdef int64_t integer
+    cdef double real
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        text = raw_text_of(value, &size)
+        type[0] = HEADER_STR
+        return bytes_write(out, text, size)
+    if PyBool_Check(value):
+        type[0] = HEADER_TRUE if value is True else HEADER_FALSE
+        return out
+    if PyLong_Check(value):
+        integer = PyLong_AsLongLongAndOverflow(value, &overflow)
+        type[0] = HEADER_INT
+        memcpy(out, &integer, 8)
+        return out + 8
+    if PyFloat_Check(value):
+        real = PyFloat_AS_DOUBLE(value)
+        type[0] = HEADER_FLOAT
+        memcpy(out, &real, 8)
+        return out + 8
+    type[0] = HEADER_BYTES
+    return bytes_write(out, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noexcept:
+    cdef uint32_t value_bytes = <uint32_t> size
+    memcpy(out, &value_bytes, 4)
+    memcpy(out + 4, text, size)
+    return out + 4 + size
+
+
+# ---- reading
+
+cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
+    cdef const char* at = headers_of(content) + position
+    if position >= content.header_bytes:
+        return 0
+    header.type = <uint8_t> at[0]
+    memcpy(&header.name_bytes, at + 1, 2)
+    header.name = at + 3
+    position += 3 + header.name_bytes
+    at += 3 + header.name_bytes
+    if header.type == HEADER_INT:
+        memcpy(&header.integer, at, 8)
+        return position + 8
+    if header.type == HEADER_FLOAT:
+        memcpy(&header.real, at, 8)
+        return position + 8
+    if header.type == HEADER_STR or header.type == HEADER_BYTES:
+        memcpy(&header.value_bytes, at, 4)
+        header.value = at + 4
+        return position + 4 + header.value_bytes
+    return position
+
+
+cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
+    cdef const char* at = field_find(content, name, name_bytes)
+    return at != NULL and header_next(content, <uint32_t> (at - headers_of(content)), header) != 0
+
+
+cdef object header_value(const header_t* header):
+    if header.type == HEADER_STR:
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+    if header.type == HEADER_INT:
+        return header.integer
+    if header.type == HEADER_FLOAT:
+        return header.real
+    if header.type == HEADER_BYTES:
+        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
+    return header.type == HEADER_TRUE
+
+
+cdef inline str header_name(const header_t* header):
+    return <str> PyUnicode_DecodeUTF8(header.name, header.name_bytes, NULL)
+
+
+cdef dict headers_dict(const content_t* content):
+    cdef dict headers = {}
+    cdef header_t header
+    cdef uint32_t position = header_next(content, 0, &header)
+    while position:
+        headers[header_name(&header)] = header_value(&header)
+        position = header_next(content, position, &header)
+    return headers
