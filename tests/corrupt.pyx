@@ -85,6 +85,7 @@ def queue(Core core, name):
         "field_lines": at(&q.is_listed[FIELD_LINES], sizeof(q.is_listed[FIELD_LINES])),
         "field_lines.previous": at(&q.listed[FIELD_LINES].previous, sizeof(q.listed[FIELD_LINES].previous)),
         "watched": at(&q.watched, sizeof(q.watched)),
+        "field_copies": at(&q.field_copies, sizeof(q.field_copies)),
         "overflown": at(&q.overflown, sizeof(q.overflown)),
         "settled": at(&q.settled, sizeof(q.settled)),
         "deleted": at(&q.deleted, sizeof(q.deleted)),

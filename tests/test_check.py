@@ -280,6 +280,7 @@ WRONG = [
     ("queue", ("strait",), "field_lines.previous", to("queue", "work"), "Links: engine: the list of lines"),
     ("queue", ("strait",), "line_head", NOWHERE, "Links: queue 'strait', its line"),
     ("queue", ("waiting",), "watched", "-1", "Recount: queue 'waiting': 0 clauses"),
+    ("queue", ("work",), "field_copies", "+1", "Recount: queue 'work': 1 clauses copy by a field"),
     ("queue", ("out",), "overflown", "-1", "Recount: queue 'out': 0 selectors overflow"),
     ("queue", ("entry",), "settled", "-1", "Conservation: queue 'entry': 7 entered"),
     ("queue", ("entry",), "deleted", "+1", "Conservation: queue 'entry'"),

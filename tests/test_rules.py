@@ -735,6 +735,19 @@ def test_rule_07_parked_messages_are_taken_by_newer_selectors(engine):
     assert held_in(engine, "b") == []
 
 
+def test_decision_49_a_copy_whose_field_names_no_queue_any_more_is_made_when_there_is_one(engine):
+    queues(engine, "q", "t")
+    copier = engine.create_selector("q", when=always, do=copy_to(field("headers.to")), enabled=False)
+    engine.publish("q", "parked", headers={"to": "t"})
+    engine.delete_queue("t")
+    copier.enable()
+    assert held_in(engine, "q") == ["parked"]
+    engine.create_queue("u")
+    assert held_in(engine, "q") == ["parked"]
+    engine.create_queue("t")
+    assert (held_in(engine, "q"), held_in(engine, "t")) == ([], ["parked"])
+
+
 def test_decision_42_parked_messages_are_routed_in_their_turn_among_what_waits(engine):
     (q, *_) = queues(engine, "q", "b")
     copier = engine.create_selector("q", when=match("prefix", "p"), do=copy_to("b"), enabled=False)

@@ -70,10 +70,12 @@ cdef queue_t* queue_create(
     face.queue = queue
     (<dict> engine.queues)[face.name] = face
     try:
-        for other in list((<dict> engine.queues).values()) if engine.watched else ():
+        for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
             if other.queue.watched:
                 (<Plan> other.queue.plan).queue_created(queue, face.name)
                 wake_named(engine, <Plan> other.queue.plan)
+            if other.queue.field_copies and (<Plan> other.queue.plan).wake_copies():
+                stir(engine, other.queue)
     except BaseException:       # a condition was interrupted: the queue never was there
         queue_delete(engine, queue, (<Door> engine.face)._selectors, spare_slots)
         raise

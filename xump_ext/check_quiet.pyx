@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, of_selector, start, step
 from xump_ext.check_waiting cimport next_in, oldest
 from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in, puts
-from xump_ext.envelope cimport queue_named
+from xump_ext.envelope cimport names_queue_now, queue_named
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
     FIELD_LINES, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
@@ -141,7 +141,10 @@ cdef bint clause_may_act(Clause clause, const entry_t* entry) except -1:
         if clause.c.consuming:
             if selector.enabled:
                 return True
-        elif (selector.enabled and entry.id >= selector.start) or selector.replayed <= entry.id < selector.start:
+        elif entry.id < selector.start:
+            if entry.id >= selector.replayed:
+                return True
+        elif selector.enabled and names_queue_now(selector, entry.content):
             return True
     return False
 

@@ -8,6 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.aside cimport aside_place, group_oldest
 from xump_ext.check_structure cimport broken, check_heap, of_entry, of_queue, of_selector, stands
+from xump_ext.clause cimport copies_by_field
 from xump_ext.credit cimport is_able
 from xump_ext.envelope cimport field_text, queue_named
 from xump_ext.faces cimport QueueFace
@@ -58,10 +59,11 @@ cdef entry_t* oldest(const lane_t* lane) noexcept:
 cdef int check_clauses(Books books, Plan plan) except -1:
     """Every clause is known by its slot, and counted where it counts."""
     cdef Clause clause
-    cdef uint32_t watched = 0, slots = 0
+    cdef uint32_t watched = 0, copies = 0, slots = 0
     where = of_queue(plan.queue)
     for key, clause in plan.clauses.items():
         watched += clause.c.names_queue
+        copies += copies_by_field(clause)
         slots += 1
         if clause.key != key or clause.queue != plan.queue or plan.by_slot[clause.c.slot] is not clause:
             raise broken("Links", where, f"the clause at {clause.c.slot} is known by another key or slot")
@@ -74,6 +76,8 @@ cdef int check_clauses(Books books, Plan plan) except -1:
     spare = [slot for slot, clause in enumerate(plan.by_slot) if clause is None]
     if sorted(plan.spare_slots) != spare or len(plan.by_slot) != slots + len(spare):
         raise broken("Once", where, f"slots of clauses were lost: {plan.spare_slots} are spare, found {spare}")
+    if plan.queue.field_copies != copies:
+        raise broken("Recount", where, f"{plan.queue.field_copies} clauses copy by a field, found {copies}")
     if plan.queue.watched != watched or plan.queue.active != (slots > 0):
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from xump_ext.filter cimport Filter
-from xump_ext.graph cimport clause_t, engine_t, entry_t, field_t, lane_t, queue_t, selector_t
+from xump_ext.graph cimport FIELD_NONE, clause_t, engine_t, entry_t, field_t, lane_t, queue_t, selector_t
 from xump_ext.hits cimport hits_t
 from xump_ext.match cimport MatchIndex
 
@@ -43,3 +43,7 @@ cdef class Clause:
 cdef int index_add(MatchIndex index, tuple term, uint32_t slot) except -1
 cdef int selectors_add(clause_t* clause, selector_t* selector) except -1
 cdef void selectors_remove(clause_t* clause, selector_t* selector) noexcept
+
+cdef inline bint copies_by_field(Clause clause):
+    """Whether it copies into the queue that a field names."""
+    return not clause.c.consuming and clause.to_queue.kind != FIELD_NONE

@@ -308,6 +308,7 @@ cdef struct queue_t:
     selector_t* sources     # selectors that name it as target
     uint32_t selectors      # how many have it as source
     uint32_t watched        # consuming clauses whose target a field names
+    uint32_t field_copies   # clauses that copy whose target a field names
     group_t* groups
     group_t* returning      # what came back and has not been matched again
     uint64_t deleted
@@ -345,6 +346,7 @@ cdef struct engine_t:
     uint32_t building
     bint interrupted        # the last run did not come to its end: the next one goes on with it
     uint32_t watched        # sum over the queues
+    uint32_t field_copies   # sum over the queues
     queue_t* lists[QUEUE_LISTS]
     heap_t able
     work_t* work            # ring

@@ -17,7 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memcmp, memcpy
 
-from xump_ext.clause cimport Clause, index_add, selectors_add, selectors_remove
+from xump_ext.clause cimport Clause, copies_by_field, index_add, selectors_add, selectors_remove
 from xump_ext.envelope cimport field_bytes, field_free, field_set
 from xump_ext.equality cimport EqualityIndex
 from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, entry_t, field_t, group_t, route_t, selector_t
@@ -117,6 +117,8 @@ cdef class Plan(Waiting):
             self.index(clause)
             self.queue.watched += clause.c.names_queue
             self.engine.watched += clause.c.names_queue
+            self.queue.field_copies += copies_by_field(clause)
+            self.engine.field_copies += copies_by_field(clause)
             if clause.c.consuming:
                 self.pending.append(clause)
                 if not self.engine.building:
@@ -136,6 +138,8 @@ cdef class Plan(Waiting):
         if clause.c.count == 0:
             self.queue.watched -= clause.c.names_queue
             self.engine.watched -= clause.c.names_queue
+            self.queue.field_copies -= copies_by_field(clause)
+            self.engine.field_copies -= copies_by_field(clause)
             self.unindex(clause)
             self.shrink_groups(clause)
         return 0

@@ -18,7 +18,7 @@ from xump_ext.credit cimport (
     has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add,
     waiting_remove,
 )
-from xump_ext.envelope cimport target_of
+from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.graph cimport (
     LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t,
     trip_t, work_t,
@@ -195,16 +195,17 @@ cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t fir
     return found
 
 
-cdef bint may_act(const route_t* route, const entry_t* entry) noexcept:
+cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
     """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
     cdef uint32_t i
     for i in range(route.clause_count):
         if route.clauses[i].enabled:
             return True
     for i in range(route.copy_count):
-        if entry.id >= (route.copies[i].start if route.copies[i].enabled else UNLIMITED):
-            return True
-        if route.copies[i].replayed <= entry.id < route.copies[i].start:
+        if entry.id < route.copies[i].start:
+            if entry.id >= route.copies[i].replayed:
+                return True
+        elif route.copies[i].enabled and names_queue_now(route.copies[i], entry.content):
             return True
     return False
 
@@ -435,7 +436,7 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
         selector = hits.copies[i]
         if entry.id < selector.start:
             copied |= entry.id >= selector.replayed
-        elif selector.enabled:
+        elif selector.enabled and names_queue_now(selector, entry.content):
             copied = True
             make_copy(engine, selector, entry, trip)
     return copied

@@ -1,6 +1,6 @@
 """What waits, and for whom: the declarations of `waiting.pyx`."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.clause cimport Clause
 from xump_ext.graph cimport engine_t, entry_t, group_t, queue_t, route_t, selector_t
@@ -21,6 +21,8 @@ cdef class Waiting:
     cdef int group_extend(self, group_t* group, Clause clause, object target) except -1
     cdef int group_shrink(self, group_t* group, uint32_t at) except -1
     cdef int group_left(self, group_t* group) except -1
+    cdef bint wake_copies(self) except -1
+    cdef bint wake_clause(self, Clause clause, uint64_t first) except -1
     cdef bint wake_parked(self, selector_t* selector) except -1
     cdef int extend_pending(self) except -1
     cdef int extend_groups(self, Clause clause) except -1

@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
 from xump_ext.aside cimport aside_free, aside_merge, group_oldest
-from xump_ext.clause cimport Clause
+from xump_ext.clause cimport Clause, copies_by_field
 from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_text
 from xump_ext.graph cimport DEFAULT, UNLIMITED, entry_t, group_t, lane_t, member_t, queue_t, route_t, selector_t
@@ -157,6 +157,19 @@ cdef class Waiting:
         start, or replay, on."""
         cdef Clause clause = <Clause> selector.clause.face
         cdef uint64_t first = 0 if clause.c.consuming else selector.replayed
+        return self.wake_clause(clause, first)
+
+    cdef bint wake_copies(self) except -1:
+        """A queue was created: whether it may be named by parked messages."""
+        cdef Clause clause
+        cdef bint woken = False
+        for clause in self.by_slot:
+            if clause is not None and clause.parked and copies_by_field(clause):
+                woken |= self.wake_clause(clause, 0)
+        return woken
+
+    cdef bint wake_clause(self, Clause clause, uint64_t first) except -1:
+        """The messages parked with it, from that id on, are to be looked at; whether there are any."""
         if not clause.parked:
             return False
         if clause.c.woken_from == UNLIMITED:
