@@ -195,10 +195,29 @@ cdef int check_groups(Plan plan, set lanes) except -1:
         check_group_lanes(group, lanes, members, standing)
         before = group
         group = group.next
+    check_known_groups(plan)
     for key, address in plan.groups.items():
         if address not in found or <object> (<group_t*> <uintptr_t> address).key != key:
             raise broken("Links", of_queue(plan.queue), f"group {key} is not there")
     return check_lane_counts(plan, members, standing)
+
+
+cdef int check_known_groups(Plan plan) except -1:
+    """A clause knows the groups that wait for it, and those that were parked with it."""
+    cdef group_t* group = plan.queue.groups
+    cdef dict waiting = {}, parked = {}
+    cdef Clause clause
+    cdef uint32_t i
+    while group != NULL:
+        for i in range(group.member_count):
+            waiting.setdefault(group.members[i].lane.clause.slot, set()).add(<uintptr_t> group)
+        for i in range(group.slot_count):
+            parked.setdefault(group.slots[i], set()).add(<uintptr_t> group)
+        group = group.next
+    for clause in plan.clauses.values():
+        if clause.groups != waiting.get(clause.c.slot, set()) or clause.parked != parked.get(clause.c.slot, set()):
+            raise broken("Links", of_queue(plan.queue), f"the clause at {clause.c.slot} knows other groups than those it is in")
+    return 0
 
 
 cdef int check_group(group_t* group) except -1:

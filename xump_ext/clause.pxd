@@ -24,6 +24,7 @@ cdef class Clause:
     cdef list predicates        # all of them
     cdef list residual          # those that the index does not answer
     cdef tuple indexed          # where the index knows it, or None
+    cdef set groups             # addresses of the groups that wait for it
     cdef set parked             # addresses of the parked groups that it hit
     cdef dict lanes             # target name -> address of the lane
     cdef field_t to_queue

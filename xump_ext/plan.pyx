@@ -102,6 +102,7 @@ cdef class Plan(Waiting):
             clause.queue = self.queue
             clause.key = key
             clause.lanes = {}
+            clause.groups = set()
             clause.parked = set()
             clause.c.woken_from = UNLIMITED
             clause.c.role = selector.role

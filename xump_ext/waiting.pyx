@@ -108,6 +108,7 @@ cdef class Waiting:
         member.lane = clause.lane_named(target)
         member.lane.members += 1
         member.node.owner = group
+        clause.groups.add(<uintptr_t> group)
         group.members[group.member_count] = member
         group.member_count += 1
         if group.count:
@@ -118,6 +119,7 @@ cdef class Waiting:
         """The group loses its member number `at`."""
         cdef member_t* member = group.members[at]
         heap_remove(&member.lane.groups, &member.node)
+        (<Clause> member.lane.clause.face).groups.remove(<uintptr_t> group)
         member.lane.members -= 1
         group.member_count -= 1
         members_close(group, at)
@@ -227,12 +229,11 @@ cdef class Waiting:
         return self.group_left(group)
 
     cdef int shrink_groups(self, Clause clause) except -1:
-        """The clause is gone: nothing waits for it any more."""
-        cdef group_t* group = self.queue.groups
-        cdef group_t* next
+        """The clause is gone: nothing waits for it any more. Cost: the groups that did."""
+        cdef group_t* group
         cdef uint32_t i
-        while group != NULL:
-            next = group.next
+        for address in clause.groups | clause.parked:
+            group = <group_t*> <uintptr_t> address
             i = 0
             while i < group.member_count:
                 if group.members[i].lane.clause == &clause.c:
@@ -247,7 +248,6 @@ cdef class Waiting:
             if (slots, lanes) != (key[1], key[2]):
                 self.group_rekey(group, (key[0], slots, lanes))
             self.group_left(group)
-            group = next
         while clause.c.lanes != NULL:
             clause.lane_free(clause.c.lanes)
         return 0
