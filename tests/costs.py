@@ -83,6 +83,14 @@ def join_beside_parked_groups(engine, n):
     return [lambda: engine.create_selector("q", when=match("eq", "work"), do=deliver("w")).delete()] * 5
 
 
+def delete_a_selector_beside_waiting_groups(engine, n):
+    engine.create_queue("q")
+    with engine.building():
+        selectors = [engine.create_selector("q", when=match("eq", f"waits {i}"), do=deliver("w"), credit=0) for i in range(n)]
+    engine.publish_many("q", [(f"waits {i}",) for i in range(n)])
+    return [selector.delete for selector in selectors[:: n // 10]]
+
+
 def parked_in_groups(engine, n):
     engine.create_queue("q")
     with engine.building():
@@ -221,8 +229,8 @@ def each(n, call):
 
 CASES = {case.__name__.replace("_", " "): case for case in (
     nack_beside_parked_messages, nack_beside_parked_groups, enable_beside_parked_groups, join_beside_parked_groups,
-    parked_messages_taken_first, publish_while_many_queues_are_built, nack_while_many_queues_are_built,
-    delete_while_many_queues_are_built, discard_beside_an_overflow_by_field, nacks_in_any_order,
+    delete_a_selector_beside_waiting_groups, parked_messages_taken_first, publish_while_many_queues_are_built,
+    nack_while_many_queues_are_built, delete_while_many_queues_are_built, discard_beside_an_overflow_by_field, nacks_in_any_order,
     taking_what_was_nacked_in_any_order, frontier_of_a_sparse_queue, frontier_behind_what_overflowed,
     browse_a_sparse_queue_from_a_gap, browse_from_a_time, walk_over_a_sparse_queue, delete_a_sparse_queue,
 )}
