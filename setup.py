@@ -44,7 +44,8 @@ class BuildCore(build_ext):
                 "wraparound": False,
                 "initializedcheck": False,
                 "cdivision": True,
-                "embedsignature": False,
+                "embedsignature": True,
+                "embedsignature.format": "clinic",      # what help() and inspect.signature() read
                 "freethreading_compatible": False,
             },
         )

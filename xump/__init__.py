@@ -11,6 +11,14 @@
 resize 80
 """
 
+try:
+    from xump_ext.message import Message
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "the compiled core of xump is not here: this is its source folder. Run your program from another one, or compile the "
+        "core by `make build` and use .venv/bin/python."
+    ) from error
+
 from xump.actions import bounce_to, copy_to, deliver, discard, field, move_to
 from xump.conditions import always, default, match, overflow, where
 from xump.engine import Engine
@@ -40,8 +48,9 @@ from xump.selector import Selector
 from xump.store import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump_ext.delivery import Delivery
-from xump_ext.message import Message
 from xump_ext.selector import INFINITE
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Closed",

@@ -21,7 +21,7 @@ cdef extern from "Python.h":
     void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
-    const char* PyUnicode_1BYTE_DATA(object)
+    const void* PyUnicode_1BYTE_DATA(object)
     Py_ssize_t PyDict_GET_SIZE(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyBytes_Check(object)

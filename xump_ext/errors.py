@@ -94,3 +94,13 @@ class ForkedError(XumpError, RuntimeError):
 
 class InvariantError(XumpError, AssertionError):
     """A law of the engine does not hold: a defect in Xump."""
+
+
+def _show_public_names() -> None:
+    """Programs find these classes in `xump.errors`, so that is what tracebacks say."""
+    for value in globals().values():
+        if isinstance(value, type) and issubclass(value, XumpError):
+            value.__module__ = "xump.errors"
+
+
+_show_public_names()

@@ -278,7 +278,7 @@ cdef entry_t* index_since(const index_t* index, int64_t time) noexcept:
 
 cdef inline entry_t* page_first(const page_t* page) noexcept:
     """NULL in the last page, when it is empty."""
-    cdef uint32_t slot
+    cdef int slot
     for slot in range(PAGE_SLOTS):
         if page.slots[slot] != NULL:
             return page.slots[slot]

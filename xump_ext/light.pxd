@@ -71,7 +71,8 @@ cdef extern from *:
     }
 
     /* A copy of a few bytes, which is what most headers have, without a call. */
-    static inline void xump_copy(char *to, const char *from, size_t size) {
+    static inline void xump_copy(char *to, const void *bytes, size_t size) {
+        const char *from = (const char *) bytes;
         if (size > 16) memcpy(to, from, size);
         else if (size >= 8) { uint64_t a, b; memcpy(&a, from, 8); memcpy(&b, from + size - 8, 8);
                               memcpy(to, &a, 8); memcpy(to + size - 8, &b, 8); }

@@ -30,7 +30,7 @@ cdef extern from "Python.h":
     void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
-    const char* PyUnicode_1BYTE_DATA(object)
+    const void* PyUnicode_1BYTE_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyUnicode_Check(object)
 
@@ -337,7 +337,7 @@ cdef class Headers:
         if PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name):
             if PyUnicode_GET_LENGTH(name) > NAME_BYTES_MAX:
                 return NULL
-            return field_find(self.content, PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name))
+            return field_find(self.content, <const char*> PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name))
         return self.find_other(name)
 
     cdef const char* find_other(self, object name) except? NULL:
@@ -394,7 +394,8 @@ Mapping.register(Headers)
 
 @cython.final
 cdef class Message:
-    """An immutable message: Message(address="", body=b"", headers=None, *, reply_to=None, message_id=None).
+    """Message(address='', body=b'', headers=None, *, reply_to=None, message_id=None)\n--\n
+    An immutable message.
 
     `body` is bytes (a bytearray or memoryview is copied), at most `body_bytes_max`; `headers` a mapping of str to bool, 64-bit
     int, float, str or bytes. `id`, `timestamp` (POSIX nanoseconds) and `hops` belong to the queue that it was read from,
