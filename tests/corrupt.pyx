@@ -10,7 +10,7 @@ from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    FIELD_LINES, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t,
+    CHOOSY, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t,
     place_t, queue_t, route_t, selector_t,
 )
 from xump_ext.index cimport index_get
@@ -41,7 +41,7 @@ def engine(Core core):
         "offered": at(&e.offered, sizeof(e.offered)),
         "nacks": at(&e.nacks, sizeof(e.nacks)),
         "stirred": at(&e.lists[STIRRED], sizeof(e.lists[STIRRED])),
-        "field_lines": at(&e.lists[FIELD_LINES], sizeof(e.lists[FIELD_LINES])),
+        "field_lines": at(&e.lists[CHOOSY], sizeof(e.lists[CHOOSY])),
         "able.count": at(&e.able.count, sizeof(e.able.count)),
         "work_count": at(&e.work_count, sizeof(e.work_count)),
         "parked_count": at(&e.parked_count, sizeof(e.parked_count)),
@@ -82,8 +82,8 @@ def queue(Core core, name):
         "selectors": at(&q.selectors, sizeof(q.selectors)),
         "stirred": at(&q.is_listed[STIRRED], sizeof(q.is_listed[STIRRED])),
         "returned": at(&q.is_listed[RETURNED], sizeof(q.is_listed[RETURNED])),
-        "field_lines": at(&q.is_listed[FIELD_LINES], sizeof(q.is_listed[FIELD_LINES])),
-        "field_lines.previous": at(&q.listed[FIELD_LINES].previous, sizeof(q.listed[FIELD_LINES].previous)),
+        "field_lines": at(&q.is_listed[CHOOSY], sizeof(q.is_listed[CHOOSY])),
+        "field_lines.previous": at(&q.listed[CHOOSY].previous, sizeof(q.listed[CHOOSY].previous)),
         "watched": at(&q.watched, sizeof(q.watched)),
         "field_copies": at(&q.field_copies, sizeof(q.field_copies)),
         "overflown": at(&q.overflown, sizeof(q.overflown)),

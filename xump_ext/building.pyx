@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 
 from xump_ext.aside cimport aside_free
-from xump_ext.credit cimport field_line_changed, line_wake, place_leave, selector_rest, selector_wake
+from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_rest, selector_wake
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
@@ -242,7 +242,7 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
             selector.source.overflow = selector
         elif selector.source.overflow == selector:
             selector.source.overflow = NULL
-        field_line_changed(engine, selector.source)
+        overflow_changed(engine, selector.source)
     elif enabled:
         selector.clause.enabled += 1
         if (<Plan> selector.source.plan).wake_parked(selector):

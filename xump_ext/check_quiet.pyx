@@ -13,7 +13,7 @@ from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in, put
 from xump_ext.envelope cimport names_queue_now, queue_named
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    FIELD_LINES, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+    CHOOSY, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 from xump_ext.plan cimport Clause, Plan
 
@@ -59,6 +59,7 @@ cdef int check_lines(Books books) except -1:
 cdef int check_line(Books books, queue_t* queue, set places) except -1:
     cdef place_t* place = queue.line_head
     cdef place_t* before = NULL
+    cdef uint32_t own_room = 0
     where = f"{of_queue(queue)}, its line"
     while place != NULL:
         if place.previous != before or place.target != queue or <uintptr_t> place.selector not in books.selectors:
@@ -66,12 +67,17 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
         if not puts(place.selector) or (place.selector.target != queue and place.selector.to_queue.kind == FIELD_NONE):
             raise broken("Links", where, f"{of_selector(place.selector)} does not put anything here")
         places.add(<uintptr_t> place)
+        own_room += place.selector.source == queue or (
+            queue.overflow != NULL and queue.overflow.target == place.selector.source)
         before = place
         place = place.next
     if queue.line_tail != before:
         raise broken("Links", where, "its last place is not in it")
-    by_field = queue.overflow != NULL and queue.overflow.to_queue.kind != FIELD_NONE
-    if queue.is_listed[FIELD_LINES] != (before != NULL and by_field):
+    by_field = queue.overflow != NULL and (
+        queue.overflow.to_queue.kind != FIELD_NONE or queue.overflow.to_destination.kind != FIELD_NONE)
+    if queue.own_room != own_room:
+        raise broken("Recount", where, f"{queue.own_room} places make their own room, found {own_room}")
+    if queue.is_listed[CHOOSY] != (before != NULL and (by_field or own_room > 0)):
         raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
     return 0
 

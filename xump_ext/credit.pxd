@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
-    DELIVER, DISCARD, FIELD_LINES, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+    DELIVER, DISCARD, CHOOSY, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 from xump_ext.heap cimport heap_change, heap_root, node_t
 
@@ -40,16 +40,18 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int line_wake(engine_t* engine, queue_t* queue) except -1
-cdef void field_line_changed(engine_t* engine, queue_t* queue) noexcept
+cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept
+cdef int choosy_wake(engine_t* engine) except -1
 cdef int room_used(engine_t* engine, queue_t* queue) except -1
 cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL
+cdef entry_t* place_oldest(const place_t* place) except? NULL
 cdef bint waits_for(const place_t* place) except -1
 cdef int place_leave(engine_t* engine, place_t* place) except -1
 cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept
 
 cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     """A message left the ready ones of `queue`: its line moves, and so may those of queues that overflow into it."""
-    if queue.line_head == NULL and not queue.overflown and engine.lists[FIELD_LINES] == NULL:
+    if queue.line_head == NULL and not queue.overflown and engine.lists[CHOOSY] == NULL:
         return 0
     return room_used(engine, queue)
 

@@ -22,7 +22,7 @@ from libc.stdlib cimport calloc, free
 from xump_ext.aside cimport aside_add, aside_remove, group_oldest
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    ASIDE, COPY, FIELD_LINES, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
+    ASIDE, COPY, CHOOSY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove
 from xump_ext.listed cimport queue_list, queue_unlist
@@ -39,8 +39,10 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
         return 0
     if clause == NULL:
         return line_wake(engine, selector.source)
-    if selector.verb == COPY or (selector.places != NULL and not clause.names_queue):
-        return 0        # its turn comes when there is room
+    if selector.verb == COPY:
+        return 0
+    if selector.places != NULL and not clause.names_queue:  # its turn comes when there is room
+        return line_wake(engine, selector.places.target) if selector.places.target.is_listed[CHOOSY] else 0
     if selector.ready.position == 0:
         heap_add(&clause.ready, &selector.ready, selector.ready.key)
     lane = clause.lanes
@@ -256,7 +258,8 @@ cdef int place_join(engine_t* engine, selector_t* selector, queue_t* target) exc
     else:
         target.line_tail.next = place
     target.line_tail = place
-    field_line_changed(engine, target)
+    target.own_room += makes_own_room(place)
+    line_changed(engine, target)
     if not selector.clause.names_queue:
         selector_rest(selector)
     return 0
@@ -278,8 +281,9 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
         target.line_tail = place.previous
     else:
         place.next.previous = place.previous
+    target.own_room -= makes_own_room(place)
     free(place)
-    field_line_changed(engine, target)
+    line_changed(engine, target)
     if is_able(selector) and selector.ready.position == 0:
         heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
     return 0
@@ -329,18 +333,47 @@ cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
     return 0
 
 
-cdef void field_line_changed(engine_t* engine, queue_t* queue) noexcept:
-    """Lists the queue while somebody stands in its line for whom room in any other queue may be room here."""
-    if queue.line_head != NULL and queue.overflow != NULL and queue.overflow.to_queue.kind != FIELD_NONE:
-        queue_list(engine, queue, FIELD_LINES)
+cdef inline bint makes_own_room(const place_t* place) noexcept:
+    """Whether a message that leaves for this target makes room there: it moves within its queue, or the target overflows into
+    the queue that it leaves."""
+    cdef selector_t* overflow = place.target.overflow
+    return place.selector.source == place.target or (overflow != NULL and overflow.target == place.selector.source)
+
+
+cdef void line_changed(engine_t* engine, queue_t* queue) noexcept:
+    """Lists the queue while somebody stands in its line and whether there is room depends on the message: on the queue that
+    a field of it names for the overflow selector, or on the room that it makes itself. Then any message that leaves, or comes to
+    wait, may be the one that finds room."""
+    if queue.line_head != NULL and (queue.own_room or (queue.overflow != NULL and names_by_field(queue.overflow))):
+        queue_list(engine, queue, CHOOSY)
     else:
-        queue_unlist(engine, queue, FIELD_LINES)
+        queue_unlist(engine, queue, CHOOSY)
+
+
+cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept:
+    """Its overflow selector is another one, or there is none any more."""
+    cdef place_t* place = queue.line_head
+    queue.own_room = 0
+    while place != NULL:
+        queue.own_room += makes_own_room(place)
+        place = place.next
+    line_changed(engine, queue)
+
+
+cdef int choosy_wake(engine_t* engine) except -1:
+    """Another message waits, or none does any more: it may find room."""
+    cdef queue_t* queue = engine.lists[CHOOSY]
+    cdef queue_t* next
+    while queue != NULL:
+        next = queue.listed[CHOOSY].next
+        line_wake(engine, queue)        # its line may come to its end, and it leaves the list
+        queue = next
+    return 0
 
 
 cdef int room_used(engine_t* engine, queue_t* queue) except -1:
     """Wakes all who may wait for room in `queue`."""
     cdef selector_t* selector
-    cdef queue_t* next
     if queue.line_head != NULL:
         line_wake(engine, queue)
     if queue.overflown:
@@ -349,9 +382,4 @@ cdef int room_used(engine_t* engine, queue_t* queue) except -1:
             if selector.role == OVERFLOW:
                 line_wake(engine, selector.source)
             selector = selector.next_same_target
-    queue = engine.lists[FIELD_LINES]
-    while queue != NULL:
-        next = queue.listed[FIELD_LINES].next
-        line_wake(engine, queue)        # its line may come to its end, and it leaves the list
-        queue = next
-    return 0
+    return choosy_wake(engine)

@@ -74,7 +74,7 @@ cdef enum:
     # the engine's lists of queues
     STIRRED = 0             # something here has to be looked at when the call goes on
     RETURNED = 1            # something came back and has not been matched again
-    FIELD_LINES = 2         # has a line, and overflows into what a field names: room anywhere may be room here
+    CHOOSY = 2              # has a line, and whether it has room depends on the message: see `line_changed`
     QUEUE_LISTS = 3
 
 cdef enum:
@@ -307,6 +307,7 @@ cdef struct queue_t:
     selector_t* own         # selectors that have it as source
     selector_t* sources     # selectors that name it as target
     uint32_t selectors      # how many have it as source
+    uint32_t own_room       # places in its line whose messages make room here by leaving
     uint32_t watched        # consuming clauses whose target a field names
     uint32_t field_copies   # clauses that copy whose target a field names
     group_t* groups

@@ -10,11 +10,11 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
-    is_able, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
+    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
+    BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW, REDELIVERED,
     TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
@@ -253,13 +253,17 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     cdef uint64_t id, nack = nacked(engine, entry)
     cdef content_t* content
     cdef entry_t* parent = entry
+    cdef bint left = False
     if selector.places != NULL and place_in(selector, target) != NULL:
         place_leave(engine, place_in(selector, target))
+        line_wake(engine, target)       # somebody else stands first now
+        left = True
     if hops > engine.hop_limit:     # taken, and paid for at once
         selector.paid += not selector.infinite
         leave_ready(engine, entry)
         rotate(selector, SERVED + engine.served)
-        return dead_letter(engine, entry, REASON_HOPS, None, trip)
+        dead_letter(engine, entry, REASON_HOPS, None, trip)
+        return selector_wake(engine, selector) if left else 0
     content = content_made(selector, entry)
     detach_ready(engine, entry)
     trip = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
@@ -279,6 +283,8 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     trip_release(engine, trip)
     if nack:
         carry_nack(engine, index_get(&target.index, id), nack)
+    if left:
+        selector_wake(engine, selector)
     return room_made(engine, queue)
 
 
@@ -379,6 +385,8 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if selector.infinite:
         queue.ready += 1
         entry.state = BOUND
+        if engine.lists[CHOOSY] != NULL:
+            choosy_wake(engine)
     else:
         room_made(engine, queue)
         selector.available -= 1

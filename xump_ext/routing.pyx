@@ -15,12 +15,12 @@ from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport (
-    has_room, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, puts, selector_wake, waiting_add,
-    waiting_remove,
+    choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
+    puts, selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.graph cimport (
-    LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t,
+    CHOOSY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t,
     trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
@@ -130,7 +130,7 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
     waiting_add(group, entry)
     for i in range(group.member_count):
         lane_wake(engine, group.members[i].lane)
-    return 0
+    return choosy_wake(engine)
 
 
 cdef int stirred_gather(engine_t* engine) except -1:
@@ -476,7 +476,8 @@ cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip
     entry.queue.unrouted -= 1
     if trip != NULL:
         pause_trip(engine, entry, trip)
-    return waiting_add(group, entry)
+    waiting_add(group, entry)
+    return 0 if engine.lists[CHOOSY] == NULL else choosy_wake(engine)
 
 
 # ---- whose turn it is (rule 4)
@@ -510,6 +511,8 @@ cdef inline selector_t* choose_one(engine_t* engine, clause_t* clause, entry_t* 
     """`choose` among the selectors of one condition, which is most often all there is."""
     cdef node_t* node = heap_root(&clause.ready)
     cdef selector_t* best
+    if engine.lists[CHOOSY] != NULL:
+        return choose(engine, &clause, 1, entry, before)
     while node != NULL and node.key < before:
         best = <selector_t*> node.owner
         if not puts(best) or may_put(engine, best, entry, best.target):
@@ -524,7 +527,9 @@ cdef selector_t* choose(
     """The one served longest ago (its key below `before`) of those who are ready and find room; who finds none joins a line and
     is out of the heap."""
     cdef selector_t* best
+    cdef selector_t* head
     cdef node_t* node
+    cdef uint64_t tried = 0
     cdef uint32_t i
     for i in range(count):
         if clauses[i].names_queue:
@@ -535,8 +540,38 @@ cdef selector_t* choose(
             node = heap_root(&clauses[i].ready)
             if node != NULL and node.key < (before if best == NULL else best.ready.key):
                 best = <selector_t*> node.owner
+        if engine.lists[CHOOSY] != NULL:
+            head = choosy_head(engine, clauses, count, entry, tried, before if best == NULL else best.ready.key)
+            if head != NULL:
+                if has_room(head.target, entry, head):
+                    return head
+                tried = head.ready.key
+                continue
         if best == NULL or not puts(best) or may_put(engine, best, entry, best.target):
             return best
+
+
+cdef selector_t* choosy_head(
+    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t after, uint64_t before
+) except? NULL:
+    """Who stands first in a line where room depends on the message may find room for this one, if he waits for no older one: the
+    one of these whose key is the lowest between the two; NULL for none. Who has a field for his target is in the heap anyway."""
+    cdef queue_t* queue = engine.lists[CHOOSY]
+    cdef selector_t* selector
+    cdef selector_t* best = NULL
+    cdef entry_t* oldest
+    cdef uint32_t i
+    while queue != NULL:
+        selector = queue.line_head.selector
+        if after < selector.ready.key < before and not selector.clause.names_queue and is_able(selector):
+            for i in range(count):
+                if clauses[i] == selector.clause:
+                    oldest = place_oldest(queue.line_head)
+                    if oldest == NULL or oldest.sequence >= entry.sequence:
+                        best = selector
+                        before = selector.ready.key
+        queue = queue.listed[CHOOSY].next
+    return best
 
 
 cdef int by_key(const void* a, const void* b) noexcept nogil:
