@@ -60,7 +60,7 @@ def keep_file(code):
 def run_commands(code):
     """What differs from the page, in the order of the commands."""
     commands = COMMAND.findall(code)
-    assert "".join(f"$ {command}\n{said}" for command, said in commands) == code, "a console block is commands and what they print"
+    assert "".join(f"$ {command}\n{said}" for command, said in commands) == code, "a console block is commands and what they say"
     for command, said in commands:
         program, *arguments = shlex.split(command)
         assert program == "xump", command
