@@ -2,9 +2,8 @@
 
     version = 1
 
-    [stores.orders]                 # type = "ram" and no options, if they are left out
-    type = "lmdb"
-    path = "orders.xump"
+    [stores.orders]                 # its type and that type's options; if they are left out, "ram" and none
+    type = "ram"
 
     [queues.jobs]                   # every property may be left out: it has its default then
     store = "orders"
