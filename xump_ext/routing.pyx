@@ -20,8 +20,8 @@ from xump_ext.credit cimport (
 )
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.graph cimport (
-    CHOOSY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t,
-    trip_t, work_t,
+    CHOOSY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t,
+    route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.index cimport index_from
