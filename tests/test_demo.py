@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -127,7 +128,7 @@ def boxes(svg):
 
 def test_picture_of_an_empty_engine():
     with Engine() as engine:
-        assert texts(to_svg(engine)) == []
+        assert texts(to_svg(engine)) == ["no queues"]
 
 
 def test_picture_shows_every_queue_selector_and_target():
@@ -155,9 +156,49 @@ def test_picture_of_cycles_with_dead_letters():
             engine.create_selector(source, when=match("eq", "round"), do=copy_to(target))
         engine.publish("a", "round")
         engine.publish("a", "nowhere")
-        svg = to_svg(engine, dead_letter="d")
-    assert "unroutable 1" in texts(svg)
+        svg = to_svg(engine)
+    assert "1 unroutable" in texts(svg)
     assert svg.count("marker-end") == 6
+
+
+def test_no_text_is_wider_than_its_box():
+    with Engine() as engine:
+        for name in ("short", "a queue that has a name " * 4, "日本" * 10, "\0\n"):
+            engine.create_queue(name)
+        root = ElementTree.fromstring(to_svg(engine))
+        shown = texts(to_svg(engine))
+    assert "a queue that has a name a queue that has …" in shown
+    assert "\\x00\\n" in shown
+    for group in root.iter("{http://www.w3.org/2000/svg}g"):
+        _, box, name, *_ = group
+        wide = sum(2 if character in "日本" else 1 for character in name.text)
+        assert wide * 12 * 0.602 < float(box.get("width"))         # DejaVu Sans Mono at 12 px
+
+
+def test_lines_of_a_selector_into_its_own_queue_do_not_coincide():
+    with Engine() as engine:
+        engine.create_queue("a")
+        engine.create_selector("a", when=always, do=move_to("a"))
+        paths = re.findall(r'<path d="M[\d.]+ ([\d.]+)[^"]* ([\d.]+)(?:H[\d.]+)?" fill="none"', to_svg(engine))
+    assert sorted(paths) == [("40.0", "40.0"), ("47.0", "47.0")]
+
+
+def test_picture_shows_functions_by_their_name():
+    with Engine() as engine:
+        engine.create_queue("a")
+        engine.create_selector("a", when=where(lambda message: True) & match("eq", "x"), do=discard)
+        svg = to_svg(engine)
+    assert "where(<lambda>)" in texts(svg)
+    assert " at 0x" not in svg
+
+
+def test_picture_shows_dead_letters_without_counts():
+    with Engine(dead_letter="d") as engine:
+        engine.create_queue("a", dead_letter="none", limit=7).publish("x")
+        engine.create_selector("a", when=always, do=deliver("app"), credit=5, enabled=False)
+        assert sorted(texts(to_svg(engine, counts=False))) == [
+            "a", "credit 5, disabled", "dead letters", "deliver to app", "limit 7", "no such queue", "none",
+        ]
 
 
 def test_boxes_do_not_overlap(output):

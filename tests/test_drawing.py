@@ -88,17 +88,17 @@ def test_the_drawing_says_what_is_there(engine):
     for _ in range(11):
         engine.publish("jobs", "x", headers={"n": 7})
     text = engine.to_dot()
-    assert 'label="jobs\\nin cold, limit 100\\n1 ready, 10 outstanding, 0 in history"' in text
-    assert 'label="wolf\\ndeletes itself, held\\n10 ready, 0 outstanding, 0 in history"' in text
-    assert "1 to the wolf, always\\nmove, 0 of 10 credits left" in text
-    assert "2, match('topic', 'a.*.#') & where('size > 100')\\ncopy\"".replace("&", "&amp;") in text
-    assert "deliver to address, 1 of 1 credits left, disabled" in text
-    assert "bounce, credit INFINITE" in text
+    assert 'label="jobs\\nin cold, limit 100\\n11 entered, 1 ready, 10 outstanding"' in text
+    assert 'label="wolf\\ndeletes itself, held\\n10 entered, 10 ready"' in text
+    assert "1 to the wolf, always\\nmove 10, 0 of 10 credits left" in text
+    assert "2, match('topic', 'a.*.#') & where('size > 100')\\ncopy 0\"".replace("&", "&amp;") in text
+    assert "deliver to address 0, 1 of 1 credits left, disabled" in text
+    assert "bounce 0, credit INFINITE" in text
     assert text.count("style=dashed]") == 1
     assert text.count("shape=diamond") == 0
     assert text.count("shape=hexagon") == 1
     mermaid = engine.to_mermaid()
-    assert 'n1["dead<br/>keeps all history<br/>1 ready, 0 outstanding, 0 in history"]' in mermaid
+    assert 'n1["dead<br/>keeps all history<br/>1 entered, 1 ready"]' in mermaid
     assert '-.->|"dead letters"| n1' in mermaid
     assert '{{"the queue named by<br/>headers.to"}}' in mermaid
     assert '(["wolf"])' in mermaid
@@ -112,9 +112,28 @@ def test_blocked_and_missing_and_callables_are_shown(engine):
     engine.publish("a", "y")
     text = engine.to_mermaid()
     assert "where(exists) #38; match('eq', 'x')" in text
-    assert "move, 2 of 2 credits left, blocked" in text
+    assert "move 0, 2 of 2 credits left, blocked" in text
     assert 'n4["nowhere<br/>no such queue"]' in text
     assert "class n4 missing" in text
+
+
+def test_dead_letters_of_the_engine_are_shown_where_there_were_any():
+    with xump.Engine(dead_letter="dead") as engine:
+        for name, letters in (("dead", None), ("a", None), ("b", None), ("c", "dead"), ("d", "none")):
+            engine.create_queue(name, dead_letter=letters)
+        for name in "ad":
+            engine.create_selector(name, when=match("eq", "x"), do=discard)
+            engine.queues[name].publish("y")
+        lines = [line for line in engine.to_mermaid().splitlines() if "dead letters" in line]
+        assert lines == [
+            '    n2 -.->|"dead letters<br/>1 unroutable"| n1',
+            '    n4 -.->|"dead letters"| n1',
+            '    n5 -.->|"dead letters"| n7',
+            '    n5 -.->|"dead letters<br/>1 unroutable"| n1',
+        ]
+        assert [line for line in drawing.to_mermaid(engine, counts=False).splitlines() if "-.->" in line] == [
+            '    n4 -.->|"dead letters"| n1', '    n5 -.->|"dead letters"| n7',
+        ]
 
 
 def test_a_description_is_drawn_without_an_engine():

@@ -188,7 +188,7 @@ def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
 def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Screen) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     files = {
-        "graph.svg": to_svg(replay.engine, dead_letter="dead"),
+        "graph.svg": to_svg(replay.engine),
         "graph.mmd": replay.engine.to_mermaid(),
         "graph.dot": replay.engine.to_dot(),
         "numbers.json": json.dumps(numbers(replay, stats), indent=1) + "\n",

@@ -8,18 +8,18 @@
     dead letters        a dashed line; to a dashed box if there is no such queue, so that it counts as none
 
 Any text may be in a name. Node ids are numbers of our own, so names stand in labels only, and what either language or the
-markup inside it would read is escaped. A picture of SVG itself is not made here.
+markup inside it would read is escaped. SVG is made in `xump.picture`, of the same texts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field as dataclass_field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xump.actions import Field
-from xump.conditions import Condition, Where
+from xump.conditions import All, Condition, Where
 from xump_ext.selector import INFINITE
 
 if TYPE_CHECKING:
@@ -70,22 +70,39 @@ def draw(engine: Engine, *, counts: bool = True) -> Drawing:
     engine._check_open()
     drawing = Drawing()
     with engine._build_lock:
+        stats = engine.stats()
         for queue in engine.queues.values():
-            drawing.node("queue", queue.name, _queue_lines(queue, counts))
+            drawing.node("queue", queue.name, _queue_lines(queue, stats["queues"][queue.name], counts))
         for selector in engine.selectors.values():
             target = _target(drawing, selector)
-            drawing.edges.append(Edge(drawing.nodes["queue", selector.source.name].id, target, _selector_lines(selector, counts),
+            lines = _selector_lines(selector, stats["selectors"][selector.id], counts)
+            drawing.edges.append(Edge(drawing.nodes["queue", selector.source.name].id, target, lines,
                                       "selector" if selector.enabled else "disabled"))
-        for queue in engine.queues.values():
-            if queue.dead_letter is not None:
-                kind = "queue" if queue.dead_letter in engine.queues else "missing"
-                target = drawing.node(kind, queue.dead_letter, [_short(queue.dead_letter), "no such queue"])
-                drawing.edges.append(Edge(drawing.nodes["queue", queue.name].id, target, ["dead letters"], "dead letters"))
+        for source, letters, reasons, _ in letters_of(engine, stats, counts):
+            kind = "queue" if letters in engine.queues else "missing"
+            target = drawing.node(kind, letters, [_short(letters), "no such queue"])
+            lines = ["dead letters", *([", ".join(reasons)] if reasons else [])]
+            drawing.edges.append(Edge(drawing.nodes["queue", source].id, target, lines, "dead letters"))
     return drawing
 
 
-def _queue_lines(queue: Queue, counts: bool) -> list[str]:
-    lines = [_short(queue.name)]
+def letters_of(engine: Engine, stats: dict[str, Any], counts: bool) -> Iterator[tuple[str, str, list[str], int]]:
+    """The ways of dead letters: from queue, to queue, how many for which reason, how many in all.
+
+    A queue's own way is always shown, the engine's where it was taken: it is open to every queue.
+    """
+    for queue in engine.queues.values():
+        reasons = stats["queues"][queue.name]["dead_lettered"] if counts else {}
+        went = [f"{count:,} {reason}" for reason, count in reasons.items()], sum(reasons.values())
+        to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # one that does not exist counts as none
+        if queue.dead_letter is not None:
+            yield queue.name, queue.dead_letter, *(went if to_own else ([], 0))
+        if reasons and engine.dead_letter not in (None, queue.name) and not to_own:
+            yield queue.name, engine.dead_letter, *went
+
+
+def queue_properties(queue: Queue, counts: bool) -> list[str]:
+    """What is not as usual. With counts its state, too."""
     properties = [] if queue.store.name == "ram" else [f"in {_short(queue.store.name)}"]
     if queue.limit is not None:
         properties.append(f"limit {queue.limit:,}")
@@ -95,25 +112,42 @@ def _queue_lines(queue: Queue, counts: bool) -> list[str]:
         properties.append("deletes itself")
     if queue.held and counts:
         properties.append("held")
-    if properties:
-        lines.append(", ".join(properties))
-    if counts:
-        lines.append(f"{queue.ready:,} ready, {queue.outstanding:,} outstanding, {queue.history:,} in history")
-    return lines
+    return properties
 
 
-def _selector_lines(selector: Selector, counts: bool) -> list[str]:
+def queue_counts(numbers: dict[str, Any]) -> list[str]:
+    """How many entered, and what of it is there, or was lost."""
+    texts = [f"{numbers['entered']:,} entered"]
+    texts += [f"{numbers[what]:,} {what}" for what in ("ready", "outstanding") if numbers[what]]
+    if numbers["history"]:
+        texts.append(f"{numbers['history']:,} in history")
+    dropped = sum(numbers["dropped"].values())
+    return [*texts, f"{dropped:,} dropped"] if dropped else texts
+
+
+def _queue_lines(queue: Queue, numbers: dict[str, Any], counts: bool) -> list[str]:
+    lines = [[_short(queue.name)], queue_properties(queue, counts), queue_counts(numbers) if counts else []]
+    return [", ".join(texts) for texts in lines if texts]
+
+
+def _selector_lines(selector: Selector, numbers: dict[str, Any], counts: bool) -> list[str]:
     title = f"{selector.id}" if selector.name is None else f"{selector.id} {_short(selector.name)}"
-    does = selector.do.verb
-    if does == "deliver" and selector.do.queue is not None:
-        does += f" to {_name(selector.do.destination)}"
-    if selector.do.consuming and does != "discard":
+    verb = selector.do.verb
+    if verb == "deliver" and selector.do.queue is not None:
+        verb += f" to {_name(selector.do.destination)}"
+    does = [f"{verb} {numbers['copied'] + numbers['served']:,}" if counts else verb]        # a selector does one or the other
+    if counts and numbers["dropped"]:
+        does.append(f"{numbers['dropped']:,} dropped")
+    if selector.do.consuming and selector.do.verb != "discard":
         if selector.credit is INFINITE or not counts:
-            does += f", credit {selector.credit!r}"
+            does.append(f"credit {selector.credit!r}")
         else:
-            does += f", {selector.available:,} of {selector.credit:,} credits left"
-    state = [word for word in ("blocked" if counts and selector.blocked else "", "" if selector.enabled else "disabled") if word]
-    return [f"{title}, {_when(selector.when)}", ", ".join([does, *state])]
+            does.append(f"{numbers['available']:,} of {numbers['credit']:,} credits left")
+    if counts and numbers["blocked"]:
+        does.append("blocked")
+    if not selector.enabled:
+        does.append("disabled")
+    return [f"{title}, {_short(' & '.join(condition_texts(selector.when)))}", ", ".join(does)]
 
 
 def _target(drawing: Drawing, selector: Selector) -> str:
@@ -133,23 +167,36 @@ def _name(name: str | Field | None) -> str:
     return _short(name.name if isinstance(name, Field) else str(name))
 
 
-def _when(when: Condition) -> str:
-    """Without addresses of functions: one graph gives one text."""
-    try:
-        parts = when.terms()
-    except TypeError:
-        return repr(when)
-    called = [part.source for part in parts if isinstance(part, Where) and callable(part.source)]
-    if not called:
-        return _short(" & ".join(map(repr, parts)))
-    named = iter([f"where({getattr(source, '__qualname__', type(source).__qualname__)})" for source in called])
-    return _short(" & ".join(next(named) if isinstance(part, Where) and callable(part.source) else repr(part) for part in parts))
+def condition_texts(when: Condition) -> list[str]:
+    """The conditions joined in this one, without addresses of functions: one graph gives one text.
+
+    >>> from xump import match, where
+    >>> condition_texts(match("eq", "audit") & where(print))
+    ["match('eq', 'audit')", 'where(print)']
+    """
+    return [_text_of(part) for part in (when.parts if isinstance(when, All) else (when,))]
+
+
+def _text_of(part: Condition) -> str:
+    if isinstance(part, Where) and callable(part.source):
+        name = getattr(part.source, "__qualname__", type(part.source).__qualname__)
+        return f"where({name.rpartition('<locals>.')[2]})"
+    return repr(part)
+
+
+def printable(text: str) -> str:
+    """Control characters are shown as escapes; they would be spaces, or nothing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, chars_max: int) -> str:
+    """Printable, and what is longer ends in an ellipsis."""
+    text = printable(text)
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
 def _short(text: str) -> str:
-    """Control characters are shown as escapes; they would be spaces, or nothing."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= CHARS_MAX else text[: CHARS_MAX - 1] + "…"
+    return shortened(text, CHARS_MAX)
 
 
 # ---- Mermaid
