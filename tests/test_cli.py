@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import types
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_graph_draws_dot(run, file):
 
 
 @pytest.mark.parametrize(("suffix", "starts"), [
-    ("mmd", b"flowchart"), ("dot", b"digraph"), ("GV", b"digraph"), ("txt", b"flowchart"),
+    ("mmd", b"flowchart"), ("mermaid", b"flowchart"), ("dot", b"digraph"), ("GV", b"digraph"), ("svg", b"<svg "),
 ])
 def test_the_name_of_the_output_says_the_format(run, file, tmp_path, suffix, starts):
     path = tmp_path / f"graph.{suffix}"
@@ -168,6 +169,27 @@ def test_the_name_of_the_output_says_the_format(run, file, tmp_path, suffix, sta
     assert path.read_bytes().startswith(starts)
     assert run("graph", file(RIGHT), "--output", str(path), "--format", "dot") == (0, "", "")
     assert path.read_bytes().startswith(b"digraph")
+
+
+@pytest.mark.parametrize("name", ["graph.foo", "graph", "graph.txt"])
+def test_a_suffix_that_is_not_known(run, file, tmp_path, name):
+    path = tmp_path / name
+    status, out, err = run("graph", file(RIGHT), "--output", str(path))
+    assert (status, out) == (2, "")
+    assert err == (f"xump: {path}: its suffix names no format; known are .mmd, .mermaid, .dot, .gv, .svg, .png, .pdf; "
+                   "any name will do with --format\n")
+    assert not path.exists()
+    assert run("graph", file(RIGHT), "--output", str(path), "--format", "mermaid") == (0, "", "")
+    assert path.read_bytes().startswith(b"flowchart")
+
+
+def test_svg_needs_no_other_program(run, file, graphviz):
+    status, out, err = run("graph", file(RIGHT), "--format", "svg")
+    assert (status, err) == (0, "")
+    shown = [element.text for element in ElementTree.fromstring(out).iter("{http://www.w3.org/2000/svg}text")]
+    assert sorted(shown) == [
+        "credit 10", "dead", "dead letters", "deliver to worker", "jobs", "limit 10", "match('topic', 'image.#')",
+    ]
 
 
 def test_graph_of_what_is_wrong(run, file, tmp_path):
@@ -184,15 +206,15 @@ def test_a_file_that_cannot_be_written(run, file, tmp_path):
     assert "cannot be written: No such file or directory" in err
 
 
-@pytest.mark.parametrize("drawn", ["svg", "png"])
+@pytest.mark.parametrize("drawn", ["png", "pdf"])
 def test_a_picture_without_graphviz(run, file, graphviz, drawn):
     status, out, err = run("graph", file(RIGHT), "--format", drawn)
     assert (status, out) == (2, "")
     assert "apt-get install graphviz" in err
-    assert "--format mermaid" in err
+    assert "--format svg, --format mermaid" in err
 
 
-@pytest.mark.parametrize("drawn", ["svg", "png"])
+@pytest.mark.parametrize("drawn", ["png", "pdf"])
 def test_a_picture_by_graphviz(run, file, graphviz, tmp_path, drawn):
     graphviz('echo "called with $@"\nwhile read -r line; do echo "$line"; done')
     status, out, err = run("graph", file(RIGHT), "--format", drawn)
@@ -205,7 +227,7 @@ def test_a_picture_by_graphviz(run, file, graphviz, tmp_path, drawn):
 
 def test_graphviz_that_fails(run, file, graphviz):
     graphviz('while read -r line; do :; done\necho "out of ink" >&2\nexit 3')
-    status, out, err = run("graph", file(RIGHT), "--format", "svg")
+    status, out, err = run("graph", file(RIGHT), "--format", "png")
     assert (status, out) == (2, "")
     assert err == "xump: `dot` could not draw it: out of ink\n"
 

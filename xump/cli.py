@@ -18,13 +18,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from xump import drawing, topology
+from xump import drawing, picture, topology
 from xump.errors import Conflict
 
 FINE, WRONG, FAILED = 0, 1, 2
 
-FORMATS = ("mermaid", "dot", "svg", "png")
-BY_SUFFIX = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png"}
+FORMATS = ("mermaid", "dot", "svg", "png", "pdf")
+BY_GRAPHVIZ = ("png", "pdf")
+BY_SUFFIX = {
+    ".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png", ".pdf": "pdf",
+}
 
 DESCRIPTION = "Xump is an embeddable message engine: queues joined by selectors. The command looks at topologies; it has a demo."
 
@@ -48,7 +51,7 @@ A topology is the stores, queues and selectors of an engine as a TOML file:
 examples:
     xump check network.toml                        is it right?
     xump graph network.toml                        Mermaid text, which GitHub and many editors draw
-    xump graph network.toml --output network.svg   a picture, if Graphviz is installed
+    xump graph network.toml --output network.svg   a picture
     xump demo --messages 10000                     a day of flights through one engine
 
 exit status:
@@ -61,8 +64,8 @@ GRAPH_EPILOG = """\
 examples:
     xump graph network.toml                        Mermaid text on the standard output
     xump graph network.toml --format dot           Graphviz' language
-    xump graph network.toml --output network.png   the format is that of the name
-    xump graph network.toml --format svg | less    pictures need Graphviz' program `dot`
+    xump graph network.toml --output network.svg   the format is that of the name: .mmd .mermaid .dot .gv .svg .png .pdf
+    xump graph network.toml --output network.png   png and pdf are drawn by Graphviz' program `dot`, the others need nothing
 """
 
 CHECK_EPILOG = """\
@@ -81,12 +84,12 @@ examples:
 """
 
 NO_GRAPHVIZ = """\
-xump: a picture is drawn by Graphviz' program `dot`, which is not installed. Get it by
+xump: {} is drawn by Graphviz' program `dot`, which is not installed. Get it by
     apt-get install graphviz     (Debian, Ubuntu)
     dnf install graphviz         (Fedora)
     brew install graphviz        (macOS)
     winget install graphviz      (Windows)
-or take text, which needs no other program: --format mermaid, --format dot."""
+or take what needs no other program: --format svg, --format mermaid, --format dot."""
 
 
 class Trouble(Exception):
@@ -130,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
                                 formatter_class=form)
     graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
-    graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output, else mermaid")
+    graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output; mermaid without --output")
     graph.add_argument("--output", metavar="FILE", help="write to this file instead of the standard output")
     graph.set_defaults(command=_graph)
 
@@ -164,22 +167,36 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _graph(options: argparse.Namespace) -> int:
-    drawn = options.format or BY_SUFFIX.get(Path(options.output or "").suffix.lower(), "mermaid")
+    drawn = options.format or _format_of(options.output)
     try:
         engine = topology.sketch(_load(options.topology))
     except Conflict as error:
         raise Trouble(f"{_shown(options.topology)}: {error}", WRONG) from None
     with engine:
-        text = drawing.to_mermaid(engine, counts=False) if drawn == "mermaid" else drawing.to_dot(engine, counts=False)
-    _write(options.output, _picture(text, drawn) if drawn in ("svg", "png") else text.encode())
+        if drawn == "mermaid":
+            content = drawing.to_mermaid(engine, counts=False).encode()
+        elif drawn == "svg":
+            content = picture.to_svg(engine, counts=False).encode()
+        else:
+            content = drawing.to_dot(engine, counts=False).encode()
+    _write(options.output, _by_graphviz(content, drawn) if drawn in BY_GRAPHVIZ else content)
     return FINE
 
 
-def _picture(text: str, drawn: str) -> bytes:
+def _format_of(output: str | None) -> str:
+    if output is None:
+        return "mermaid"
+    drawn = BY_SUFFIX.get(Path(output).suffix.lower())
+    if drawn is None:
+        raise Trouble(f"{output}: its suffix names no format; known are {', '.join(BY_SUFFIX)}; any name will do with --format")
+    return drawn
+
+
+def _by_graphviz(text: bytes, drawn: str) -> bytes:
     program = shutil.which("dot")
     if program is None:
-        raise Trouble(NO_GRAPHVIZ)
-    done = subprocess.run([program, f"-T{drawn}"], input=text.encode(), capture_output=True, check=False)
+        raise Trouble(NO_GRAPHVIZ.format(drawn.upper()))
+    done = subprocess.run([program, f"-T{drawn}"], input=text, capture_output=True, check=False)
     if done.returncode != 0:
         raise Trouble(f"`dot` could not draw it: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
@@ -206,7 +223,7 @@ def _write(name: str | None, content: bytes) -> None:
             raise Trouble(f"{name} cannot be written: {error.strerror}") from None
         return
     if b"\0" in content and sys.stdout.isatty():
-        raise Trouble("a PNG is not for a terminal; give --output FILE")
+        raise Trouble("such a picture is not for a terminal; give --output FILE")
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
