@@ -73,6 +73,34 @@ def test_the_books_balance(numbers):
         assert counts["entered"] == kept + counts["settled"] + counts["deleted"] + sum(counts["dropped"].values())
 
 
+def test_what_was_deleted_is_in_the_books(numbers):
+    queues, workers = numbers["queues"], numbers["workers"]
+    moves = [counts for counts in numbers["selectors"].values() if counts["source"] == "parse"]
+    assert len(moves) == 4
+    assert queues["parse"]["entered"] == sum(counts["served"] - counts["returned"] for counts in moves)
+    assert queues["wolf-4"]["deleted"] == moves[3]["returned"] == workers["wolf-4"]["stale"]
+    assert queues["wolf-4"]["dead_lettered"].get("rejected", 0) == workers["wolf-4"]["rejected"]
+    assert queues["dead"]["entered"] == sum(sum(counts["dead_lettered"].values()) for counts in queues.values())
+
+
+def test_the_report_shows_what_was_deleted(output, numbers):
+    report = (output / "report.txt").read_text()
+    assert report.count("wolf-4 (left)") == 3       # both tables, and the books
+    lines = report.splitlines()
+    for name, worker in numbers["workers"].items():
+        at = next(at for at, line in enumerate(lines) if f" {name} " in line and "always" in line)
+        ended = {"nacked": worker["nacked"], "rejected": worker["rejected"], "returned": worker["stale"]}
+        shown = re.findall(r"(\d+) (nacked|rejected|returned)", " ".join(lines[at:at + 2]))
+        assert shown == [(str(count), what) for what, count in ended.items() if count]
+    moved = {name: worker["taken"] - worker["nacked"] - worker["stale"] for name, worker in numbers["workers"].items()}
+    parts = ", ".join(f"{name} {count:,}" for name, count in moved.items())
+    entered = numbers["queues"]["parse"]["entered"]
+    assert f"  parse: {entered:,} entered = {entered:,} moved ({parts})\n" in report
+    rejected = {name: worker["rejected"] for name, worker in numbers["workers"].items() if worker["rejected"]}
+    parts = ", ".join(f"{name} {count}" for name, count in rejected.items())
+    assert f" (flights {numbers['cancelled']}, desk 1) + {sum(rejected.values())} rejected ({parts})\n" in report
+
+
 def test_files(output):
     assert ElementTree.fromstring((output / "graph.svg").read_text()).tag == "{http://www.w3.org/2000/svg}svg"
     assert (output / "graph.mmd").read_text().startswith("flowchart")

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from xump import INFINITE, Engine, StaleDelivery, always, copy_to, default, deliver, discard, match, move_to, where
-from xump.topologies import Housecat, Parrot, Wolfpack
+from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 
 FLIGHTS = 336_776
 CHUNK = 4_096
@@ -125,6 +125,26 @@ def parse(body: bytes) -> tuple[str, int | None]:
     return row[9], None if row[8] == "NA" else int(row[8])
 
 
+@dataclass
+class Departed:
+    """A recipient that left: what its queue and selectors had counted when they were deleted, by name and by number."""
+
+    recipient: Recipient
+    queue: dict[str, Any]
+    selectors: dict[int, dict[str, Any]]
+
+
+def depart(recipient: Recipient) -> Departed:
+    """It leaves. What its queue held is deleted there, what its selectors had outstanding returns; their other counts stay."""
+    queue = recipient.queue.counters()
+    selectors = {selector.id: selector.counters() for selector in (recipient.supply, recipient.outlet)}
+    recipient.leave()
+    queue |= {"deleted": queue["deleted"] + queue["ready"] + queue["outstanding"], "ready": 0, "outstanding": 0}
+    for counts in selectors.values():
+        counts |= {"returned": counts["returned"] + counts["outstanding"], "outstanding": 0}
+    return Departed(recipient, queue, selectors)
+
+
 class Worker:
     """One of the pack: takes what it has credit for, parses, acks all at once, and counts only what it has acked."""
 
@@ -133,11 +153,11 @@ class Worker:
         self.recipient = pack.join(name, credit=CREDIT)
         self.table: dict[str, Delays] = {}
         self.taken = self.acked = self.nacked = self.rejected = self.stale = 0
-        self.gone = False
+        self.departed: Departed | None = None
 
     def work(self) -> int:
         done, rows = [], []
-        deliveries = [] if self.gone else self.engine.take(CREDIT, self.name)
+        deliveries = [] if self.departed else self.engine.take(CREDIT, self.name)
         self.taken += len(deliveries)
         for delivery in deliveries:
             if self.clumsy and delivery.delivery_count == 1 and self.acked >= NACK_EVERY * (self.nacked + 1):
@@ -163,8 +183,7 @@ class Worker:
         """What it holds goes back to the pack and is parsed by others; its acks come too late, and change nothing."""
         held = self.engine.take(CREDIT, self.name)
         self.taken += len(held)
-        self.recipient.leave()
-        self.gone = True
+        self.departed = depart(self.recipient)
         for delivery in held:
             try:
                 delivery.ack()
@@ -317,7 +336,7 @@ def run(replay: Replay, flights: Iterator[Flight], total: int, tell: Callable[[i
         began = time.perf_counter()
         replay.published += len(chunk)
         replay.cancelled += sum(address.startswith("cancelled.") for address, _, _ in chunk)
-        if replay.published >= total / 2 and not replay.workers[-1].gone:
+        if replay.published >= total / 2 and not replay.workers[-1].departed:
             replay.workers[-1].leave_with_hands_full()
         work_off(replay)
         replay.seconds["consume"] += time.perf_counter() - began

@@ -62,9 +62,9 @@ class Screen:
 
 def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen) -> int:
     """Shows all, writes the files, and returns the exit status: 1 when a book does not balance."""
-    stats = replay.engine.stats()
+    stats = with_departed(replay)
     screen.show()
-    screen.show(queue_table(stats))
+    screen.show(queue_table(replay, stats))
     screen.show()
     screen.show(selector_table(replay, stats))
     screen.show()
@@ -86,9 +86,24 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
     return 0 if balanced else 1
 
 
+def with_departed(replay: Replay) -> dict[str, Any]:
+    """The engine's `stats()`, and in their places what was deleted with those who left."""
+    stats = replay.engine.stats()
+    departed = {worker.name: worker.departed for worker in replay.workers if worker.departed}
+    last = max(map(list(stats["queues"]).index, (worker.name for worker in replay.workers if not worker.departed)))
+    queues = list(stats["queues"].items())
+    left = [(name, one.queue) for name, one in departed.items()]
+    selectors = stats["selectors"] | {id: counts for one in departed.values() for id, counts in one.selectors.items()}
+    return stats | {"queues": dict([*queues[:last + 1], *left, *queues[last + 1:]]), "selectors": dict(sorted(selectors.items()))}
+
+
+def named(replay: Replay, queue: str) -> str:
+    return queue if queue in replay.engine.queues else f"{queue} (left)"
+
+
 # ---- tables
 
-def queue_table(stats: dict[str, Any]) -> Table:
+def queue_table(replay: Replay, stats: dict[str, Any]) -> Table:
     table = new_table("Queues", "queue")
     for name in ("entered", "ready", "outstanding", "history", "settled"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -97,7 +112,7 @@ def queue_table(stats: dict[str, Any]) -> Table:
         numbers = [counts[key] for key in ("entered", "ready", "outstanding", "history", "settled")]
         more = [f"{counts[what]:,} {what}" for what in ("deleted",) if counts[what]]
         more += [f"{count:,} {what}: {reason}" for what in ("dropped", "dead_lettered") for reason, count in counts[what].items()]
-        table.add_row(name, *(f"{number:,}" for number in numbers), "\n".join(more).replace("_", "-"))
+        table.add_row(named(replay, name), *(f"{number:,}" for number in numbers), "\n".join(more).replace("_", "-"))
     return table
 
 
@@ -108,14 +123,26 @@ def selector_table(replay: Replay, stats: dict[str, Any]) -> Table:
     for name in ("credit", "served,\ncopied", "paid"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("besides", no_wrap=True)
+    recipients = [worker.recipient for worker in replay.workers]
+    selectors = dict(replay.engine.selectors) | {one.id: one for who in recipients for one in (who.supply, who.outlet)}
     for number, counts in stats["selectors"].items():
-        selector = replay.engine.selectors[number]
+        selector = selectors[number]
         credit = "" if selector.do.verb in ("copy", "discard") else repr(counts["credit"])
         numbers = counts["served"] + counts["copied"], counts["paid"]       # a selector does one or the other
-        more = [f"{counts[what]:,} {what}" for what in ("dropped", "returned", "outstanding", "errors") if counts[what]]
-        table.add_row(str(number), counts["source"], f"{selector.when!r}\n{selector.do!r}", credit,
+        besides = ended(replay, counts) | {what: counts[what] for what in ("dropped", "outstanding", "errors")}
+        more = [f"{count:,} {what}" for what, count in besides.items() if count]
+        table.add_row(str(number), named(replay, counts["source"]), f"{selector.when!r}\n{selector.do!r}", credit,
                       *(f"{number:,}" if number else "" for number in numbers), "\n".join(more))
     return table
+
+
+def ended(replay: Replay, counts: dict[str, Any]) -> dict[str, int]:
+    """What came of the deliveries to a worker that it did not ack. The engine counts all of them as returned: their credit is."""
+    for worker in replay.workers:
+        if worker.name == counts["source"]:
+            came_back = counts["returned"] - worker.nacked - worker.rejected
+            return {"nacked": worker.nacked, "rejected": worker.rejected, "returned": came_back}
+    return {"returned": counts["returned"]}
 
 
 def new_table(title: str, first: str) -> Table:
@@ -143,7 +170,7 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
             airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
             yield f"{listener.name} heard of {sum(listener.heard.values()):,} flights, most of them ({count:,}) to {airport}"
     for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
-        yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']} min (from the history of `records`)"
+        yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']:,} min (from the history of `records`)"
     leaver = replay.workers[-1]
     yield f"{leaver.name} left with {leaver.stale} messages in its hands: its acks were refused, others parsed them"
     clumsy = replay.workers[2]
@@ -155,23 +182,46 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
 def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
     """A line per queue, one for the flights; whether all hold. What a queue still holds is counted once more, by reading it."""
     lines, balanced = [], True
-    width = max(map(len, stats["queues"]))
+    names = {name: named(replay, name) for name in stats["queues"]}
+    width = max(map(len, names.values()))
     states: tuple[State, ...] = ("ready", "outstanding", "history")
     for name, counts in stats["queues"].items():
         dropped = sum(counts["dropped"].values())
         parts = {key: counts[key] for key in ("ready", "outstanding", "history", "settled", "deleted")} | {"dropped": dropped}
-        queue = replay.engine.queues[name]
-        counted = all(len(list(queue.browse(state=state))) == counts[state] for state in states)
+        queue = replay.engine.queues.get(name)
+        counted = queue is None or all(len(list(queue.browse(state=state))) == counts[state] for state in states)
         holds = counted and counts["entered"] == sum(parts.values())
         balanced &= holds
         terms = " + ".join(f"{number:,} {key}" for key, number in parts.items() if number) or "0"
-        lines.append(f"{name:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")
+        lines.append(f"{names[name]:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")
     acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) for what in ("acked", "rejected"))
     holds = replay.published == acked + rejected + replay.cancelled
+    for name, flows in (("parse", moves(replay, stats)), ("dead", dead_letters(stats))):
+        entered = stats["queues"][name]["entered"]
+        holds = entered == sum(sum(parts.values()) for parts in flows.values())
+        balanced &= holds
+        terms = " + ".join(f"{sum(parts.values()):,} {what} ({', '.join(f'{part} {count:,}' for part, count in parts.items())})"
+                           for what, parts in flows.items())
+        lines.append(f"{name}: {entered:,} entered {'=' if holds else '≠'} {terms}")
     lines.append("ready, outstanding and history were counted again by browsing; engine.check() found nothing wrong")
     lines.append(f"{replay.published:,} flights {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
                  f"{replay.cancelled:,} cancelled: each parsed once, though one worker left and one gave messages back")
     return lines, balanced and holds
+
+
+def moves(replay: Replay, stats: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """What each wolf got of the pack's messages and kept: what returned from it, another one got."""
+    counts = {worker.name: stats["selectors"][worker.recipient.supply.id] for worker in replay.workers}
+    return {"moved": {name: numbers["served"] - numbers["returned"] for name, numbers in counts.items()}}
+
+
+def dead_letters(stats: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """By reason, what came from which queue."""
+    flows: dict[str, dict[str, int]] = {}
+    for name, counts in stats["queues"].items():
+        for reason, count in counts["dead_lettered"].items():
+            flows.setdefault(reason, {})[name] = count
+    return flows
 
 
 def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
