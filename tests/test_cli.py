@@ -97,11 +97,19 @@ def test_the_topology_in_the_help_is_fine():
     assert topology.check(tomllib.loads(text)) == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("fly",), ("check",), ("check", "a", "b"), ("graph", "a", "--format", "jpeg")])
-def test_wrong_usage(run, arguments):
+def test_no_command_at_all_shows_the_help(run):
+    assert run() == run("--help")
+
+
+@pytest.mark.parametrize(("arguments", "usage"), [
+    (("fly",), "usage: xump [-h]"), (("--fly",), "usage: xump [-h]"), (("check",), "usage: xump check "),
+    (("check", "a", "b"), "usage: xump check "), (("graph", "a", "b"), "usage: xump graph "),
+    (("graph", "a", "--format", "jpeg"), "usage: xump graph "),
+])
+def test_wrong_usage(run, arguments, usage):
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
-    assert err.startswith("usage: xump")
+    assert err.startswith(usage)
 
 
 # ---- check

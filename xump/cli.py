@@ -106,7 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] == ["demo"]:
             return _demo(arguments[1:])         # the demo knows its own options
-        options = _parser().parse_args(arguments)
+        parser = _parser()
+        if not arguments:
+            parser.print_help()
+            return FINE
+        options, rest = parser.parse_known_args(arguments)
+        if rest:
+            options.parser.error(f"unrecognized arguments: {' '.join(rest)}")     # with the usage of the command
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except Trouble as trouble:
@@ -135,12 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
     graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output; mermaid without --output")
     graph.add_argument("--output", metavar="FILE", help="write to this file instead of the standard output")
-    graph.set_defaults(command=_graph)
+    graph.set_defaults(command=_graph, parser=graph)
 
     check = commands.add_parser("check", help="say what is wrong with a topology", epilog=CHECK_EPILOG, formatter_class=form,
                                 description="Say what is wrong with a topology.")
     check.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
-    check.set_defaults(command=_check)
+    check.set_defaults(command=_check, parser=check)
     return parser
 
 
