@@ -35,7 +35,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field as dataclass_field, replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 
 from xump import operators
 from xump.actions import Field
@@ -43,6 +42,7 @@ from xump.conditions import Match, Role, Where, where as compile_where
 from xump.errors import (
     Conflict, InvariantError, QueueFull, QueueNotFound, SelectorNotFound, StaleDelivery, TransactionError,
 )
+from xump.registry import Registry
 
 try:
     from xump_ext.selector import INFINITE
@@ -382,11 +382,11 @@ class ModelEngine:
 
     @property
     def queues(self):
-        return MappingProxyType(self.queue_by_name)
+        return Registry(self.queue_by_name, QueueNotFound, "queue")
 
     @property
     def selectors(self):
-        return MappingProxyType(self.selector_by_id)
+        return Registry(self.selector_by_id, SelectorNotFound, "selector")
 
     def __enter__(self):
         return self

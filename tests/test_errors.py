@@ -326,7 +326,8 @@ ERRORS = {
     "overflow delivers to itself": (
         lambda w: selector(w.work, when=overflow, do=deliver("d", w.work))(w), ValueError, ["own queue", "'work'"]),
     "credit a str": (selector(credit="1"), TypeError, ["credit", "int", "str"]),
-    "credit None": (selector(credit=None), TypeError, ["credit", "int", "NoneType"]),
+    "credit None": (selector(credit=None), TypeError, ["credit", "int or xump.INFINITE", "NoneType"]),
+    "credit a float": (selector(credit=float("inf")), TypeError, ["credit", "int or xump.INFINITE", "float"]),
     "credit a bool": (selector(credit=True), TypeError, ["credit", "int", "bool"]),
     "credit infinite": (selector(credit=float("inf")), TypeError, ["credit", "int", "float"]),
     "credit below": (selector(credit=-1), ValueError, ["credit", "from 0", "-1"]),
@@ -573,7 +574,7 @@ POSITIONS = {
     "field without a name": (lambda: match("eq", "a", "headers."), InvalidPattern, 0, ["'headers.'", "headers.NAME"]),
     "field, destination": (lambda: match("eq", "a", "destination"), InvalidPattern, 0, ["'destination'", "'reply_to'"]),
     "target field unknown": (lambda: field("message_id"), InvalidPattern, 0, ["'message_id'", "'destination'"]),
-    "filter ends": (lambda: where("n >"), InvalidFilter, 3, ["value", "at 3"]),
+    "filter ends": (lambda: where("n >"), InvalidFilter, 3, ["value", "at 3", "in the filter 'n >'"]),
     "filter empty": (lambda: where(""), InvalidFilter, 0, ["at 0"]),
     "filter goes on": (lambda: where("n > 1 2"), InvalidFilter, 6, ["at 6", "operator or the end", "'2'"]),
     "filter chains": (lambda: where("1 < n < 3"), InvalidFilter, 6, ["at 6", "chain"]),
@@ -621,6 +622,16 @@ VALUES = {
     "mapping, name a number": (lambda: where({5: 1}), TypeError, ["name", "str", "int"]),      # type: ignore[dict-item]
     "mapping, None": (lambda: where({"n": None}), TypeError, ["'n'", "NoneType", "IS NULL"]),
     "mapping, a list in a list": (lambda: where({"n": [[1]]}), TypeError, ["'n'", "list"]),
+    "filter a condition": (lambda: where(always), TypeError, ["filter", "Role"]),
+    "filter an action": (lambda: where(discard), TypeError, ["filter", "Action"]),
+    "always called": (always, TypeError, ["always is a value", "without the parentheses"]),
+    "discard called": (discard, TypeError, ["discard is a value", "without the parentheses"]),
+    "a match called": (lambda: match("eq", "a")(MESSAGE), TypeError, ["match('eq', 'a') is a value"]),
+    "match without an operator": (lambda: match("sport.#"), TypeError, ["'sport.#' alone", "eq, topic, prefix"]),
+    "or": (lambda: match("eq", "a") | where("n = 1"), TypeError, ["a selector for each", "where('... OR ...')"]),
+    "or, roles": (lambda: always | default, TypeError, ["a selector for each"]),
+    "or, on the left": (lambda: "a" | always, TypeError, ["a selector for each"]),
+    "not": (lambda: ~match("eq", "a"), TypeError, ["where('NOT ...')", "when=default"]),
     "always & always": (lambda: always & always, TypeError, ["always", "alone"]),
     "default in a conjunction": (lambda: match("eq", "a") & default, TypeError, ["default", "alone"]),
     "overflow in a conjunction": (lambda: overflow & where("n = 1"), TypeError, ["overflow", "alone"]),
@@ -868,7 +879,41 @@ def test_errors_are_what_a_python_programmer_expects(error, base):
 def test_not_found_is_a_key_error_that_can_be_read():
     with Engine() as engine, pytest.raises(KeyError) as raised:
         engine.publish("jobs")
-    assert isinstance(raised.value, NotFound) and str(raised.value) == "no queue 'jobs'"
+    assert isinstance(raised.value, NotFound)
+    assert str(raised.value).startswith("no queue 'jobs'; make it with create_queue, or ")
+    assert "Engine(dead_letter=...)" in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "key", "error"), [
+    ("queues", "nope", QueueNotFound), ("stores", "nope", StoreNotFound), ("selectors", 7, SelectorNotFound),
+])
+def test_what_an_engine_has_is_a_mapping_that_names_what_it_has_not(name, key, error):
+    with Engine() as engine:
+        engine.create_queue("a")
+        engine.create_selector("a", when=always, do=discard)
+        things = getattr(engine, name)
+        with pytest.raises(error) as raised:
+            things[key]
+        assert str(raised.value) == f"no {name[:-1]} {key!r} in this engine"
+        assert things.get(key) is None and things.get(key, 5) == 5 and key not in things
+        [(known, thing)] = things.items()
+        assert things[known] is things.get(known) is thing and known in things
+        assert list(things) == list(things.keys()) == list(reversed(things)) == [known] and list(things.values()) == [thing]
+        assert len(things) == 1 and things == {known: thing} == dict(things) and repr(things) == repr({known: thing})
+        with pytest.raises(TypeError):
+            things[known] = thing
+        with pytest.raises(TypeError):
+            del things[known]
+
+
+@pytest.mark.parametrize("filter", ["n = 'a", "x" * 300 + " = ", "a = 1 2" + " " * 300, " " * 200 + "?" + " " * 200])
+def test_the_error_of_a_long_filter_shows_where_it_is(filter):
+    with pytest.raises(InvalidFilter) as raised:
+        where(filter)
+    shown = str(raised.value).split(", in the filter ")[1]
+    assert len(shown) <= 80 + 4
+    at = raised.value.position
+    assert filter[max(0, at - 5):at + 5] in shown
 
 
 def test_an_action_of_one_s_own_is_a_value_like_any_other():

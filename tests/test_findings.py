@@ -74,7 +74,7 @@ def test_findings_that_are_none():
 def test_faults_come_first_and_what_they_could_refute_is_not_said():
     said = topology.check(with_(queues={"x": {}, "y": {"dead_letter": "z"}}, selectors=[SELECTOR | {"do": "nothing"}]))
     assert len(said) == 2
-    assert said[0].startswith("selector 4: do = 'nothing'")
+    assert said[0].startswith('selector 4: do = "nothing"')
     assert "dead letter" in said[1]
 
 

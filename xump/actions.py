@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from xump.conditions import check_field
+from xump.inert import Inert
 from xump.names import name_of
 from xump_ext.faces import QueueFace
 
@@ -41,7 +42,7 @@ def field(name: str) -> Field:
 
 
 @dataclass(frozen=True)
-class Action:
+class Action(Inert):
     """The root of all actions: `verb` is copy, move, deliver, bounce or discard."""
 
     verb: str

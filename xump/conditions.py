@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field as dataclass_field
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 from xump import filters, operators
 from xump.errors import InvalidPattern
+from xump.inert import Inert
 from xump.limits import address_bytes_max
 from xump.names import surrogate_in
 
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
 
-class Condition:
+class Condition(Inert):
     """The root of all conditions. Compare with `==`, join with `&`."""
 
     __slots__ = ()
@@ -34,6 +35,15 @@ class Condition:
             return NotImplemented
         terms = [*self.terms(), *other.terms()]
         return All(tuple(dict.fromkeys(terms)))
+
+    def __or__(self, other: object) -> NoReturn:
+        raise TypeError("conditions do not join with |: make a selector for each, or write one filter, where('... OR ...')")
+
+    __ror__ = __or__
+
+    def __invert__(self) -> NoReturn:
+        raise TypeError("a condition has no ~: write a filter, where('NOT ...'), or give what another selector takes to that one "
+                        "and the rest to when=default")
 
     def terms(self) -> tuple[Condition, ...]:
         """The conditions that are joined in this one."""
@@ -99,7 +109,7 @@ class All(Condition):
         return self.parts
 
 
-def match(operator: str, pattern: str, field: str = "address") -> Match:
+def match(operator: str, pattern: str = ..., field: str = "address") -> Match:  # type: ignore[assignment]
     """Select by comparing a field of the envelope with a pattern.
 
     `operator` is `"eq"`, `"topic"` (words split by `.`; `*` is one word, `#` any number of words, none included), `"prefix"` or
@@ -109,6 +119,9 @@ def match(operator: str, pattern: str, field: str = "address") -> Match:
     >>> match("topic", "flight.*.JFK.#")
     match('topic', 'flight.*.JFK.#')
     """
+    if pattern is ...:      # type: ignore[comparison-overlap]
+        raise TypeError(f"match takes an operator and a pattern, as in match('topic', 'a.#'); got {operator!r} alone; "
+                        f"operators are {', '.join(operators.operator_names())}")
     field = check_field(field, ("address", "reply_to"))
     return Match(*operators.validate(operator, pattern), field)
 

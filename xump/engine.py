@@ -9,16 +9,17 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, TypeVar
 
 from xump import operators
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where
-from xump.errors import Conflict, QueueNotFound, StoreNotFound
+from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
 from xump.names import name_of
 from xump.queue import Queue, position
+from xump.registry import Registry
 from xump.selector import Selector
 from xump.store import Store
 from xump.transaction import Transaction
@@ -80,17 +81,17 @@ class Engine(Core):
     @property
     def stores(self) -> Mapping[str, Store]:
         """The stores by name; read-only."""
-        return MappingProxyType(self._stores)
+        return Registry(self._stores, StoreNotFound, "store")
 
     @property
     def queues(self) -> Mapping[str, Queue]:
         """The queues by name; read-only."""
-        return MappingProxyType(self._queues)
+        return Registry(self._queues, QueueNotFound, "queue")
 
     @property
     def selectors(self) -> Mapping[int, Selector]:
         """The selectors by id; read-only."""
-        return MappingProxyType(self._selectors)
+        return Registry(self._selectors, SelectorNotFound, "selector")
 
     def create_store(self, name: str, type: str = "ram", **options: Any) -> Store:
         """Open a store, made if it is not there. With the same properties again: the same store; with others: `Conflict`.
@@ -190,7 +191,7 @@ class Engine(Core):
         role, terms = _compile_condition(when)
         _check_action(do, role, start, source)
         if credit is not INFINITE:
-            _check_count("credit", credit, 0, COUNT_MAX)
+            _check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
         if not isinstance(enabled, bool):
             raise TypeError(f"enabled must be a bool, got {type(enabled).__name__}")
         if name is not None:
@@ -503,9 +504,9 @@ def _queue_name(name: object, what: str) -> str:
     return name.name if isinstance(name, Queue) else name_of(name, what)
 
 
-def _check_count(what: str, value: object, least: int, most: int) -> None:
+def _check_count(what: str, value: object, least: int, most: int, kinds: str = "an int") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be an int, got {type(value).__name__}")
+        raise TypeError(f"{what} must be {kinds}, got {type(value).__name__}")
     if not least <= value <= most:
         raise ValueError(f"{what} must be from {least} to {most}, got {value}")
 

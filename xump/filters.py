@@ -13,7 +13,11 @@ from typing import Any
 
 from xump.errors import InvalidFilter
 from xump.filter_syntax import Parser, Tree, joined, type_name
+from xump.inert import Inert
 from xump.limits import headers_bytes_max
+
+SHOWN_CHARS_MAX = 80
+"""Of a filter, in an error."""
 
 
 def compile(source: str | Mapping[str, Any] | Callable[[Any], bool]) -> tuple[Any, Tree]:
@@ -29,13 +33,23 @@ def compile(source: str | Mapping[str, Any] | Callable[[Any], bool]) -> tuple[An
     """
     if isinstance(source, str):
         text = str.__str__(source)
-        return text, Parser(text).filter()
+        try:
+            return text, Parser(text).filter()
+        except InvalidFilter as error:
+            raise InvalidFilter(f"{error}, in the filter {_around(text, error.position)}", error.position) from None
     if isinstance(source, Mapping):
         pairs = Pairs(_pair(name, value) for name, value in source.items())
         return pairs, pairs.tree()
-    if callable(source):
+    if callable(source) and not isinstance(source, Inert):
         return source, ("call", source)
     raise TypeError(f"a filter is a str, a mapping or a callable, got {type(source).__name__}")
+
+
+def _around(text: str, position: int) -> str:
+    """A part of the text that has the position in it."""
+    begin = min(max(0, position - SHOWN_CHARS_MAX // 2), max(0, len(text) - SHOWN_CHARS_MAX))
+    end = begin + SHOWN_CHARS_MAX
+    return f"{'…' if begin else ''}{text[begin:end]!r}{'…' if end < len(text) else ''}"
 
 
 def equalities(tree: Tree) -> list[tuple[str, str, Any]]:

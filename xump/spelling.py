@@ -16,8 +16,10 @@ refused in its words. What stands around these values, tables of stores, queues 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from xump.actions import Action, Field, bounce_to, copy_to, deliver, discard, field, move_to
@@ -78,7 +80,7 @@ def read_condition(spelled: object) -> Condition:
         if "all" in spelled:
             _only(spelled, {"all"}, "when", WHEN)
             return _read_all(spelled["all"])
-    raise ValueError(f"when = {_shown(spelled)}: {WHEN}")
+    raise ValueError(f"when = {_shown(spelled)}: {_meant(spelled, [*ROLES, 'match', 'where', 'all', 'pattern', 'field'])}{WHEN}")
 
 
 def _read_all(parts: object) -> Condition:
@@ -146,7 +148,7 @@ def read_action(spelled: object) -> Action:
             if verb in spelled:
                 _only(spelled, {verb}, "do", DO)
                 return action(_read_name(spelled[verb]))
-    raise ValueError(f"do = {_shown(spelled)}: {DO}")
+    raise ValueError(f"do = {_shown(spelled)}: {_meant(spelled, [*TARGETED, 'deliver', 'discard', 'queue'])}{DO}")
 
 
 def _spell_name(name: str | Field | None) -> Any:
@@ -196,6 +198,27 @@ def _only(spelled: Mapping[Any, Any], allowed: set[str], key: str, said: str) ->
             raise ValueError(f"{key} = {_shown(spelled)}: {name!r} does not belong there; {said}")
 
 
+def _meant(spelled: object, names: list[str]) -> str:
+    """What is wrong with a key, or with a text, that is not one of these names, and which name is like it."""
+    given = [spelled] if isinstance(spelled, str) else list(spelled) if isinstance(spelled, Mapping) else []
+    for name in given:
+        if isinstance(name, str) and name not in names:
+            like = get_close_matches(name, names, 1)
+            return f"unknown {_shown(name)}{f', meant is perhaps {like[0]}' if like else ''}; "
+    return ""
+
+
 def _shown(value: object) -> str:
-    text = repr(value)
+    """As it would stand in TOML, shortened."""
+    text = _toml(value)
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, realloc
 
 from xump_ext.credit cimport has_credit, overflow_would
 from xump_ext.envelope cimport name_text, queue_named
-from xump_ext.errors import QueueFull, QueueNotFound
+from xump_ext.errors import QueueFull, no_queue
 from xump_ext.graph cimport (
     DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
 )
@@ -99,7 +99,7 @@ cdef class Admissions:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
             name = name_text(self.names.get(i, self.name))
             if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
-                raise QueueNotFound(f"no queue {name!r}")
+                raise no_queue(name)
         elif not self.fits(queue, content):
             letters = own_dead_letter(queue)
             if letters == NULL or not self.letter_fits(

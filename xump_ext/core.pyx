@@ -19,7 +19,7 @@ from xump_ext.delivery cimport (
 )
 from xump_ext.door cimport CLOSED, FORKED, IDLE
 from xump_ext.envelope cimport name_text, queue_named, target_of
-from xump_ext.errors import QueueFull, QueueNotFound
+from xump_ext.errors import QueueFull, no_queue
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
@@ -66,7 +66,7 @@ cdef class Core(Door):
         """Lets one message in, or dead-letters it (0), or raises. Takes over the reference unless it raises."""
         if queue == NULL:
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
-                raise QueueNotFound(f"no queue {name_text(name)!r}")
+                raise no_queue(name_text(name))
             self.no_queue += 1
             content_release(content)
             return 0

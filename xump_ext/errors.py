@@ -96,6 +96,12 @@ class InvariantError(XumpError, AssertionError):
     """A law of the engine does not hold: a defect in Xump."""
 
 
+def no_queue(name: str) -> QueueNotFound:
+    """For a message to a queue that does not exist."""
+    return QueueNotFound(f"no queue {name!r}; make it with create_queue, or an engine with a dead letter queue, which takes such "
+                         "messages while it exists and has room: Engine(dead_letter=...)")
+
+
 def _show_public_names() -> None:
     """Programs find these classes in `xump.errors`, so that is what tracebacks say."""
     for value in globals().values():

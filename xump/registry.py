@@ -1,0 +1,55 @@
+"""The queues, selectors and stores of an engine as its programs see them: a mapping that nobody can write to."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import TypeVar
+
+from xump.errors import NotFound
+
+Key = TypeVar("Key")
+Thing = TypeVar("Thing")
+
+
+class Registry(Mapping[Key, Thing]):
+    """A live view of a dict. What is not there raises an error of the tree that is a KeyError, too, and says what it was.
+
+    Every method is one step of the dict itself, so `list(registry.values())` may run while another thread builds.
+    """
+
+    __slots__ = ("_missing", "_things", "_what")
+
+    def __init__(self, things: dict[Key, Thing], missing: type[NotFound], what: str) -> None:
+        self._things = things
+        self._missing = missing
+        self._what = what
+
+    def __getitem__(self, key: Key) -> Thing:
+        try:
+            return self._things[key]
+        except KeyError:
+            raise self._missing(f"no {self._what} {key!r} in this engine") from None
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._things
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._things)
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def keys(self) -> KeysView[Key]:
+        return self._things.keys()
+
+    def values(self) -> ValuesView[Thing]:
+        return self._things.values()
+
+    def items(self) -> ItemsView[Key, Thing]:
+        return self._things.items()
+
+    def __reversed__(self) -> Iterator[Key]:
+        return reversed(self._things)
+
+    def __repr__(self) -> str:
+        return repr(self._things)
