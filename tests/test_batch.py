@@ -245,8 +245,7 @@ def test_a_producer_that_writes_into_its_buffers_changes_no_number_and_no_bound(
     expected = [dict(row or {}) if kind == "map" else {} if row is None else {"a name": row} for row in values[first:]]
 
     def shown(messages):
-        return [[sized(part) for part in (message.address, message.body, message.reply_to, message.message_id, dict(message.headers))]
-                for message in messages]
+        return [[sized(part) for part in (m.address, m.body, m.reply_to, m.message_id, dict(m.headers))] for m in messages]
 
     engine.publish_batch(queue, batch)
     assert [dict(message.headers) for message in queue.browse()] == expected
@@ -275,3 +274,26 @@ def test_a_text_that_is_no_utf8_any_more_has_question_marks(engine, old, type):
     shown = "".join(chr(byte) if byte < 128 else "?" for byte in new)
     for message in queue.browse():
         assert (message.address, message.message_id, message.headers["text"]) == (shown, shown, shown)
+
+
+def test_what_the_taking_releases_is_taken_too(engine):
+    for name, limit in (("source", None), ("narrow", 1), ("copies", None)):
+        engine.create_queue(name, limit=limit)
+    with engine.building():
+        engine.create_selector("source", when=always, do=move_to("narrow"), credit=INFINITE)
+        engine.create_selector("narrow", when=always, do=copy_to("copies"))
+        engine.create_selector("narrow", when=always, do=deliver("d"), credit=INFINITE)
+        engine.create_selector("copies", when=always, do=deliver("d"), credit=100)
+    for number in range(50):
+        engine.publish("source", f"{number}")
+    batch = engine.take_batch(200)
+    rows = pyarrow.record_batch(batch)
+    rows.validate(full=True)
+    assert rows.num_rows == 100
+    for queue in ("narrow", "copies"):
+        taken = zip(rows["queue"].to_pylist(), rows["address"].to_pylist(), strict=True)
+        assert [address for name, address in taken if name == queue] == [str(number) for number in range(50)]
+    engine.check()
+    batch.nack([("copies", 3)])
+    batch.ack()
+    assert [message.address for message in engine.queues["copies"].browse()] == ["2"]
