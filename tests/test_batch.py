@@ -297,3 +297,36 @@ def test_what_the_taking_releases_is_taken_too(engine):
     batch.nack([("copies", 3)])
     batch.ack()
     assert [message.address for message in engine.queues["copies"].browse()] == ["2"]
+
+
+@pytest.mark.parametrize("ids", [
+    lambda rows: rows["id"][1:3],
+    lambda rows: pyarrow.chunked_array([rows["id"][1:2], rows["id"][2:3]]),
+    lambda rows: list(rows["id"])[1:3],
+    lambda rows: polars.Series(rows["id"])[1:3],
+    lambda rows: pytest.importorskip("numpy").array(rows["id"].to_pylist()[1:3], "uint64"),
+    lambda rows: [("q", rows["id"][1]), rows["id"][2]],
+], ids=["array", "chunked", "scalars", "polars", "numpy", "pairs"])
+def test_ids_are_taken_from_the_column(engine, ids):
+    queue = engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(5)
+    batch.ack(ids(pyarrow.record_batch(batch)))
+    assert [message.id for message in queue.browse()] == [1, 4, 5]
+
+
+@pytest.mark.parametrize("id", [True, "1", None, 1.0, [1], (1,), ("q", True), (["q"], 1), (1, 1), pyarrow.scalar(None),
+                                pyarrow.scalar(True)], ids=repr)
+def test_ids_that_are_none(engine, id):
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(5)
+    for answer in (batch.ack, batch.nack):
+        with pytest.raises(TypeError, match=r"ids must be ints or \(queue, id\) pairs, got "):
+            answer([2, id])
+    with pytest.raises(ValueError, match="99 is not in this batch"):
+        batch.ack(pyarrow.array([1, 99]))
+    batch.ack()
+    assert engine.queues["q"].held == 0

@@ -5,6 +5,8 @@ checked as a whole before the first row enters. A batch that is taken remembers 
 its one. When the taking is interrupted, its rows become deliveries that the next call hands out.
 """
 
+from operator import index
+
 from libc.stdint cimport INT32_MAX, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
@@ -124,7 +126,9 @@ cdef class DeliveryBatch:
         return self.columns.__arrow_c_stream__(requested_schema)
 
     def ack(self, ids=None):
-        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed."""
+        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed.
+
+        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy."""
         self.answer(self.rows_of(ids), True)
 
     def nack(self, ids=None):
@@ -141,6 +145,7 @@ cdef class DeliveryBatch:
             places[key] = [row]
             places.setdefault(key[1], []).append(row)
         for id in ids:
+            id = plain_id(id)
             found = places.get(id, ())
             if not found:
                 raise ValueError(f"{id!r} is not in this batch; give ids, or (queue, id) pairs, of its rows")
@@ -172,6 +177,21 @@ cdef class DeliveryBatch:
         finally:
             self.core.leave()
         return 0
+
+
+cdef object plain_id(object id):
+    """An int, or a queue's name and an int: of the batch's own columns too, whose items may be scalars of Arrow or numpy."""
+    if type(id) is int:
+        return id
+    if isinstance(id, tuple) and len(id) == 2:
+        queue, id = id
+        if isinstance(queue, str):
+            return str(queue), plain_id(id)
+    elif hasattr(id, "as_py"):
+        return plain_id(id.as_py())
+    elif hasattr(id, "__index__") and not isinstance(id, bool):
+        return index(id)
+    raise TypeError(f"ids must be ints or (queue, id) pairs, got {id!r}")
 
 
 def take_batch(Core core, Py_ssize_t n, destination):
