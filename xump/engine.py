@@ -345,7 +345,8 @@ class Engine(Core):
         Columns: `address`, `body`, `reply_to`, `message_id` (text, bytes for the body), `headers` (a struct, typed, null means
         missing; or a map of strings); missing columns are empty, those of `take_batch` beside them are ignored. All is checked
         before the first row enters: ValueError and TypeError say the column and row, `QueueFull` as in `publish_many`. Returns
-        the range of the ids. Costs a fraction of `publish` a row.
+        the range of the ids. Costs a fraction of `publish` a row. What a bounce has added may take headers above their limit: as
+        columns such a message is refused, as a message (`publish_many`) it is not.
 
         Rows that nobody consumes stay in their columns until they are routed or deleted; one waiting row keeps the whole batch
         alive. Numbers, offsets and nulls are copied, and the names in a map; the bytes of texts and bodies are shared with the
