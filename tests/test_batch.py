@@ -184,3 +184,149 @@ def test_columns_are_held_until_the_last_row_is_routed_or_gone(end):
 def test_an_empty_batch_holds_nothing(engine):
     engine.create_queue("q")
     assert held_bytes(lambda: engine.publish_batch("q", table(0))) == 0
+
+
+def in_buffers(array, buffers):
+    """The same array over bytearrays, which are added to `buffers`."""
+    if pyarrow.types.is_dictionary(array.type):
+        return pyarrow.DictionaryArray.from_arrays(
+            in_buffers(array.indices, buffers), in_buffers(array.dictionary, buffers), safe=False)
+    children = []
+    if pyarrow.types.is_struct(array.type):
+        children = [in_buffers(array.field(at), buffers) for at in range(array.type.num_fields)]
+    if pyarrow.types.is_map(array.type):
+        pairs = pyarrow.StructArray.from_arrays([array.keys, array.items], fields=[array.type.key_field, array.type.item_field])
+        children = [in_buffers(pairs, buffers)]
+    own = [None if buffer is None else bytearray(buffer)
+           for buffer in array.buffers()[:1 if pyarrow.types.is_struct(array.type) else 2 if children else None]]
+    buffers += [buffer for buffer in own if buffer is not None]
+    wrapped = [None if buffer is None else pyarrow.py_buffer(buffer) for buffer in own]
+    return pyarrow.Array.from_buffers(array.type, len(array), wrapped, array.null_count, array.offset, children)
+
+
+WORDS = ["short", "", None, "a longer one, in a block", "größer", "x", "short", None, "y" * 30, "z"]
+NUMBERS = [1, 2, None, 4, 5, 0, 7, None, 9, 10]
+TYPES = {
+    **{str(type): (type, NUMBERS) for type in (
+        pyarrow.int8(), pyarrow.int16(), pyarrow.int32(), pyarrow.int64(), pyarrow.uint8(), pyarrow.uint16(), pyarrow.uint32(),
+        pyarrow.uint64(), pyarrow.float16(), pyarrow.float32(), pyarrow.float64())},
+    "bool": (pyarrow.bool_(), [None if number is None else number > 4 for number in NUMBERS]),
+    **{str(type): (type, WORDS) for type in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())},
+    **{str(type): (type, [None if word is None else word.encode() for word in WORDS]) for type in (
+        pyarrow.binary(), pyarrow.large_binary(), pyarrow.binary_view())},
+    "fixed": (pyarrow.binary(3), [None if number is None else b"%03d" % number for number in NUMBERS]),
+    "dictionary": (pyarrow.dictionary(pyarrow.int16(), pyarrow.string()), WORDS),
+    "map": (pyarrow.map_(pyarrow.string(), pyarrow.string()), [
+        None if word is None else [("a name", word), ("another name", "v")] for word in WORDS]),
+}
+
+
+def sized(value):
+    """What must not change: all of a number, the size of a text."""
+    if isinstance(value, dict):
+        return {name: sized(inner) for name, inner in value.items()}
+    return len(value) if isinstance(value, bytes) else len(value.encode()) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("fill", [0, 0x41, 0x80, 0xFF])
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_producer_that_writes_into_its_buffers_changes_no_number_and_no_bound(engine, kind, first, fill):
+    type, values = TYPES[kind]
+    queue = engine.create_queue("q")
+    buffers = []
+    column = in_buffers(pyarrow.array(values, type), buffers)
+    columns = {"headers": column if kind == "map" else pyarrow.StructArray.from_arrays([column], names=["a name"])}
+    if kind in ("string", "large_string", "string_view", "dictionary"):
+        columns |= dict.fromkeys(("address", "reply_to", "message_id"), column)
+    if values is not NUMBERS and kind not in ("bool", "map"):
+        columns["body"] = column
+    batch = pyarrow.table(columns).slice(first)
+    expected = [dict(row or {}) if kind == "map" else {} if row is None else {"a name": row} for row in values[first:]]
+
+    def shown(messages):
+        return [[sized(part) for part in (m.address, m.body, m.reply_to, m.message_id, dict(m.headers))] for m in messages]
+
+    engine.publish_batch(queue, batch)
+    assert [dict(message.headers) for message in queue.browse()] == expected
+    before = shown(queue.browse())
+    for buffer in buffers:
+        buffer[:] = bytes([fill]) * len(buffer)
+    assert shown(queue.browse()) == before
+    engine.create_selector("q", when=always, do=deliver("d"), credit=20)
+    taken = engine.take_batch(20)
+    pyarrow.record_batch(taken).validate(full=True)
+    assert len(taken) == len(before)
+
+
+@pytest.mark.parametrize("type", [pyarrow.string(), pyarrow.string_view()])
+@pytest.mark.parametrize("old", ["a short text, or not", "größer als vorher"])
+def test_a_text_that_is_no_utf8_any_more_has_question_marks(engine, old, type):
+    queue = engine.create_queue("q")
+    buffers = []
+    column = in_buffers(pyarrow.array([old] * 2, type), buffers)
+    headers = pyarrow.StructArray.from_arrays([column], names=["text"])
+    engine.publish_batch("q", pyarrow.table({"address": column, "message_id": column, "headers": headers}))
+    assert next(iter(queue.browse())).address == old
+    new = old.encode()[:-1] + b"\xc3"
+    for buffer in buffers:
+        buffer[:] = buffer.replace(old.encode(), new)
+    shown = "".join(chr(byte) if byte < 128 else "?" for byte in new)
+    for message in queue.browse():
+        assert (message.address, message.message_id, message.headers["text"]) == (shown, shown, shown)
+
+
+def test_what_the_taking_releases_is_taken_too(engine):
+    for name, limit in (("source", None), ("narrow", 1), ("copies", None)):
+        engine.create_queue(name, limit=limit)
+    with engine.building():
+        engine.create_selector("source", when=always, do=move_to("narrow"), credit=INFINITE)
+        engine.create_selector("narrow", when=always, do=copy_to("copies"))
+        engine.create_selector("narrow", when=always, do=deliver("d"), credit=INFINITE)
+        engine.create_selector("copies", when=always, do=deliver("d"), credit=100)
+    for number in range(50):
+        engine.publish("source", f"{number}")
+    batch = engine.take_batch(200)
+    rows = pyarrow.record_batch(batch)
+    rows.validate(full=True)
+    assert rows.num_rows == 100
+    for queue in ("narrow", "copies"):
+        taken = zip(rows["queue"].to_pylist(), rows["address"].to_pylist(), strict=True)
+        assert [address for name, address in taken if name == queue] == [str(number) for number in range(50)]
+    engine.check()
+    batch.nack([("copies", 3)])
+    batch.ack()
+    assert [message.address for message in engine.queues["copies"].browse()] == ["2"]
+
+
+@pytest.mark.parametrize("ids", [
+    lambda rows: rows["id"][1:3],
+    lambda rows: pyarrow.chunked_array([rows["id"][1:2], rows["id"][2:3]]),
+    lambda rows: list(rows["id"])[1:3],
+    lambda rows: polars.Series(rows["id"])[1:3],
+    lambda rows: pytest.importorskip("numpy").array(rows["id"].to_pylist()[1:3], "uint64"),
+    lambda rows: [("q", rows["id"][1]), rows["id"][2]],
+], ids=["array", "chunked", "scalars", "polars", "numpy", "pairs"])
+def test_ids_are_taken_from_the_column(engine, ids):
+    queue = engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(5)
+    batch.ack(ids(pyarrow.record_batch(batch)))
+    assert [message.id for message in queue.browse()] == [1, 4, 5]
+
+
+@pytest.mark.parametrize("id", [True, "1", None, 1.0, [1], (1,), ("q", True), (["q"], 1), (1, 1), pyarrow.scalar(None),
+                                pyarrow.scalar(True)], ids=repr)
+def test_ids_that_are_none(engine, id):
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=10)
+    engine.publish_batch("q", table())
+    batch = engine.take_batch(5)
+    for answer in (batch.ack, batch.nack):
+        with pytest.raises(TypeError, match=r"ids must be ints or \(queue, id\) pairs, got "):
+            answer([2, id])
+    with pytest.raises(ValueError, match="99 is not in this batch"):
+        batch.ack(pyarrow.array([1, 99]))
+    batch.ack()
+    assert engine.queues["q"].held == 0

@@ -116,6 +116,26 @@ def test_a_message_can_be_copied_and_pickled():
                 original.destination, original.id, original.timestamp, original.hops)
 
 
+def test_a_bounced_message_may_have_more_headers_than_can_be_published():
+    """It can be copied, published as a message and bounced again; as columns it cannot be published."""
+    headers_max = {"x": "y" * ((1 << 20) - 8)}
+    with Engine(dead_letter="dead") as engine:
+        queue = engine.create_queue("dead")
+        engine.publish("nowhere", "a", b"", headers_max)
+        [bounced] = queue.browse()
+        assert len(bounced.headers) == 4
+        for twin in copies_of(bounced):
+            assert twin == bounced and dict(twin.headers) == dict(bounced.headers)
+        engine.publish_many("nowhere", [twin])
+        assert [dict(message.headers) for message in queue.browse()] == [dict(bounced.headers)] * 2
+        engine.create_selector("dead", when=always, do=deliver("d"), credit=9)
+        with pytest.raises(ValueError, match="'headers', row 0: 10[0-9]+ bytes, allowed are 1048576"):
+            engine.publish_batch("dead", engine.take_batch(1))
+    parts = bounced.__reduce__()[1]
+    with pytest.raises(ValueError, match="allowed are 2097152"):
+        type(bounced)(*parts[:2]).__reduce__()[0](*parts[:2], {"x": "y" * (2 << 20)}, *parts[3:])
+
+
 def test_headers_are_copied_as_a_dict():
     for twin in copies_of(Message(headers={"n": 1, "s": "x"}).headers):
         assert twin == {"n": 1, "s": "x"}

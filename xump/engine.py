@@ -346,9 +346,13 @@ class Engine(Core):
         Columns: `address`, `body`, `reply_to`, `message_id` (text, bytes for the body), `headers` (a struct, typed, null means
         missing; or a map of strings); missing columns are empty, those of `take_batch` beside them are ignored. All is checked
         before the first row enters: ValueError and TypeError say the column and row, `QueueFull` as in `publish_many`. Returns
-        the range of the ids. Costs a fraction of `publish` a row. Rows that nobody consumes stay in their columns, which the
-        engine holds until the last of them is routed or deleted; so, as Arrow asks anyway, do not write into the buffers
-        afterwards.
+        the range of the ids. Costs a fraction of `publish` a row. What a bounce has added may take headers above their limit: as
+        columns such a message is refused, as a message (`publish_many`) it is not.
+
+        Rows that nobody consumes stay in their columns until they are routed or deleted; one waiting row keeps the whole batch
+        alive. Numbers, offsets and nulls are copied, and the names in a map; the bytes of texts and bodies are shared with the
+        producer until the row is routed. Who writes into them, which Arrow forbids, changes what waits: a text keeps its size,
+        and if it is no UTF-8 any more, a question mark stands for every byte above 127.
         """
         return publish_batch(self, queue, data)
 

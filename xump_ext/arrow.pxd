@@ -83,3 +83,21 @@ cdef inline bint same_bytes(const char* left, const char* right, int64_t size) n
     if 4 <= size < 8:
         return int32_at(left, 0) == int32_at(right, 0) and int32_at(left + size - 4, 0) == int32_at(right + size - 4, 0)
     return memcmp(left, right, size) == 0
+
+cdef inline bint ascii_only(const char* text, int64_t size) noexcept nogil:
+    cdef int64_t at = 0
+    cdef uint64_t high
+    if size < 8:
+        if size >= 4:
+            high = <uint64_t> (int32_at(text, 0) | int32_at(text + size - 4, 0))
+        else:
+            high = 0
+            while at < size:
+                high |= <uint64_t> <uint8_t> text[at]
+                at += 1
+    else:
+        high = <uint64_t> int64_at(text + size - 8, 0)      # it may overlap those before
+        while at + 8 < size:
+            high |= <uint64_t> int64_at(text + at, 0)
+            at += 8
+    return not high & 0x8080808080808080u

@@ -39,21 +39,23 @@ cdef struct type_t:
     bint text
     int64_t width           # of COLUMN_FIXED
 
-# A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above.
+# A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above. Validity and values are copies,
+# which begin at a multiple of eight rows, so that a row has one number in both.
 cdef struct column_t:
     int kind
     int index_kind          # of COLUMN_DICTIONARY
     bint text
     bint ascii              # text without a byte above 127; never true of a column whose text was not looked at
-    int64_t first           # where row 0 is in the buffers
+    int64_t first           # where row 0 is in the copies: 0 to 7
     int64_t rows
     int64_t width
     int64_t longest         # no text or bytes value is longer
     const uint8_t* validity     # NULL: none is null
     const uint8_t* parent       # validity of the struct that the column is in; a null struct has no values
     int64_t parent_first
-    const char* values      # numbers, offsets, views or indices
-    const char* bytes       # what offsets point into
+    const char* values      # numbers, offsets, views or indices; the bytes of COLUMN_FIXED, which are the producer's
+    const char* bytes       # what offsets point into, the producer's
+    char* own_bytes         # unless `column_own` has copied them
     const void** blocks     # what views point into
     column_t* dictionary
     void** strings          # a dictionary's values as str, made by the reader as they turn up; NULL before
@@ -148,12 +150,19 @@ cdef int array_check(const ArrowArray* array, int64_t rows, int64_t children, in
 cdef const uint8_t* validity_of(const ArrowArray* array, object what) except? NULL
 # Offsets that start at 0 or later and never decrease; returns the longest distance.
 cdef int64_t offsets_check(const char* offsets, int64_t first, int64_t rows, bint large, object what, int64_t row_first) except -1
-# Opens rows `parent_first` to `parent_first + rows` of an array and checks them. `row_first` is the number in errors of row 0,
-# or -1 where rows are entries of something else. Raises ValueError with the row for damage, and for values above `bytes_max`.
-# Cost: a pass over offsets, and one over the bytes of text if `utf8` says that they shall be read as str.
+# Opens rows `start` to `start + rows` of an array and checks them; `parent` has their validity from `parent_first` on.
+# `row_first` is the number in errors of row 0, or -1 where rows are entries of something else. Raises ValueError with the row
+# for damage, and for values above `bytes_max`; the column is to be closed in any case.
+# Cost: a copy of and a pass over offsets, and a pass over the bytes of text if `utf8` says that they shall be read as str.
 cdef int column_open(
-    column_t* column, const type_t* type, const ArrowArray* array, const uint8_t* parent, int64_t parent_first, int64_t rows,
-    int64_t bytes_max, bint utf8, object what, int64_t row_first
+    column_t* column, const type_t* type, const ArrowArray* array, int64_t start, int64_t rows, const uint8_t* parent,
+    int64_t parent_first, int64_t bytes_max, bint utf8, object what, int64_t row_first
 ) except -1
+# Copies the bytes of text too, or those of a dictionary.
+cdef int column_own(column_t* column) except -1
 cdef void column_close(column_t* column) noexcept
+# Bits `first - first % 8` to `first + rows`; bit `first` has the number `first % 8` in them.
+cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) except NULL
+# Values of that kind, from and to where `bits_copy` goes.
+cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL
 cdef object place(object what, int64_t row_first, int64_t row)

@@ -5,16 +5,20 @@ type is one we read, that arrays have the buffers and children of their type and
 indices stay within what they point into, that text is UTF-8. It does not tell the length of most buffers; there the
 producer is trusted, as everywhere in Arrow. After that, reading a row cannot fail.
 
+Some producers write into their buffers afterwards, though nobody may (a numpy array behind a table), and rows may be read much
+later. So validity, offsets, views, indices and numbers are copied before they are checked: a few bytes a row, and nothing out
+of bounds is ever read. The bytes of text and bodies are not: who reads text looks at it again.
+
 What lies under a null is not looked at, but for offsets, which must never decrease.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport INT64_MAX
-from libc.string cimport memset, strlen
+from libc.string cimport memcpy, memset, strlen
 
-from xump_ext.arrow cimport int32_at, int64_at, offset_at
+from xump_ext.arrow cimport ascii_only, int32_at, int64_at, offset_at
 
 cdef extern from "Python.h":
     double PyFloat_Unpack2(const char* value, int little_endian) noexcept nogil
@@ -145,29 +149,41 @@ cdef object place(object what, int64_t row_first, int64_t row):
 
 
 cdef int column_open(
-    column_t* column, const type_t* type, const ArrowArray* array, const uint8_t* parent, int64_t parent_first, int64_t rows,
-    int64_t bytes_max, bint utf8, object what, int64_t row_first
+    column_t* column, const type_t* type, const ArrowArray* array, int64_t start, int64_t rows, const uint8_t* parent,
+    int64_t parent_first, int64_t bytes_max, bint utf8, object what, int64_t row_first
 ) except -1:
     cdef int kind = COLUMN_DICTIONARY if type.index_kind != COLUMN_NULL else type.kind
+    cdef const uint8_t* validity
+    cdef const char* values
+    cdef int64_t first
     memset(column, 0, sizeof(column_t))
     column.kind = kind
     column.index_kind = type.index_kind
     column.text = type.text
     column.width = type.width
-    column.first = array.offset + parent_first
     column.rows = rows
     column.parent = parent
     column.parent_first = parent_first
-    array_check(array, parent_first + rows, -1, buffer_count(kind), what)
+    array_check(array, start + rows, -1, buffer_count(kind), what)
     if kind == COLUMN_NULL or rows == 0:
         column.kind = COLUMN_NULL
         return 0
     if kind == COLUMN_VIEWS and (array.n_buffers < 3 or array.buffers == NULL):
         raise ValueError(f"{what} has {array.n_buffers} buffers, its type has 3 or more")
-    column.validity = validity_of(array, what)
-    column.values = <const char*> array.buffers[1]
-    if column.values == NULL and not (kind == COLUMN_FIXED and type.width == 0):
+    validity = validity_of(array, what)
+    values = <const char*> array.buffers[1]
+    if values == NULL and not (kind == COLUMN_FIXED and type.width == 0):
         raise ValueError(f"{what} has {rows} rows and no buffer for their {'offsets' if buffer_count(kind) == 3 else 'values'}")
+    first = array.offset + start
+    column.first = first & 7
+    if validity != NULL:
+        column.validity = bits_copy(validity, first, rows)
+    if kind == COLUMN_FIXED:
+        column.values = ""
+        if type.width:
+            column.values = values + type.width * (first - column.first)
+    else:
+        column.values = values_copy(values, type.index_kind if kind == COLUMN_DICTIONARY else kind, first, rows)
     if kind == COLUMN_DICTIONARY:
         dictionary_open(column, type, array, bytes_max, utf8, what, row_first)
     elif kind == COLUMN_OFFSETS or kind == COLUMN_OFFSETS_LARGE:
@@ -181,8 +197,6 @@ cdef int column_open(
         views_check(column, array, what, row_first)
     elif kind == COLUMN_FIXED:
         column.longest = type.width
-        if column.values == NULL:
-            column.values = ""
     if column.longest > bytes_max:
         longest_check(column, bytes_max, what, row_first)
     if utf8 and type.text and kind != COLUMN_DICTIONARY:
@@ -203,9 +217,76 @@ cdef void column_close(column_t* column) noexcept:
             for value in range(column.dictionary.rows):
                 Py_XDECREF(<PyObject*> column.strings[value])
             PyMem_Free(column.strings)
+        column_close(column.dictionary)
         PyMem_Free(column.dictionary)
-    column.strings = NULL
-    column.dictionary = NULL
+    PyMem_Free(<void*> column.validity)
+    if column.kind != COLUMN_FIXED:
+        PyMem_Free(<void*> column.values)
+    PyMem_Free(column.own_bytes)
+    memset(column, 0, sizeof(column_t))
+
+
+# ---- copies
+
+cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) except NULL:
+    return <const uint8_t*> values_copy(<const char*> bits, COLUMN_BOOL, first, rows)
+
+
+cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL:
+    cdef int64_t start = values_bytes(kind, first & ~7) - values_bytes(kind, 0)
+    cdef int64_t size = values_bytes(kind, (first & 7) + rows)
+    cdef char* copy = <char*> PyMem_Malloc(size)
+    if copy == NULL:
+        raise MemoryError()
+    memcpy(copy, values + start, size)
+    return copy
+
+
+cdef int64_t values_bytes(int kind, int64_t rows) noexcept:
+    """What the values of so many rows take in a buffer."""
+    if kind == COLUMN_BOOL:
+        return (rows + 7) >> 3
+    if kind == COLUMN_INT8 or kind == COLUMN_UINT8:
+        return rows
+    if kind == COLUMN_INT16 or kind == COLUMN_UINT16 or kind == COLUMN_FLOAT16:
+        return 2 * rows
+    if kind == COLUMN_INT32 or kind == COLUMN_UINT32 or kind == COLUMN_FLOAT32:
+        return 4 * rows
+    if kind == COLUMN_OFFSETS:
+        return 4 * (rows + 1)
+    if kind == COLUMN_OFFSETS_LARGE:
+        return 8 * (rows + 1)
+    return 16 * rows if kind == COLUMN_VIEWS else 8 * rows
+
+
+cdef int column_own(column_t* column) except -1:
+    cdef const char* text = NULL
+    cdef int64_t row, size = 0, total = 0
+    cdef int64_t* offsets
+    if column.kind == COLUMN_DICTIONARY:
+        return column_own(column.dictionary)
+    if column.kind == COLUMN_NULL:
+        return 0
+    for row in range(column.rows):
+        if not column_absent(column, row) and column_bytes(column, row, &text, &size):
+            total += size
+    offsets = <int64_t*> PyMem_Malloc((column.first + column.rows + 1) * 8)
+    column.own_bytes = <char*> PyMem_Malloc(total)
+    if offsets == NULL or column.own_bytes == NULL:
+        PyMem_Free(offsets)
+        raise MemoryError()
+    total = 0
+    for row in range(column.rows):
+        offsets[column.first + row] = total
+        if not column_absent(column, row) and column_bytes(column, row, &text, &size):
+            memcpy(column.own_bytes + total, text, size)
+            total += size
+    offsets[column.first + column.rows] = total
+    PyMem_Free(<void*> column.values)
+    column.kind = COLUMN_OFFSETS_LARGE
+    column.values = <const char*> offsets
+    column.bytes = column.own_bytes
+    return 0
 
 
 # ---- values
@@ -278,7 +359,7 @@ cdef int dictionary_open(
     column.dictionary = dictionary
     value_type.index_kind = COLUMN_NULL
     array_check(array.dictionary, 0, -1, -1, inner)
-    column_open(dictionary, &value_type, array.dictionary, NULL, 0, array.dictionary.length, INT64_MAX, False, inner, -1)
+    column_open(dictionary, &value_type, array.dictionary, 0, array.dictionary.length, NULL, 0, INT64_MAX, False, inner, -1)
     column.longest = dictionary.longest
     if utf8 and type.text and dictionary.kind != COLUMN_NULL:
         text_check(dictionary, bytes_max, inner, -1)
@@ -326,20 +407,6 @@ cdef int text_check(column_t* column, int64_t bytes_max, object what, int64_t ro
         if not utf8_valid(text, size):
             raise ValueError(f"{place(what, row_first, row)}: {text[:min(size, 40)]!r} is not UTF-8")
     return 0
-
-
-cdef bint ascii_only(const char* text, int64_t size) noexcept nogil:
-    cdef int64_t at = 0
-    cdef uint64_t word, high = 0
-    cdef uint8_t last = 0
-    while at + 8 <= size:
-        memcpy(&word, text + at, 8)
-        high |= word
-        at += 8
-    while at < size:
-        last |= <uint8_t> text[at]
-        at += 1
-    return not (high & 0x8080808080808080u) and last < 128
 
 
 cdef bint utf8_valid(const char* text, int64_t size) noexcept nogil:

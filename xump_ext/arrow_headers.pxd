@@ -35,9 +35,10 @@ cdef struct headers_t:
 cdef struct headers_chunk_t:
     int64_t rows
     int64_t row_first           # the number in errors of row 0
-    const uint8_t* validity     # NULL: no row is without headers
-    int64_t first               # where row 0 is in the validity and in the offsets of a map
+    const uint8_t* validity     # NULL: no row is without headers; a copy, as all that follows
+    int64_t first               # where row 0 is in the validity and in the offsets of a map: 0 to 7
     const char* entries         # offsets of a map, into the columns of its keys and values
+    const uint8_t* pairs        # validity of these
     int64_t entries_first       # the lowest of them
     column_t* columns           # as many as there are fields
 

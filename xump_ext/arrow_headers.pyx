@@ -4,18 +4,19 @@ A struct has a column for each header, whose name and type are known before the 
 copied in front of its values. A row is measured first, which notes where its values are, then written in one go into the
 content made for it. A map has the names in a column of their own, and they are checked one by one.
 
-Null is a missing header. Integers are of 64 bits with a sign, floats are doubles, wherever they come from.
+Null is a missing header. Integers are of 64 bits with a sign, floats are doubles, wherever they come from. What is written as
+text is UTF-8 in the block, even if its bytes were changed since they were checked; the names of maps are copied beforehand.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from xump_ext.arrow cimport bit_at, copy_short, int32_at
+from xump_ext.arrow cimport ascii_only, bit_at, copy_short, int32_at
 from xump_ext.arrow_column cimport (
     BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, TEXTS_ALLOWED,
-    array_check, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open, format_of,
-    name_of, offsets_check, place, type_read, validity_of,
+    array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open,
+    column_own, format_of, name_of, offsets_check, place, type_read, utf8_valid, validity_of, values_copy,
 )
 from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
 
@@ -133,26 +134,31 @@ cdef int headers_open(
     headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t parent_first, int64_t rows, int64_t row_first
 ) except -1:
     cdef bint is_map = headers.kind == HEADERS_MAP
+    cdef const uint8_t* validity
+    cdef int64_t first
     array_check(array, parent_first + rows, 1 if is_map else headers.field_count, 2 if is_map else 1, COLUMN)
     chunk.rows = rows
     chunk.row_first = row_first
-    chunk.validity = validity_of(array, COLUMN)
-    chunk.first = array.offset + parent_first
+    first = array.offset + parent_first
+    validity = validity_of(array, COLUMN)
+    if rows and validity != NULL:
+        chunk.validity = bits_copy(validity, first, rows)
+    chunk.first = first & 7
     chunk.columns = <column_t*> PyMem_Calloc(headers.field_count + 1, sizeof(column_t))
     if chunk.columns == NULL:
         raise MemoryError()
-    return map_open(headers, chunk, array) if is_map else struct_open(headers, chunk, array)
+    return map_open(headers, chunk, array, first) if is_map else struct_open(headers, chunk, array, first)
 
 
-cdef int struct_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array) except -1:
+cdef int struct_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t first) except -1:
     cdef const field_t* field
     cdef column_t* column
     cdef int64_t at, row, size, longest = 0
     for at in range(headers.field_count):
         field = &headers.fields[at]
         column = &chunk.columns[at]
-        column_open(column, &field.type, array.children[at], chunk.validity, chunk.first, chunk.rows, HEADERS_BYTES_MAX, True,
-                    field_what(field), chunk.row_first)
+        column_open(column, &field.type, array.children[at], first, chunk.rows, chunk.validity, chunk.first, HEADERS_BYTES_MAX,
+                    True, field_what(field), chunk.row_first)
         if column.kind == COLUMN_UINT64:
             signed_check(column, field, chunk.row_first)
         longest += field.prefix_bytes + max(column.longest, 4) + 4
@@ -177,25 +183,28 @@ cdef int signed_check(const column_t* column, const field_t* field, int64_t row_
     return 0
 
 
-cdef int map_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array) except -1:
+cdef int map_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t first) except -1:
     cdef const ArrowArray* pairs = array.children[0]
     cdef const uint8_t* validity
     cdef int64_t last, count, field
-    chunk.entries = <const char*> array.buffers[1]
     if chunk.rows == 0:
         return 0
-    if chunk.entries == NULL:
+    if array.buffers[1] == NULL:
         raise ValueError(f"column 'headers' has {chunk.rows} rows and no buffer for their offsets")
+    chunk.entries = values_copy(<const char*> array.buffers[1], COLUMN_OFFSETS, first, chunk.rows)
     offsets_check(chunk.entries, chunk.first, chunk.rows, False, COLUMN, chunk.row_first)
     chunk.entries_first = int32_at(chunk.entries, chunk.first)
     last = int32_at(chunk.entries, chunk.first + chunk.rows)
     count = last - chunk.entries_first
     array_check(pairs, last, 2, 1, "the entries of column 'headers'")
     validity = validity_of(pairs, "the entries of column 'headers'")
+    first = pairs.offset + chunk.entries_first
+    if count and validity != NULL:
+        chunk.pairs = bits_copy(validity, first, count)
     for field in range(2):
-        column_open(&chunk.columns[field], &headers.fields[field].type, pairs.children[field], validity,
-                    pairs.offset + chunk.entries_first, count, HEADERS_BYTES_MAX, True,
-                    f"the {'values' if field else 'keys'} of column 'headers'", -1)
+        column_open(&chunk.columns[field], &headers.fields[field].type, pairs.children[field], first, count, chunk.pairs,
+                    first & 7, HEADERS_BYTES_MAX, True, f"the {'values' if field else 'keys'} of column 'headers'", -1)
+    column_own(&chunk.columns[0])           # names stay different from each other
     return entries_check(headers, chunk)
 
 
@@ -253,7 +262,9 @@ cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) 
         for column in range(headers.field_count):
             column_close(&chunk.columns[column])
         PyMem_Free(chunk.columns)
-    chunk.columns = NULL
+    PyMem_Free(<void*> chunk.validity)
+    PyMem_Free(<void*> chunk.entries)
+    PyMem_Free(<void*> chunk.pairs)
 
 
 # ---- one row
@@ -318,7 +329,7 @@ cdef inline void struct_write(const headers_t* headers, char* out) noexcept nogi
             memcpy(out + field.prefix_bytes, &found.number, 8)
             out += field.prefix_bytes + 8
         else:
-            out = bytes_write(out + field.prefix_bytes, found.text, found.size)
+            out = bytes_write(out + field.prefix_bytes, found.text, found.size, field.header_type)
         found += 1
 
 
@@ -351,11 +362,22 @@ cdef void map_write(const headers_t* headers, const headers_chunk_t* chunk, int6
             out[0] = headers.fields[1].header_type
             memcpy(out + 1, &size, 2)
             copy_short(out + 3, name, name_bytes)
-            out = bytes_write(out + 3 + name_bytes, value, value_bytes)
+            out = bytes_write(out + 3 + name_bytes, value, value_bytes, headers.fields[1].header_type)
 
 
-cdef inline char* bytes_write(char* out, const char* text, int64_t size) noexcept nogil:
+cdef inline char* bytes_write(char* out, const char* text, int64_t size, uint8_t header_type) noexcept nogil:
     cdef uint32_t value_bytes = <uint32_t> size
     memcpy(out, &value_bytes, 4)
     copy_short(out + 4, text, size)
+    if header_type == HEADER_STR and not ascii_only(out + 4, size):
+        utf8_repair(out + 4, size)
     return out + 4 + size
+
+
+cdef void utf8_repair(char* text, int64_t size) noexcept nogil:
+    """Text that was changed after it was checked has a question mark for every byte above 127: it keeps its size."""
+    cdef int64_t at
+    if not utf8_valid(text, size):
+        for at in range(size):
+            if <uint8_t> text[at] > 127:
+                text[at] = c"?"

@@ -16,7 +16,7 @@ cdef struct chunk_t:
 
 # A str made before, found again by its bytes.
 cdef struct slot_t:
-    const char* text
+    const char* text            # the str's own: those of the column may change
     void* string                # NULL: the slot is free
     uint32_t size
     uint32_t hash

@@ -16,7 +16,7 @@ from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
-from xump_ext.arrow cimport ArrowArrayStream, bit_at, int32_at, same_bytes
+from xump_ext.arrow cimport ArrowArrayStream, ascii_only, bit_at, int32_at, same_bytes
 from xump_ext.arrow_column cimport (
     BYTES_ALLOWED, COLUMN_DICTIONARY, COLUMN_NULL, TEXTS_ALLOWED, array_check, children_check, column_bytes, column_close,
     column_null, column_number, column_open, format_of, name_of, type_read, validity_of,
@@ -31,6 +31,7 @@ from xump_ext import message
 
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t, Py_UCS4)
+    const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
     void* PyUnicode_DATA(object)
 
 cdef enum:
@@ -51,6 +52,7 @@ cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_coun
 cdef int64_t ADDRESS_BYTES_MAX = message.address_bytes_max
 cdef int64_t BODY_BYTES_MAX = message.body_bytes_max
 cdef str EMPTY = ""
+cdef bytes QUESTIONED = bytes(range(128)) + b"?" * 128
 
 
 @cython.final
@@ -257,8 +259,8 @@ cdef class BatchReader:
         for column in range(4):
             if self.places[column] >= 0:
                 bytes_max = BODY_BYTES_MAX if column == COLUMN_BODY else ADDRESS_BYTES_MAX
-                column_open(&chunk.columns[column], &self.types[column], array.children[self.places[column]], NULL, array.offset,
-                            chunk.rows, bytes_max, column != COLUMN_BODY, f"column {COLUMNS[column]!r}", self.rows)
+                column_open(&chunk.columns[column], &self.types[column], array.children[self.places[column]], array.offset,
+                            chunk.rows, NULL, 0, bytes_max, column != COLUMN_BODY, f"column {COLUMNS[column]!r}", self.rows)
         if self.headers.kind != HEADERS_NONE:
             headers_open(&self.headers, &chunk.headers, array.children[self.places[COLUMN_HEADERS]], array.offset, chunk.rows,
                          self.rows)
@@ -316,6 +318,8 @@ cdef class BatchReader:
         cdef uint32_t hash = text_hash(text, size)
         cdef uint32_t first = hash >> SLOT_SHIFT, probe
         cdef slot_t* slot = &self.slots[first]
+        cdef Py_ssize_t own_size = 0
+        cdef const char* own
         for probe in range(1, PROBES + 1):
             if slot.string == NULL:
                 break
@@ -325,11 +329,12 @@ cdef class BatchReader:
         else:
             slot = &self.slots[first]
         string = text_new(text, size, ascii)
+        own = PyUnicode_AsUTF8AndSize(string, &own_size)
         Py_XDECREF(<PyObject*> slot.string)
         Py_INCREF(string)
         slot.string = <void*> string
-        slot.text = text
-        slot.size = <uint32_t> size
+        slot.text = own
+        slot.size = <uint32_t> own_size
         slot.hash = hash
         return string
 
@@ -358,8 +363,17 @@ cdef inline object text_new(const char* text, int64_t size, bint ascii):
     if ascii and size:
         string = PyUnicode_New(size, 127)
         memcpy(PyUnicode_DATA(string), text, size)
-        return string
-    return PyUnicode_DecodeUTF8(text, size, NULL)
+        if ascii_only(<const char*> PyUnicode_DATA(string), size):
+            return string
+    return text_decoded(text, size)
+
+
+cdef object text_decoded(const char* text, int64_t size):
+    """As headers do: what was changed after it was checked has a question mark for every byte above 127."""
+    try:
+        return PyUnicode_DecodeUTF8(text, size, NULL)
+    except UnicodeDecodeError:
+        return text[:size].translate(QUESTIONED).decode("ascii", "replace")
 
 
 cdef inline uint32_t text_hash(const char* text, int64_t size) noexcept nogil:

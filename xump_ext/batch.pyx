@@ -5,8 +5,11 @@ checked as a whole before the first row enters. A batch that is taken remembers 
 its one. When the taking is interrupted, its rows become deliveries that the next call hands out.
 """
 
+from operator import index
+
 from libc.stdint cimport INT32_MAX, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
 
 from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
@@ -28,6 +31,15 @@ cdef enum:
     OPEN = 0
     ANSWERED = 1
     SETTLED = 2         # by the taking: INFINITE
+
+
+# What a row's delivery would have, if there has to be one.
+cdef struct taken_t:
+    batch_row_t row
+    void* face              # of the queue
+    void* selector          # its face
+    uint32_t hops
+    bint redelivered
 
 
 def publish_batch(Core core, queue, data):
@@ -78,6 +90,8 @@ cdef class DeliveryBatch:
 
     cdef Core core
     cdef readonly Py_ssize_t rows
+    cdef Py_ssize_t room            # rows that the arrays have room for
+    cdef taken_t* taken             # only while it is taken
     cdef entry_t** entries          # NULL: answered, or stale
     cdef char* answered             # OPEN, ANSWERED or SETTLED
     cdef list keys                  # (queue, id) of each row
@@ -112,7 +126,9 @@ cdef class DeliveryBatch:
         return self.columns.__arrow_c_stream__(requested_schema)
 
     def ack(self, ids=None):
-        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed."""
+        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed.
+
+        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy."""
         self.answer(self.rows_of(ids), True)
 
     def nack(self, ids=None):
@@ -129,6 +145,7 @@ cdef class DeliveryBatch:
             places[key] = [row]
             places.setdefault(key[1], []).append(row)
         for id in ids:
+            id = plain_id(id)
             found = places.get(id, ())
             if not found:
                 raise ValueError(f"{id!r} is not in this batch; give ids, or (queue, id) pairs, of its rows")
@@ -162,92 +179,119 @@ cdef class DeliveryBatch:
         return 0
 
 
-# What a row's delivery would have, if there has to be one.
-cdef struct taken_t:
-    batch_row_t row
-    void* face              # of the queue
-    void* selector          # its face
-    uint32_t hops
-    bint redelivered
+cdef object plain_id(object id):
+    """An int, or a queue's name and an int: of the batch's own columns too, whose items may be scalars of Arrow or numpy."""
+    if type(id) is int:
+        return id
+    if isinstance(id, tuple) and len(id) == 2:
+        queue, id = id
+        if isinstance(queue, str):
+            return str(queue), plain_id(id)
+    elif hasattr(id, "as_py"):
+        return plain_id(id.as_py())
+    elif hasattr(id, "__index__") and not isinstance(id, bool):
+        return index(id)
+    raise TypeError(f"ids must be ints or (queue, id) pairs, got {id!r}")
 
 
 def take_batch(Core core, Py_ssize_t n, destination):
-    """Up to n deliveries, as many as there are."""
-    cdef DeliveryBatch batch = batch_new()
-    cdef taken_t* taken
+    """Up to n deliveries, as many as there are and as the taking releases."""
+    cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
     cdef Py_ssize_t i
-    n = min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.kept_back))
-    taken = batch_prepare(core, batch, n)
     try:
+        batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.kept_back)))
         core.begin()
         try:
-            fill_batch(core, batch, taken, n, destination)
+            fill_batch(core, batch, n, destination)
         finally:
             core.leave()
         ended = True
     finally:
         if not ended:
-            keep_rows(core, batch, taken)
+            keep_rows(core, batch)
         for i in range(batch.rows):
-            content_release(taken[i].row.content)
-        free(taken)
+            content_release(batch.taken[i].row.content)
+        free(batch.taken)
+        batch.taken = NULL
     return batch
 
 
-cdef DeliveryBatch batch_new():
+cdef DeliveryBatch batch_new(Core core):
     global making
+    cdef DeliveryBatch batch
     making = True
     try:
-        return DeliveryBatch.__new__(DeliveryBatch)
+        batch = DeliveryBatch.__new__(DeliveryBatch)
     finally:
         making = False
-
-
-cdef taken_t* batch_prepare(Core core, DeliveryBatch batch, Py_ssize_t n) except NULL:
-    """Room for n rows."""
-    cdef taken_t* taken = <taken_t*> malloc(n * sizeof(taken_t) + 1)
     batch.core = core
     batch.keys = []
     batch.names = []
-    batch.entries = <entry_t**> calloc(n + 1, sizeof(entry_t*))
-    batch.answered = <char*> calloc(n + 1, 1)
-    if taken == NULL or batch.entries == NULL or batch.answered == NULL:
-        free(taken)
+    return batch
+
+
+cdef int batch_grow(DeliveryBatch batch, Py_ssize_t room) except -1:
+    """Room for so many rows, whose entries then remember where they are now."""
+    cdef Py_ssize_t i
+    cdef taken_t* taken = <taken_t*> realloc(batch.taken, room * sizeof(taken_t) + 1)
+    cdef char* answered
+    cdef entry_t** entries
+    if taken == NULL:
         raise MemoryError()
-    return taken
+    batch.taken = taken
+    answered = <char*> realloc(batch.answered, room + 1)
+    if answered == NULL:
+        raise MemoryError()
+    batch.answered = answered
+    entries = <entry_t**> malloc(room * sizeof(entry_t*) + 1)
+    if entries == NULL:
+        raise MemoryError()
+    for i in range(batch.rows):
+        entries[i] = batch.entries[i]
+        if in_hands(entries[i]):
+            entries[i].child = &entries[i]
+    memset(&entries[batch.rows], 0, (room - batch.rows) * sizeof(entry_t*))
+    free(batch.entries)
+    batch.entries = entries
+    batch.room = room
+    return 0
 
 
-cdef int fill_batch(Core core, DeliveryBatch batch, taken_t* taken, Py_ssize_t n, object destination) except -1:
+cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination) except -1:
     cdef batch_row_t* rows
     cdef Py_ssize_t i
     while core.kept_back and batch.rows < n:
-        if not take_kept(core, batch, &taken[batch.rows], destination):
+        if not take_kept(core, batch, &batch.taken[batch.rows], destination):      # these have room: they were counted
             break
     if core.e.interrupted:
         run(&core.e)
     while batch.rows < n:
-        if not take_row(core, batch, &taken[batch.rows], destination):
+        if not take_row(core, batch, destination):
             break
     rows = <batch_row_t*> malloc(batch.rows * sizeof(batch_row_t) + 1)
     if rows == NULL:
         raise MemoryError()
     try:
         for i in range(batch.rows):
-            rows[i] = taken[i].row
+            rows[i] = batch.taken[i].row
         batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX)
     finally:
         free(rows)
     return 0
 
 
-cdef bint take_row(Core core, DeliveryBatch batch, taken_t* taken, object destination) except -1:
+cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1:
     """Takes one offer; what was bound is settled, and what that releases follows."""
     cdef offer_t* offer = first_offer(core, destination)
     cdef entry_t* entry
     cdef selector_t* selector
+    cdef taken_t* taken
     if offer == NULL:
         return False
+    if batch.rows == batch.room:
+        batch_grow(batch, 2 * batch.room + 1)
+    taken = &batch.taken[batch.rows]
     entry = offer.entry
     selector = <selector_t*> entry.holder
     queue = (<object> entry.queue.face).name
@@ -273,22 +317,24 @@ cdef bint take_row(Core core, DeliveryBatch batch, taken_t* taken, object destin
 
 # ---- what was taken by a call that raised
 
-cdef int keep_rows(Core core, DeliveryBatch batch, taken_t* taken) except -1:
+cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
     """Nobody got the batch: its rows become deliveries, which go before all others."""
     cdef list kept = []
     cdef Delivery delivery
+    cdef taken_t* taken
     cdef entry_t* entry
     cdef Py_ssize_t i
     for i in range(batch.rows):
         delivery = delivery_new()
-        delivery.message = message_new(taken[i].row.content, taken[i].row.id, taken[i].row.timestamp, taken[i].hops)
-        delivery.destination = counted(<void*> taken[i].row.destination)
-        delivery.queue = counted(taken[i].face)
-        delivery.selector = counted(taken[i].selector)
+        taken = &batch.taken[i]
+        delivery.message = message_new(taken.row.content, taken.row.id, taken.row.timestamp, taken.hops)
+        delivery.destination = counted(<void*> taken.row.destination)
+        delivery.queue = counted(taken.face)
+        delivery.selector = counted(taken.selector)
         delivery.answered = False
         delivery.checked = 0
-        delivery.delivery_count = taken[i].row.delivery_count
-        delivery.redelivered = taken[i].redelivered
+        delivery.delivery_count = taken.row.delivery_count
+        delivery.redelivered = taken.redelivered
         delivery.settled = batch.answered[i] == SETTLED
         entry = batch.entries[i]
         if in_hands(entry):

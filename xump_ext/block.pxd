@@ -71,8 +71,8 @@ cdef inline const char* text_of(object text, str what, Py_ssize_t* size) except 
 # Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
 # `block_measure` then looks at.
 cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2
-# Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit.
-cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=*) except -1
+# Checks every header and returns the bytes of the block; ValueError if these are more than `bytes_max`.
+cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1
 # Writes what `block_measure` has checked.
 cdef int block_write(dict headers, char* out) except -1
 

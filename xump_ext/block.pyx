@@ -119,8 +119,8 @@ cdef inline bint is_small_int(object value) noexcept:
     return overflow == 0
 
 
-cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) except -1:
-    """Checks every header and returns the bytes of the block; what the engine adds to a bounce may pass the limit."""
+cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1:
+    """Checks every header and returns the bytes of the block."""
     cdef Py_ssize_t position = 0, size, total = 0
     cdef PyObject* name
     cdef PyObject* value
@@ -132,8 +132,8 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, bint limited=True) 
             raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
         total += 3 + size + value_measure(<object> name, <object> value)
         count[0] += 1
-    if limited and total > HEADERS_BYTES_MAX:
-        raise ValueError(f"headers have {total} bytes, allowed are {HEADERS_BYTES_MAX}")
+    if total > bytes_max:
+        raise ValueError(f"headers have {total} bytes, allowed are {bytes_max}")
     return total
 
 

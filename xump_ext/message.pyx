@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyByte
 from cpython.dict cimport PyDict_CheckExact
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport uint16_t
+from libc.stdint cimport UINT32_MAX, uint16_t
 from libc.string cimport memcpy
 
 from xump_ext.block cimport (
@@ -24,6 +24,8 @@ from xump_ext.light cimport (
     XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_block_get, xump_block_put, xump_blocks, xump_copy, xump_member, xump_pool,
     xump_pool_get, xump_pool_put,
 )
+
+from xump_ext.block import headers_bytes_max
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
@@ -46,6 +48,9 @@ cdef extern from *:
 
 cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
+cdef Py_ssize_t HEADERS_BYTES_MAX = headers_bytes_max
+# Of a message that was bounced: two names and a detail more, each of at most 65535 bytes, and a reason. It can do that again.
+cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
 
 address_bytes_max = ADDRESS_BYTES_MAX
 body_bytes_max = BODY_BYTES_MAX
@@ -144,11 +149,11 @@ cdef content_t* content_new(object address, object body, object headers, object 
     cdef uint32_t count = 0
     if not (is_plain_text(address) and PyBytes_CheckExact(body) and PyBytes_GET_SIZE(body) <= BODY_BYTES_MAX
             and reply_to is None and message_id is None):
-        return content_checked(address, body, headers, reply_to, message_id)
+        return content_checked(address, body, headers, reply_to, message_id, HEADERS_BYTES_MAX)
     if headers is not None:
         size = block_small(<dict> headers, block, &count) if PyDict_CheckExact(headers) else -1
         if size < 0:
-            return content_checked(address, body, headers, None, None)
+            return content_checked(address, body, headers, None, None, HEADERS_BYTES_MAX)
     content = content_alloc(address, body, count, <uint32_t> size, 0)
     xump_copy(<char*> headers_of(content), block, size)
     return content
@@ -159,7 +164,9 @@ cdef inline bint is_plain_text(object value) noexcept:
     return PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value) and PyUnicode_GET_LENGTH(value) <= ADDRESS_BYTES_MAX
 
 
-cdef content_t* content_checked(object address, object body, object headers, object reply_to, object message_id) except NULL:
+cdef content_t* content_checked(
+    object address, object body, object headers, object reply_to, object message_id, Py_ssize_t bytes_max
+) except NULL:
     """The same for whatever is given."""
     cdef content_t* content
     cdef content_t* shared
@@ -180,7 +187,7 @@ cdef content_t* content_checked(object address, object body, object headers, obj
             if not isinstance(headers, Mapping):
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
             headers = dict(headers)
-        size = block_measure(<dict> headers, &count)
+        size = block_measure(<dict> headers, &count, bytes_max)
     content = content_full(address, body, reply_to, message_id, None, count, <uint32_t> size)
     if count:
         block_write(<dict> headers, <char*> headers_of(content))
@@ -250,7 +257,7 @@ cdef content_t* content_bounced(content_t* content, str queue, str reason, objec
         headers["xump_detail"] = detail
     if content.reply_to != NULL:
         address = <object> content.reply_to
-    size = block_measure(headers, &count, False)
+    size = block_measure(headers, &count, UINT32_MAX)
     bounced = content_full(address, content_body(content), None, object_or_none(content.message_id),
                            object_or_none(content.destination), count, <uint32_t> size)
     block_write(headers, <char*> headers_of(bounced))
@@ -471,8 +478,8 @@ CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id")
 
 
 def _rebuild(address, body, headers, reply_to, message_id, destination, id, timestamp, hops):
-    """A message from its pickle."""
-    cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+    """A message from its pickle; one that was bounced may have more headers than can be published."""
+    cdef content_t* content = content_checked(address, body, headers, reply_to, message_id, BOUNCED_BYTES_MAX)
     cdef content_t* stamped
     if destination is not None:
         stamped = content_stamped(content, checked_text(destination, "destination"))
