@@ -1,14 +1,14 @@
 """When a selector is invoked: immutable values that say which messages it selects.
 
 `match` compares one field of the envelope with a pattern, `where` evaluates a filter, `&` joins them. `always`, `default`
-and `overflow` stand alone. A condition is inert: the core compiles it when a selector is created. What the operators
-mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
+and `overflow` stand alone. Values are checked when they are made, whoever makes them. A condition is inert: the core compiles
+it when a selector is created. What the operators mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field, fields
 from typing import Any, Union
 
 from xump import filters, operators
@@ -16,6 +16,7 @@ from xump.errors import InvalidPattern
 from xump.limits import address_bytes_max
 from xump.names import surrogate_in
 
+ROLES = ("always", "default", "overflow")
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
 
@@ -46,6 +47,10 @@ class Role(Condition):
 
     name: str
 
+    def __post_init__(self) -> None:
+        if self.name not in ROLES:
+            raise ValueError(f"unknown role {self.name!r}; allowed are {', '.join(ROLES)}")
+
     def __repr__(self) -> str:
         return self.name
 
@@ -69,6 +74,12 @@ class Match(Condition):
     pattern: str
     field: str = "address"
 
+    def __post_init__(self) -> None:
+        operator, pattern = operators.validate(self.operator, self.pattern)
+        object.__setattr__(self, "operator", operator)
+        object.__setattr__(self, "pattern", pattern)
+        object.__setattr__(self, "field", check_field(self.field, ("address", "reply_to")))
+
     def __repr__(self) -> str:
         field = "" if self.field == "address" else f", field={self.field!r}"
         return f"match({self.operator!r}, {self.pattern!r}{field})"
@@ -79,7 +90,13 @@ class Where(Condition):
     """A filter; see `where`. `source` is the text, the items of the dict, or the callable; `tree` what it means."""
 
     source: Any
-    tree: Any = dataclass_field(compare=False)
+    tree: Any = dataclass_field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given = dict(self.source) if isinstance(self.source, filters.Pairs) else self.source
+        source, tree = filters.compile(given)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "tree", tree)
 
     def __repr__(self) -> str:
         source = dict(self.source) if isinstance(self.source, tuple) else self.source
@@ -91,6 +108,10 @@ class All(Condition):
     """Conditions joined by `&`, in the order in which they were written."""
 
     parts: tuple[Condition, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not self.parts:
+            raise TypeError(f"two or more conditions are joined by &, as a tuple, got {self.parts!r}")
 
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts))
@@ -109,8 +130,7 @@ def match(operator: str, pattern: str, field: str = "address") -> Match:
     >>> match("topic", "flight.*.JFK.#")
     match('topic', 'flight.*.JFK.#')
     """
-    field = check_field(field, ("address", "reply_to"))
-    return Match(*operators.validate(operator, pattern), field)
+    return Match(operator, pattern, field)
 
 
 def where(filter: FilterSource) -> Where:
@@ -121,7 +141,17 @@ def where(filter: FilterSource) -> Where:
     >>> where({"region": "EU", "tier": ["gold", "silver"]})
     where({'region': 'EU', 'tier': ('gold', 'silver')})
     """
-    return Where(*filters.compile(filter))
+    return Where(filter)
+
+
+def check_made(value: Any) -> None:
+    """Raises TypeError and ValueError unless a dataclass is as its `__init__` leaves it, which may not have been called. A filter
+    is not read again: what its tree may be, the core checks."""
+    missing = [field.name for field in fields(value) if not hasattr(value, field.name)]
+    if missing:
+        raise TypeError(f"a {type(value).__name__} without {' and '.join(missing)} was not made by calling its class or function")
+    if not isinstance(value, Where):
+        value.__post_init__()
 
 
 def check_field(name: str, fixed: tuple[str, ...]) -> str:

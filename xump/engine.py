@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from xump import operators
 from xump.actions import Action, Field
-from xump.conditions import All, Condition, Match, Role, Where
+from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, StoreNotFound
 from xump.filters import equalities
 from xump.names import name_of
@@ -200,6 +200,8 @@ class Engine(Core):
         with self._build_lock:
             queue = self._queue(source, "source")
             created = (queue.name, when, do, credit, enabled, start)
+            if do._given is not None:
+                self._queue(do._given, "target")
             if name is not None and name in self._named:
                 return self._same_selector(self._named[name], created)
             self._check_single(queue, role, enabled)
@@ -468,10 +470,14 @@ def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(when, Condition):
         allowed = "always, default, overflow, match(...), where(...)"
         raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}")
+    if isinstance(when, (Role, All)):
+        check_made(when)
     if isinstance(when, Role):
         return when.name, ()
     terms: list[tuple[Any, ...]] = []
     for part in when.parts if isinstance(when, All) else (when,):
+        if isinstance(part, (Match, Where)):
+            check_made(part)
         if isinstance(part, Match):
             terms.append(("match", part.operator, part.pattern, part.field, operators.registered(part.operator)))
         elif isinstance(part, Where) and part.tree[0] == "call":
@@ -486,6 +492,7 @@ def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
 def _check_action(do: object, role: str, start: object, source: object) -> None:
     if not isinstance(do, Action):
         raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}")
+    check_made(do)
     if role == "overflow":
         if not do.consuming:
             raise ValueError("an overflow selector must take what is too much; copy_to does not")
