@@ -396,3 +396,36 @@ def test_the_queue_of_an_action_stands_for_itself():
             engine.create_selector("q", when=always, do=copy_to(foreign), name="named")
         assert copy_to(twin) == copy_to("twin") and repr(copy_to(twin)) == "copy_to('twin')"
         assert pickle.loads(pickle.dumps(copy_to(foreign))) == copy_to("twin")     # across processes, names are all there is
+
+
+# ---- batches that nobody filled
+
+BLANK_BATCH = """
+import gc
+from xump_ext.batch import DeliveryBatch
+from xump import Engine
+made = []
+def make(phase, info):
+    try:
+        made.append(DeliveryBatch.__new__(DeliveryBatch))
+    except TypeError:
+        pass
+with Engine() as engine:
+    gc.callbacks.append(make)
+    gc.set_threshold(1, 1, 1)
+    for _ in range(2000):
+        engine.take_batch(1)
+    gc.callbacks.clear()
+for batch in made:
+    for method in (batch.ack, batch.nack):
+        try:
+            method()
+        except Exception:
+            pass
+print(len(made), "made")
+"""
+
+
+def test_nobody_gets_a_blank_batch_from_inside_the_collector():
+    done = subprocess.run([sys.executable, "-c", BLANK_BATCH], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "0 made\n", (done.returncode, done.stderr)
