@@ -195,7 +195,7 @@ class Engine(Core):
             raise TypeError(f"enabled must be a bool, got {type(enabled).__name__}")
         if name is not None:
             name = name_of(name, "selector name")
-        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start)
+        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start, "'head', 'tail', 'current'")
         self._check_open()
         with self._build_lock:
             queue = self._queue(source, "source")
