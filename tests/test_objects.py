@@ -429,3 +429,27 @@ print(len(made), "made")
 def test_nobody_gets_a_blank_batch_from_inside_the_collector():
     done = subprocess.run([sys.executable, "-c", BLANK_BATCH], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "0 made\n", (done.returncode, done.stderr)
+
+
+# ---- headers whose names are texts of one's own
+
+class Unlike(str):
+    """Equal to itself alone."""
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
+def test_a_message_has_a_header_once():
+    once, twice = {Unlike("a"): 1, "b": 2}, {Unlike("a"): 1, "b": 2, Unlike("a"): 3}
+    assert dict(Message(headers=once).headers) == {"a": 1, "b": 2}
+    with Engine() as engine:
+        engine.create_queue("q")
+        for call in (lambda: Message(headers=twice), lambda: Message(headers={Unlike("a"): 1, "a": 1}),
+                     lambda: engine.publish("q", "", b"", twice), lambda: engine.publish_many("q", [("", b"", twice)])):
+            with pytest.raises(ValueError, match="header 'a' is there twice"):
+                call()
+        assert not engine.queues["q"].last_id
