@@ -453,3 +453,40 @@ def test_a_message_has_a_header_once():
             with pytest.raises(ValueError, match="header 'a' is there twice"):
                 call()
         assert not engine.queues["q"].last_id
+
+
+# ---- engines that were not initialised
+
+class Forgetful(Engine):
+    def __init__(self):
+        """Does not call the other one."""
+
+
+@pytest.mark.parametrize("make", [lambda: Engine.__new__(Engine), Forgetful])
+def test_an_engine_that_was_not_initialised_says_so(make):
+    blank = make()
+    for call in (
+        partial(blank.create_queue, "q"), partial(blank.create_store, "s"), partial(blank.publish, "q"), partial(blank.take, 1),
+        partial(blank.publish_many, "q", []), partial(blank.take_batch, 1), blank.deliveries, blank.stats,
+        partial(blank.create_selector, "q", when=always, do=discard), partial(blank.delete_queue, "q"), partial(blank.ack, []),
+        partial(blank.delete_selector, 1), partial(blank.delete_store, "s"), lambda: blank.building().__enter__(),
+        blank.transaction, blank.sync, blank.check, blank.topology,
+        blank.to_dot, blank.to_mermaid, partial(blank.apply, {}), blank.__enter__,
+    ):
+        with pytest.raises(Closed, match=r"the engine was not initialised: call super\(\).__init__\(\)"):
+            call()
+    assert dict(blank.stores) == dict(blank.queues) == dict(blank.selectors) == {} and not blank.closed
+    blank.close()
+    blank.close()
+    assert blank.closed
+
+
+def test_an_engine_can_be_initialised_later():
+    engine = Engine.__new__(Engine)
+    with pytest.raises(TypeError):
+        engine.__init__(clock=7)
+    with pytest.raises(Closed):
+        engine.create_queue("q")
+    engine.__init__()
+    with engine:
+        assert engine.create_queue("q").publish() == 1

@@ -69,7 +69,7 @@ class Engine(Core):
         if dead_letter is not None:
             dead_letter = _queue_name(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
-        self._stores: dict[str, Store] = {"ram": Store("ram", "ram", {})}
+        self._stores["ram"] = Store("ram", "ram", {})
         self._last_selector = 0
         self._last_queue = 0
         self._build_lock = threading.RLock()
@@ -100,7 +100,7 @@ class Engine(Core):
         name, type = name_of(name, "store name"), name_of(type, "store type")
         self._check_open()
         with self._build_lock:
-            store = self._stores.get(name)
+            store: Store | None = self._stores.get(name)
             if store is not None:
                 if (store.type, store.options) != (type, options):
                     raise Conflict(f"store {name!r} exists with type {store.type!r} and options {store.options}; "
