@@ -395,6 +395,7 @@ def test_the_queue_of_an_action_stands_for_itself():
         with pytest.raises(QueueNotFound):
             engine.create_selector("q", when=always, do=copy_to(foreign), name="named")
         assert copy_to(twin) == copy_to("twin") and repr(copy_to(twin)) == "copy_to('twin')"
+        assert dataclasses.asdict(copy_to(twin)) == {"verb": "copy", "queue": "twin", "destination": None}
         assert pickle.loads(pickle.dumps(copy_to(foreign))) == copy_to("twin")     # across processes, names are all there is
 
 

@@ -6,8 +6,8 @@ message. Values are checked when they are made, whoever makes them. How actions 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field as dataclass_field
-from typing import Any, Union
+from dataclasses import dataclass
+from typing import Any, ClassVar, Union
 
 from xump.conditions import check_field, check_made
 from xump.names import name_of
@@ -51,8 +51,8 @@ class Action:
     verb: str
     queue: Name | None = None
     destination: Name | None = None
-    # The queue itself, if it was given: `create_selector` refuses one that is not in its engine. No part of the value.
-    _given: QueueFace | None = dataclass_field(default=None, init=False, repr=False, compare=False)
+    # The queue itself, if one was given: `create_selector` refuses one that is not in its engine. No part of the value: no field.
+    _given: ClassVar[QueueFace | None] = None
 
     def __post_init__(self) -> None:
         """Raises TypeError and ValueError for what no selector can do."""
