@@ -340,7 +340,8 @@ ERRORS = {
         f"{do.verb} from {start!r}": (selector(do=do, start=start), ValueError, [repr(start), "copy_to", "'current'"])
         for do in (discard, move_to("spill"), deliver("d"), bounce_to("spill")) for start in ("head", "tail", 3, AWARE)
     },
-    "start unknown": (selector(do=copy_to("spill"), start="last"), ValueError, ["'last'", "'head'", "id", "datetime"]),
+    "start unknown": (
+        selector(do=copy_to("spill"), start="last"), ValueError, ["'last'", "'head', 'tail', 'current'", "an id", "datetime"]),
     "start naive": (selector(do=copy_to("spill"), start=NAIVE), ValueError, ["2024", "time zone", "aware"]),
     "start None": (selector(do=copy_to("spill"), start=None), TypeError, ["start", "datetime", "NoneType"]),
     "start a bool": (selector(do=copy_to("spill"), start=True), TypeError, ["start", "bool"]),

@@ -4,10 +4,12 @@ What can be reached from Python is harmless or raises; it never ends the process
 """
 
 import copy
+import dataclasses
 import enum
 import pickle
 import subprocess
 import sys
+from functools import partial
 
 import pyarrow
 import pytest
@@ -18,7 +20,11 @@ from xump import (
     Delivery, Engine, Housecat, Message, Parrot, Wolfpack, always, bounce_to, copy_to, deliver, discard, field, match, move_to,
     where,
 )
-from xump.errors import Closed, QueueNotFound, SelectorNotFound, StaleDelivery
+from xump.actions import Action, Field
+from xump.conditions import All, Match, Role, Where
+from xump.errors import (
+    Closed, InvalidFilter, InvalidPattern, QueueNotFound, SelectorNotFound, StaleDelivery,
+)
 from xump.operators import register_operator
 from xump.queue import Queue
 from xump.selector import Selector
@@ -307,3 +313,201 @@ def test_after_close_a_queue_that_never_was_there_is_not_there():
         queue.ready  # noqa: B018
     with pytest.raises(Closed):
         engine.create_selector(queue, when=always, do=discard)
+
+
+# ---- actions and conditions that were not made by their functions
+
+def unfinished(kind, **values):
+    thing = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(thing, name, value)
+    return thing
+
+
+@pytest.mark.parametrize("make, error, text", [
+    (lambda: Action("move"), TypeError, "target queue must be a name, a Queue or field"),
+    (lambda: Action("copy", 5), TypeError, "target queue must be a name, a Queue or field"),
+    (lambda: dataclasses.replace(move_to("q"), queue=None), TypeError, "target queue"),
+    (lambda: dataclasses.replace(bounce_to("q"), queue=""), ValueError, "target queue must not be empty"),
+    (lambda: move_to(Queue.__new__(Queue)), TypeError, "target queue .*NoneType"),
+    (lambda: move_to("q\ud800"), ValueError, "lone surrogate"),
+    (lambda: Action("deliver"), TypeError, "destination must be a name"),
+    (lambda: Action("deliver", "q"), TypeError, "destination must be a name"),
+    (lambda: Action("move", "q", "d"), ValueError, "move .*no destination, got 'd'"),
+    (lambda: Action("discard", "q"), ValueError, "discard .*no target queue, got 'q'"),
+    (lambda: Action("fly", "q"), ValueError, "unknown verb 'fly'; allowed are copy, move, deliver, bounce, discard"),
+    (lambda: Action(["move"], "q"), ValueError, "unknown verb"),
+    (lambda: Field("body"), InvalidPattern, "unknown field 'body'"),
+    (lambda: Field("headers."), InvalidPattern, "unknown field 'headers.'"),
+    (lambda: Field(5), TypeError, "field must be a str, got int"),
+    (lambda: Role("never"), ValueError, "unknown role 'never'; allowed are always, default, overflow"),
+    (lambda: Match("eq", 5), TypeError, "pattern must be a str"),
+    (lambda: Match("like", "a"), InvalidPattern, "unknown operator 'like'"),
+    (lambda: Match("topic", "a.b*"), InvalidPattern, "must be a word of its own"),
+    (lambda: Match("eq", "a", "body"), InvalidPattern, "unknown field 'body'"),
+    (lambda: Where("a ="), InvalidFilter, "1|2|3"),
+    (lambda: Where(5), TypeError, "a filter is a str, a mapping or a callable"),
+    (lambda: All(()), TypeError, "two or more conditions"),
+    (lambda: All(5), TypeError, "two or more conditions"),
+])
+def test_values_made_by_hand_are_checked(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
+
+
+@pytest.mark.parametrize("broken", [
+    unfinished(Action), unfinished(Action, verb="move"), unfinished(Action, verb="deliver", queue="q"),
+    unfinished(Action, verb="move", queue=unfinished(Field)),
+    unfinished(Action, verb="move", queue=unfinished(Field, name="body")),
+    unfinished(Action, verb="move", queue=b"q"), unfinished(Match), unfinished(Match, operator="eq", pattern=None),
+    unfinished(Match, operator="eq", pattern="a", field=None), unfinished(Where), unfinished(Where, source="a = 1"),
+    unfinished(Where, source="a = 1", tree=("nonsense",)),
+    unfinished(Role), unfinished(Role, name="never"), unfinished(All), unfinished(All, parts=5), unfinished(All, parts=()),
+    unfinished(All, parts=(match("eq", "a"), unfinished(Match))), unfinished(All, parts=(always, match("eq", "a"))),
+])
+def test_values_that_were_never_made_are_refused(broken):
+    with Engine() as engine:
+        engine.create_queue("q")
+        arguments = {"when": always, "do": discard} | {"do" if isinstance(broken, Action) else "when": broken}
+        with pytest.raises((TypeError, ValueError)):
+            engine.create_selector("q", **arguments)
+        assert not engine.selectors
+        engine.publish("q", "a", b"", {"a": 1})
+        engine.check()
+
+
+@pytest.mark.parametrize("verb, text", [(0, "target"), (1, "target"), (2, "destination"), (3, "target")])
+def test_the_core_refuses_a_selector_that_goes_nowhere(verb, text):
+    with Engine() as engine:
+        queue = engine.create_queue("q")
+        selector = Selector.__new__(Selector)
+        selector._describe(engine, 1, None, queue, always, discard, ())
+        with pytest.raises(ValueError, match=text):
+            engine._create_selector(selector, verb, 0, (), None, None, None, None, 1, True, "current")
+        assert not engine.selectors and queue._enabled_selector(0) is None
+        engine.publish("q", "a")
+        engine.check()
+
+
+def test_values_made_by_hand_are_what_their_functions_make():
+    assert Match(Text("eq"), Text("a"), Text("reply_to")) == match("eq", "a", "reply_to")
+    for when in (Where("n = 1"), Where({"n": 1, "m": [1, 2]}), dataclasses.replace(where({"n": 1})), Where(callable)):
+        assert when == where(dict(when.source) if isinstance(when.source, tuple) else when.source) and when.tree
+    assert Action("move", Text("q")) == move_to("q") and type(Action("move", Text("q")).queue) is str
+    for value in (move_to("q"), deliver("d", field("reply_to")), discard, match("eq", "a") & where({"n": 1}), always):
+        for twin in copies_of(value):
+            assert twin == value and repr(twin) == repr(value) and hash(twin) == hash(value)
+
+
+def test_the_queue_of_an_action_stands_for_itself():
+    with Engine() as engine, Engine() as other:
+        engine.create_queue("q")
+        gone = engine.create_queue("twin")
+        gone_too, foreign = deliver("d", gone), other.create_queue("twin")
+        engine.delete_queue("twin")
+        twin = engine.create_queue("twin")
+        for do in (copy_to(foreign), move_to(foreign), bounce_to(foreign), deliver("d", foreign), Action("move", gone), gone_too):
+            with pytest.raises(QueueNotFound, match="target: no queue 'twin' in this engine"):
+                engine.create_selector("q", when=always, do=do)
+        assert not engine.selectors
+        named = engine.create_selector("q", when=always, do=copy_to(twin), name="named")
+        assert engine.create_selector("q", when=always, do=copy_to("twin"), name="named") is named
+        with pytest.raises(QueueNotFound):
+            engine.create_selector("q", when=always, do=copy_to(foreign), name="named")
+        assert copy_to(twin) == copy_to("twin") and repr(copy_to(twin)) == "copy_to('twin')"
+        assert dataclasses.asdict(copy_to(twin)) == {"verb": "copy", "queue": "twin", "destination": None}
+        assert pickle.loads(pickle.dumps(copy_to(foreign))) == copy_to("twin")     # across processes, names are all there is
+
+
+# ---- batches that nobody filled
+
+BLANK_BATCH = """
+import gc
+from xump_ext.batch import DeliveryBatch
+from xump import Engine
+made = []
+def make(phase, info):
+    try:
+        made.append(DeliveryBatch.__new__(DeliveryBatch))
+    except TypeError:
+        pass
+with Engine() as engine:
+    gc.callbacks.append(make)
+    gc.set_threshold(1, 1, 1)
+    for _ in range(2000):
+        engine.take_batch(1)
+    gc.callbacks.clear()
+for batch in made:
+    for method in (batch.ack, batch.nack):
+        try:
+            method()
+        except Exception:
+            pass
+print(len(made), "made")
+"""
+
+
+def test_nobody_gets_a_blank_batch_from_inside_the_collector():
+    done = subprocess.run([sys.executable, "-c", BLANK_BATCH], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "0 made\n", (done.returncode, done.stderr)
+
+
+# ---- headers whose names are texts of one's own
+
+class Unlike(str):
+    """Equal to itself alone."""
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
+def test_a_message_has_a_header_once():
+    once, twice = {Unlike("a"): 1, "b": 2}, {Unlike("a"): 1, "b": 2, Unlike("a"): 3}
+    assert dict(Message(headers=once).headers) == {"a": 1, "b": 2}
+    with Engine() as engine:
+        engine.create_queue("q")
+        for call in (lambda: Message(headers=twice), lambda: Message(headers={Unlike("a"): 1, "a": 1}),
+                     lambda: engine.publish("q", "", b"", twice), lambda: engine.publish_many("q", [("", b"", twice)])):
+            with pytest.raises(ValueError, match="header 'a' is there twice"):
+                call()
+        assert not engine.queues["q"].last_id
+
+
+# ---- engines that were not initialised
+
+class Forgetful(Engine):
+    def __init__(self):
+        """Does not call the other one."""
+
+
+@pytest.mark.parametrize("make", [lambda: Engine.__new__(Engine), Forgetful])
+def test_an_engine_that_was_not_initialised_says_so(make):
+    blank = make()
+    for call in (
+        partial(blank.create_queue, "q"), partial(blank.create_store, "s"), partial(blank.publish, "q"), partial(blank.take, 1),
+        partial(blank.publish_many, "q", []), partial(blank.take_batch, 1), blank.deliveries, blank.stats,
+        partial(blank.create_selector, "q", when=always, do=discard), partial(blank.delete_queue, "q"), partial(blank.ack, []),
+        partial(blank.delete_selector, 1), partial(blank.delete_store, "s"), lambda: blank.building().__enter__(),
+        blank.transaction, blank.sync, blank.check, blank.topology,
+        blank.to_dot, blank.to_mermaid, partial(blank.apply, {}), blank.__enter__,
+    ):
+        with pytest.raises(Closed, match=r"the engine was not initialised: call super\(\).__init__\(\)"):
+            call()
+    assert dict(blank.stores) == dict(blank.queues) == dict(blank.selectors) == {} and not blank.closed
+    blank.close()
+    blank.close()
+    assert blank.closed
+
+
+def test_an_engine_can_be_initialised_later():
+    engine = Engine.__new__(Engine)
+    with pytest.raises(TypeError):
+        engine.__init__(clock=7)
+    with pytest.raises(Closed):
+        engine.create_queue("q")
+    engine.__init__()
+    with engine:
+        assert engine.create_queue("q").publish() == 1

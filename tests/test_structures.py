@@ -150,3 +150,14 @@ def test_queues_come_and_go_while_something_comes_back(engine):
         engine.create_selector("c", when=match("eq", "x"), do=discard)
     taken["c"].nack()
     assert [delivery.queue.name for delivery in engine.take(4)] == ["c"]
+
+
+def test_an_empty_chunk_is_kept_only_alone(engine):
+    """The newest message has the second chunk for itself, and goes; then one goes from the first chunk, which was full."""
+    first, second = engine.create_queue("first"), engine.create_queue("second")
+    for id in range(1, 801):        # a chunk holds some 700
+        engine.publish_many("first", [(), ()])
+        second.publish()
+        second.purge()
+        first.delete(id)
+        engine.check()

@@ -55,6 +55,18 @@ def test_wolfpack_is_built_as_the_notes_say(engine):
         ("pack", "always", "move_to('wolf')", 2), ("wolf", "always", "deliver('wolf')", 2)])
 
 
+def test_with_infinite_credit_each_selector_says_what_it_has(engine):
+    cat = Housecat(engine, "housecat").join("a", credit=INFINITE)
+    parrot = Parrot(engine, "parrot").join("b", "#", credit=INFINITE)
+    wolf = Wolfpack(engine, "pack").join("c", credit=INFINITE)
+    assert {cat.supply.credit, cat.outlet.credit, parrot.supply.credit, parrot.outlet.credit} == {INFINITE}
+    assert (wolf.supply.credit, wolf.outlet.credit) == (2**62, INFINITE)
+    engine.publish("pack", "kept")
+    assert (wolf.supply.outstanding, engine.queues["pack"].outstanding) == (1, 1)
+    wolf.leave()
+    assert engine.queues["pack"].ready == 1
+
+
 # ---- who gets what
 
 def test_housecat_delivers_to_the_addressed(engine):

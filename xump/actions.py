@@ -1,20 +1,21 @@
 """What a selector does with the messages that it selects: immutable values.
 
 COPY leaves the message where it is, the others consume it. A target or destination is a name or a `field` of the
-message. How actions are carried out belongs to `xump_ext.routing`.
+message. Values are checked when they are made, whoever makes them. How actions are carried out belongs to `xump_ext.routing`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, ClassVar, Union
 
-from xump.conditions import check_field
+from xump.conditions import check_field, check_made
 from xump.inert import Inert
 from xump.names import name_of
 from xump_ext.faces import QueueFace
 
 FIELDS = ("address", "reply_to", "destination")
+VERBS = ("copy", "move", "deliver", "bounce", "discard")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Field:
     """A part of the envelope that names a target or destination; see `field`."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", check_field(self.name, FIELDS))
 
     def __repr__(self) -> str:
         return f"field({self.name!r})"
@@ -38,16 +42,38 @@ def field(name: str) -> Field:
     >>> move_to(field("reply_to"))
     move_to(field('reply_to'))
     """
-    return Field(check_field(name, FIELDS))
+    return Field(name)
 
 
 @dataclass(frozen=True)
 class Action(Inert):
-    """The root of all actions: `verb` is copy, move, deliver, bounce or discard."""
+    """The root of all actions: `verb` is copy, move, deliver, bounce or discard. A queue given as such is kept by its name."""
 
     verb: str
     queue: Name | None = None
     destination: Name | None = None
+    # The queue itself, if one was given: `create_selector` refuses one that is not in its engine. No part of the value: no field.
+    _given: ClassVar[QueueFace | None] = None
+
+    def __post_init__(self) -> None:
+        """Raises TypeError and ValueError for what no selector can do."""
+        verb, queue, destination = self.verb, self.queue, self.destination
+        if verb not in VERBS:
+            raise ValueError(f"unknown verb {verb!r}; allowed are {', '.join(VERBS)}")
+        if isinstance(queue, QueueFace):
+            object.__setattr__(self, "_given", queue)
+        if verb == "discard" and queue is not None:
+            raise ValueError(f"discard has no target queue, got {queue!r}")
+        if verb != "deliver" and destination is not None:
+            raise ValueError(f"{verb} has no destination, got {destination!r}; deliver has")
+        object.__setattr__(self, "verb", str.__str__(verb))
+        if verb != "discard" and not (verb == "deliver" and queue is None):
+            object.__setattr__(self, "queue", _name(queue, "target queue"))
+        if verb == "deliver":
+            object.__setattr__(self, "destination", _name(destination, "destination"))
+
+    def __reduce__(self) -> tuple[type[Action], tuple[object, ...]]:
+        return type(self), (self.verb, self.queue, self.destination)
 
     @property
     def consuming(self) -> bool:
@@ -66,32 +92,33 @@ class Action(Inert):
 def _name(value: object, what: str) -> Name:
     """The name of a queue, a queue itself, or a field; anything else is an error that says so."""
     if isinstance(value, Field):
+        check_made(value)
         return value
     if isinstance(value, QueueFace):
-        return value.name
+        value = value.name
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a name, a Queue or field(...), got {type(value).__name__}")
     return name_of(value, what)
 
 
-def copy_to(queue: object) -> Action:
+def copy_to(queue: Any) -> Action:
     """COPY into a queue: costs no credit, waits for nobody, happens once per queue and run."""
-    return Action("copy", _name(queue, "target queue"))
+    return Action("copy", queue)
 
 
-def move_to(queue: object) -> Action:
+def move_to(queue: Any) -> Action:
     """MOVE into a queue: the message stays outstanding in its source until what it became is settled."""
-    return Action("move", _name(queue, "target queue"))
+    return Action("move", queue)
 
 
-def deliver(destination: object, queue: object | None = None) -> Action:
+def deliver(destination: Any, queue: Any = None) -> Action:
     """DELIVER to the application under a destination name, or MOVE into `queue` with the destination stamped on."""
-    return Action("deliver", None if queue is None else _name(queue, "target queue"), _name(destination, "destination"))
+    return Action("deliver", queue, destination)
 
 
-def bounce_to(queue: object) -> Action:
+def bounce_to(queue: Any) -> Action:
     """MOVE with the envelope mangled: the address becomes the reply address, and headers say where it came from."""
-    return Action("bounce", _name(queue, "target queue"))
+    return Action("bounce", queue)
 
 
 discard = Action("discard")

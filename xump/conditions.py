@@ -1,14 +1,14 @@
 """When a selector is invoked: immutable values that say which messages it selects.
 
 `match` compares one field of the envelope with a pattern, `where` evaluates a filter, `&` joins them. `always`, `default`
-and `overflow` stand alone. A condition is inert: the core compiles it when a selector is created. What the operators
-mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
+and `overflow` stand alone. Values are checked when they are made, whoever makes them. A condition is inert: the core compiles
+it when a selector is created. What the operators mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field, fields
 from typing import Any, NoReturn, Union
 
 from xump import filters, operators
@@ -17,6 +17,7 @@ from xump.inert import Inert
 from xump.limits import address_bytes_max
 from xump.names import surrogate_in
 
+ROLES = ("always", "default", "overflow")
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
 
@@ -56,6 +57,10 @@ class Role(Condition):
 
     name: str
 
+    def __post_init__(self) -> None:
+        if self.name not in ROLES:
+            raise ValueError(f"unknown role {self.name!r}; allowed are {', '.join(ROLES)}")
+
     def __repr__(self) -> str:
         return self.name
 
@@ -79,6 +84,12 @@ class Match(Condition):
     pattern: str
     field: str = "address"
 
+    def __post_init__(self) -> None:
+        operator, pattern = operators.validate(self.operator, self.pattern)
+        object.__setattr__(self, "operator", operator)
+        object.__setattr__(self, "pattern", pattern)
+        object.__setattr__(self, "field", check_field(self.field, ("address", "reply_to")))
+
     def __repr__(self) -> str:
         field = "" if self.field == "address" else f", field={self.field!r}"
         return f"match({self.operator!r}, {self.pattern!r}{field})"
@@ -89,7 +100,13 @@ class Where(Condition):
     """A filter; see `where`. `source` is the text, the items of the dict, or the callable; `tree` what it means."""
 
     source: Any
-    tree: Any = dataclass_field(compare=False)
+    tree: Any = dataclass_field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given = dict(self.source) if isinstance(self.source, filters.Pairs) else self.source
+        source, tree = filters.compile(given)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "tree", tree)
 
     def __repr__(self) -> str:
         source = dict(self.source) if isinstance(self.source, tuple) else self.source
@@ -101,6 +118,10 @@ class All(Condition):
     """Conditions joined by `&`, in the order in which they were written."""
 
     parts: tuple[Condition, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not self.parts:
+            raise TypeError(f"two or more conditions are joined by &, as a tuple, got {self.parts!r}")
 
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts))
@@ -122,8 +143,7 @@ def match(operator: str, pattern: str = ..., field: str = "address") -> Match:  
     if pattern is ...:      # type: ignore[comparison-overlap]
         raise TypeError(f"match takes an operator and a pattern, as in match('topic', 'a.#'); got {operator!r} alone; "
                         f"operators are {', '.join(operators.operator_names())}")
-    field = check_field(field, ("address", "reply_to"))
-    return Match(*operators.validate(operator, pattern), field)
+    return Match(operator, pattern, field)
 
 
 def where(filter: FilterSource) -> Where:
@@ -134,7 +154,17 @@ def where(filter: FilterSource) -> Where:
     >>> where({"region": "EU", "tier": ["gold", "silver"]})
     where({'region': 'EU', 'tier': ('gold', 'silver')})
     """
-    return Where(*filters.compile(filter))
+    return Where(filter)
+
+
+def check_made(value: Any) -> None:
+    """Raises TypeError and ValueError unless a dataclass is as its `__init__` leaves it, which may not have been called. A filter
+    is not read again: what its tree may be, the core checks."""
+    missing = [field.name for field in fields(value) if not hasattr(value, field.name)]
+    if missing:
+        raise TypeError(f"a {type(value).__name__} without {' and '.join(missing)} was not made by calling its class or function")
+    if not isinstance(value, Where):
+        value.__post_init__()
 
 
 def check_field(name: str, fixed: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from xump import operators
 from xump.actions import Action, Field
-from xump.conditions import All, Condition, Match, Role, Where
+from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
 from xump.names import name_of
@@ -70,7 +70,7 @@ class Engine(Core):
         if dead_letter is not None:
             dead_letter = _queue_name(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
-        self._stores: dict[str, Store] = {"ram": Store("ram", "ram", {})}
+        self._stores["ram"] = Store("ram", "ram", {})
         self._last_selector = 0
         self._last_queue = 0
         self._build_lock = threading.RLock()
@@ -101,7 +101,7 @@ class Engine(Core):
         name, type = name_of(name, "store name"), name_of(type, "store type")
         self._check_open()
         with self._build_lock:
-            store = self._stores.get(name)
+            store: Store | None = self._stores.get(name)
             if store is not None:
                 if (store.type, store.options) != (type, options):
                     raise Conflict(f"store {name!r} exists with type {store.type!r} and options {store.options}; "
@@ -196,11 +196,13 @@ class Engine(Core):
             raise TypeError(f"enabled must be a bool, got {type(enabled).__name__}")
         if name is not None:
             name = name_of(name, "selector name")
-        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start)
+        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start, "'head', 'tail', 'current'")
         self._check_open()
         with self._build_lock:
             queue = self._queue(source, "source")
             created = (queue.name, when, do, credit, enabled, start)
+            if do._given is not None:
+                self._queue(do._given, "target")
             if name is not None and name in self._named:
                 return self._same_selector(self._named[name], created)
             self._check_single(queue, role, enabled)
@@ -473,10 +475,14 @@ def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(when, Condition):
         allowed = "always, default, overflow, match(...), where(...)"
         raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}")
+    if isinstance(when, (Role, All)):
+        check_made(when)
     if isinstance(when, Role):
         return when.name, ()
     terms: list[tuple[Any, ...]] = []
     for part in when.parts if isinstance(when, All) else (when,):
+        if isinstance(part, (Match, Where)):
+            check_made(part)
         if isinstance(part, Match):
             terms.append(("match", part.operator, part.pattern, part.field, operators.registered(part.operator)))
         elif isinstance(part, Where) and part.tree[0] == "call":
@@ -491,6 +497,7 @@ def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
 def _check_action(do: object, role: str, start: object, source: object) -> None:
     if not isinstance(do, Action):
         raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}")
+    check_made(do)
     if role == "overflow":
         if not do.consuming:
             raise ValueError("an overflow selector must take what is too much; copy_to does not")

@@ -125,8 +125,8 @@ class Queue(QueueFace):
         return self.engine._purge(self)
 
 
-def position(start: object) -> Any:
-    """An id, or a time as the core takes it. Raises TypeError and ValueError."""
+def position(start: object, words: str = "'head', 'current'") -> Any:
+    """An id, or a time as the core takes it. Raises TypeError and ValueError, which says what words were allowed, too."""
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
             raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
@@ -135,7 +135,7 @@ def position(start: object) -> Any:
         return ("time", min(max(nanoseconds, TIME_MIN), TIME_MAX))
     if isinstance(start, bool) or not isinstance(start, int):
         if isinstance(start, str):
-            raise ValueError(f"unknown start {start!r}; allowed are 'head', 'current', an id, or an aware datetime")
+            raise ValueError(f"unknown start {start!r}; allowed are {words}, an id, or an aware datetime")
         raise TypeError(f"start must be a str, an id, or an aware datetime, got {type(start).__name__}")
     if not 0 <= start <= ID_MAX:
         raise ValueError(f"start must be an id from 0 to {ID_MAX}, got {start}")

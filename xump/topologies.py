@@ -65,7 +65,8 @@ class Recipient:
         """Delete the private queue, and every selector into it and out of it. Idempotent.
 
         Copies go with the queue. What a wolf has not settled returns to the pack, to its old place, marked redelivered.
-        Deliveries that the application still holds become stale. Costs a walk over the engine's selectors, and what returns.
+        Deliveries that the application still holds become stale. Costs what
+        goes and what returns, whoever else has joined.
         """
         self.queue.engine.delete_queue(self.queue)
 
@@ -135,7 +136,9 @@ class Wolfpack(_Topology):
     def join(self, recipient: str, *, credit: int | Infinite = 1) -> Recipient:
         """A recipient that shares the work. `credit`, how much of it it may have at a time, and errors as in `Housecat.join`.
 
-        With INFINITE all goes to the recipients at once, in turn, and taking a delivery settles it.
+        Both selectors get that credit. With INFINITE all goes to the recipients at once, in turn, and taking a delivery settles
+        it: then `outlet.credit` is INFINITE, `supply.credit` the widest finite window, 2**62, so that what a recipient has not
+        taken returns to the pack when it leaves.
         """
         # A finite window, however wide, leaves the message with the pack until a wolf has settled it: that is what comes back.
         supply = CREDIT_MAX if credit is INFINITE else credit

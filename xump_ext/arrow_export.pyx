@@ -62,79 +62,54 @@ cdef void column_free(written_t* column) noexcept nogil:
     free(column.name)
 
 
-# ---- schemas and arrays
+# ---- schemas and arrays: two trees of structs of the same shape
 
-cdef int schema_export(table_t* table, const written_t* column, ArrowSchema* out) noexcept nogil:
+ctypedef fused exported_t:
+    ArrowSchema
+    ArrowArray
+
+
+cdef int column_export(table_t* table, written_t* column, exported_t* out) noexcept nogil:
     """0, or ENOMEM with nothing left behind."""
     cdef int64_t at
-    cdef ArrowSchema* children
-    memset(out, 0, sizeof(ArrowSchema))
-    out.format = column.format
-    out.name = column.name
-    if out.name == NULL:
-        out.name = ""
-    out.flags = column.flags
-    out.release = schema_release
+    cdef exported_t* children
+    memset(out, 0, sizeof(exported_t))
+    if exported_t is ArrowSchema:
+        out.format = column.format
+        out.name = column.name
+        if out.name == NULL:
+            out.name = ""
+        out.flags = column.flags
+    else:
+        out.length = column.rows
+        out.null_count = column.null_count
+        out.n_buffers = column.buffer_count
+        out.buffers = <const void**> column.buffers
+    out.release = column_release[exported_t]
     out.private_data = table_share(table)
     if column.child_count:
-        out.children = <ArrowSchema**> malloc(column.child_count * (sizeof(ArrowSchema*) + sizeof(ArrowSchema)))
+        out.children = <exported_t**> malloc(column.child_count * (sizeof(exported_t*) + sizeof(exported_t)))
         if out.children == NULL:
-            schema_release(out)
+            column_release(out)
             return ENOMEM
-        children = <ArrowSchema*> (out.children + column.child_count)
+        children = <exported_t*> (out.children + column.child_count)
         for at in range(column.child_count):
             out.children[at] = &children[at]
-            if schema_export(table, &column.children[at], &children[at]):
-                schema_release(out)
+            if column_export(table, &column.children[at], &children[at]):
+                column_release(out)
                 return ENOMEM
             out.n_children += 1
     return 0
 
 
-cdef void schema_release(ArrowSchema* schema) noexcept nogil:
+cdef void column_release(exported_t* out) noexcept nogil:
     cdef int64_t at
-    for at in range(schema.n_children):
-        if schema.children[at].release != NULL:
-            schema.children[at].release(schema.children[at])
-    free(schema.children)
-    schema.release = NULL
-    table_release(<table_t*> schema.private_data)
-
-
-cdef int array_export(table_t* table, written_t* column, ArrowArray* out) noexcept nogil:
-    """0, or ENOMEM with nothing left behind."""
-    cdef int64_t at
-    cdef ArrowArray* children
-    memset(out, 0, sizeof(ArrowArray))
-    out.length = column.rows
-    out.null_count = column.null_count
-    out.n_buffers = column.buffer_count
-    out.buffers = <const void**> column.buffers
-    out.release = array_release
-    out.private_data = table_share(table)
-    if column.child_count:
-        out.children = <ArrowArray**> malloc(column.child_count * (sizeof(ArrowArray*) + sizeof(ArrowArray)))
-        if out.children == NULL:
-            array_release(out)
-            return ENOMEM
-        children = <ArrowArray*> (out.children + column.child_count)
-        for at in range(column.child_count):
-            out.children[at] = &children[at]
-            if array_export(table, &column.children[at], &children[at]):
-                array_release(out)
-                return ENOMEM
-            out.n_children += 1
-    return 0
-
-
-cdef void array_release(ArrowArray* array) noexcept nogil:
-    cdef int64_t at
-    for at in range(array.n_children):
-        if array.children[at].release != NULL:
-            array.children[at].release(array.children[at])
-    free(array.children)
-    array.release = NULL
-    table_release(<table_t*> array.private_data)
+    for at in range(out.n_children):
+        if out.children[at].release != NULL:
+            out.children[at].release(out.children[at])
+    free(out.children)
+    out.release = NULL
+    table_release(<table_t*> out.private_data)
 
 
 # ---- a stream of one batch
@@ -146,7 +121,7 @@ cdef struct streamed_t:
 
 cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
     cdef table_t* table = (<streamed_t*> stream.private_data).table
-    return schema_export(table, &table.root, out)
+    return column_export(table, &table.root, out)
 
 
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
@@ -154,7 +129,7 @@ cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
     if streamed.given:
         memset(out, 0, sizeof(ArrowArray))      # released: the end
         return 0
-    if array_export(streamed.table, &streamed.table.root, out):
+    if column_export(streamed.table, &streamed.table.root, out):
         return ENOMEM
     streamed.given = True
     return 0
@@ -230,7 +205,7 @@ cdef class ArrowBatch:
     def __arrow_c_schema__(self):
         """A capsule of the schema."""
         cdef ArrowSchema* schema = <ArrowSchema*> calloc(1, sizeof(ArrowSchema))
-        if schema == NULL or schema_export(self.table, &self.table.root, schema):
+        if schema == NULL or column_export(self.table, &self.table.root, schema):
             free(schema)
             raise MemoryError()
         return PyCapsule_New(schema, "arrow_schema", schema_capsule_free)
@@ -239,7 +214,7 @@ cdef class ArrowBatch:
         """Capsules of the schema and of the columns. A requested schema is not looked at, as the interface allows."""
         schema = self.__arrow_c_schema__()
         cdef ArrowArray* array = <ArrowArray*> calloc(1, sizeof(ArrowArray))
-        if array == NULL or array_export(self.table, &self.table.root, array):
+        if array == NULL or column_export(self.table, &self.table.root, array):
             free(array)
             raise MemoryError()
         return schema, PyCapsule_New(array, "arrow_array", array_capsule_free)

@@ -25,7 +25,7 @@ from xump_ext.message cimport Message, content_release, content_share, message_n
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_from, source_left, source_new, source_t
 
-cdef bint making = False        # by `take_batch`, not by `__new__` from Python
+cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
 
 cdef enum:
     OPEN = 0
@@ -98,8 +98,8 @@ cdef class DeliveryBatch:
     cdef list names                 # destinations, or deliveries that were kept back: their rows borrow them
     cdef ArrowBatch columns
 
-    def __cinit__(self):
-        if not making:
+    def __cinit__(self, caller=None):
+        if caller is not CALLER:
             raise TypeError("delivery batches come from Engine.take_batch()")
 
     def __dealloc__(self):
@@ -157,6 +157,8 @@ cdef class DeliveryBatch:
     cdef int answer(self, list rows, bint paid) except -1:
         cdef entry_t* entry
         cdef Py_ssize_t row
+        if self.core is None:       # the collector took it apart, or has it from inside `batch_new`
+            raise StaleDelivery("the batch belongs to no engine any more")
         self.core.begin()
         try:
             rows = [row for row in rows if self.answered[row] != SETTLED]
@@ -218,13 +220,7 @@ def take_batch(Core core, Py_ssize_t n, destination):
 
 
 cdef DeliveryBatch batch_new(Core core):
-    global making
-    cdef DeliveryBatch batch
-    making = True
-    try:
-        batch = DeliveryBatch.__new__(DeliveryBatch)
-    finally:
-        making = False
+    cdef DeliveryBatch batch = DeliveryBatch.__new__(DeliveryBatch, CALLER)
     batch.core = core
     batch.keys = []
     batch.names = []

@@ -124,7 +124,9 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_ma
     cdef Py_ssize_t position = 0, size, total = 0
     cdef PyObject* name
     cdef PyObject* value
+    cdef bint exact = True
     while PyDict_Next(headers, &position, &name, &value):
+        exact = exact and PyUnicode_CheckExact(<object> name)
         if not PyUnicode_Check(<object> name):
             raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
         text_of(<object> name, "a header's name", &size)
@@ -132,9 +134,22 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_ma
             raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
         total += 3 + size + value_measure(<object> name, <object> value)
         count[0] += 1
+    if not exact:
+        check_once(headers)
     if total > bytes_max:
         raise ValueError(f"headers have {total} bytes, allowed are {bytes_max}")
     return total
+
+
+cdef int check_once(dict headers) except -1:
+    """Names of a subclass of str may be the same text, and be two keys all the same."""
+    cdef set names = set()
+    for name in headers:
+        name = str.__str__(name)
+        if name in names:
+            raise ValueError(f"header {name!r} is there twice")
+        names.add(name)
+    return 0
 
 
 cdef int block_write(dict headers, char* out) except -1:

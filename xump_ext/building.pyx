@@ -14,8 +14,8 @@ from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUND, COPY, DEFAULT, HISTORY, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD,
-    UNLIMITED,
+    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED, REDELIVERED,
+    TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, lines_alloc, list_remove
@@ -178,8 +178,13 @@ cdef int selector_create(
     object destination_field, object destination, object credit, bint enabled
 ) except -1:
     """A selector of checked properties. `terms` is what the condition asks, compiled by the clause that it joins."""
-    cdef selector_t* selector = <selector_t*> lines_alloc(sizeof(selector_t))
+    cdef selector_t* selector
     cdef queue_t* source = face.source.queue
+    if target is None and queue_field is None and (verb == COPY or verb == MOVE or verb == BOUNCE):
+        raise ValueError(f"selector {face.id} has no target to put messages into")
+    if destination is None and destination_field is None and verb == DELIVER:
+        raise ValueError(f"selector {face.id} has no destination to deliver under")
+    selector = <selector_t*> lines_alloc(sizeof(selector_t))
     if selector == NULL:
         raise MemoryError()
     selector.id = face.id

@@ -277,6 +277,8 @@ cdef int check_chunk_counts(Books books, dict live) except -1:
             raise broken("Links", "engine", "the list of chunks with room is broken")
         if chunk.live == 0 and (chunk.next != NULL or before != NULL) and <uintptr_t> chunk not in live:
             raise broken("Links", "engine", "an empty chunk is listed beside others")
+        if chunk.live == 0 and books.e.spare_chunk != NULL:
+            raise broken("Links", "engine", "two empty chunks are kept")
         listed.add(<uintptr_t> chunk)
         before = chunk
         chunk = chunk.next

@@ -17,7 +17,7 @@ from xump_ext.credit cimport is_able, overflow_has_room, selector_rest, selector
 from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
 )
-from xump_ext.door cimport CLOSED, FORKED, IDLE
+from xump_ext.door cimport CLOSED, FORKED, IDLE, NEW
 from xump_ext.envelope cimport name_text, queue_named, target_of
 from xump_ext.errors import QueueFull, no_queue
 from xump_ext.faces cimport QueueFace, SelectorFace
@@ -537,7 +537,8 @@ cdef class Core(Door):
         """Idempotent. Deliveries become stale."""
         if self.state == CLOSED or self.state == FORKED:
             return
-        self.enter()
+        if self.state != NEW:
+            self.enter()
         self.state = CLOSED
         self.pass_on()
         self.close_books()

@@ -9,6 +9,7 @@ cdef enum:
     BUSY = 1
     CLOSED = 2
     FORKED = 3
+    NEW = 4         # `_configure` was not called yet
 
 cdef class Door:
     cdef engine_t e
@@ -17,6 +18,7 @@ cdef class Door:
     cdef uint32_t contenders        # threads that wait to get in
     cdef void* turn                 # PyThread_type_lock
     cdef object clock               # None: the system's, read in C
+    cdef readonly dict _stores
     cdef readonly dict _queues
     cdef readonly dict _selectors
     cdef readonly dict _named       # selectors by name

@@ -32,6 +32,7 @@ cdef class Door:
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.e, 0, sizeof(engine_t))
+        self._stores = {}
         self._queues = {}
         self._selectors = {}
         self._named = {}
@@ -42,6 +43,7 @@ cdef class Door:
         self.spare_slots = []
         self.kept_back = []
         self._waiters = []
+        self.state = NEW
         self.e.run_start = 1
         self.e.queues = <void*> self._queues
         self.e.destinations = <void*> self.destinations
@@ -62,6 +64,8 @@ cdef class Door:
         self.e.hop_limit = hop_limit
         self._dead_letter = letters
         self.e.dead_letter = NULL if letters is None else <void*> letters
+        if self.state == NEW:
+            self.state = IDLE
 
     @property
     def dead_letter(self):
@@ -100,6 +104,8 @@ cdef class Door:
         while self.state != IDLE:
             if self.state == CLOSED:
                 raise Closed("the engine is closed; create another one")
+            if self.state == NEW:
+                raise Closed("the engine was not initialised: call super().__init__() before anything else")
             if self.state == FORKED:
                 raise ForkedError("the engine belongs to the parent process; create another one in this process")
             if self.owner == <void*> PyThreadState_Get():

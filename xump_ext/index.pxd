@@ -41,6 +41,7 @@ cdef extern from *:
     void* xump_chunk_alloc() noexcept nogil
 
 cdef chunk_t* chunk_new(engine_t* engine) except NULL
+cdef void chunk_has_room(engine_t* engine, chunk_t* chunk) noexcept
 cdef void chunk_emptied(engine_t* engine, chunk_t* chunk) noexcept
 cdef void chunks_free(engine_t* engine) noexcept
 
@@ -87,12 +88,7 @@ cdef inline void entry_free(engine_t* engine, entry_t* entry) noexcept:
     chunk.spare = entry
     chunk.live -= 1
     if not chunk.listed:
-        chunk.listed = True
-        chunk.previous = NULL
-        chunk.next = engine.chunks
-        if chunk.next != NULL:
-            chunk.next.previous = chunk
-        engine.chunks = chunk
+        chunk_has_room(engine, chunk)
     if chunk.live == 0:
         chunk_emptied(engine, chunk)
 

@@ -31,9 +31,25 @@ cdef chunk_t* chunk_new(engine_t* engine) except NULL:
     return chunk
 
 
+cdef void chunk_has_room(engine_t* engine, chunk_t* chunk) noexcept:
+    """It was full. An empty one, which was alone in the list, need not be there any more."""
+    cdef chunk_t* other = engine.chunks
+    chunk.listed = True
+    chunk.previous = NULL
+    chunk.next = other
+    engine.chunks = chunk
+    if other != NULL:
+        other.previous = chunk
+        if other.live == 0:
+            chunk_emptied(engine, other)
+
+
 cdef void chunk_emptied(engine_t* engine, chunk_t* chunk) noexcept:
-    """One empty chunk is kept, so that a queue that hovers around a chunk's edge does not call the system each time."""
+    """One empty chunk is kept, so that a queue that hovers around a chunk's edge does not call the system each time: in the list
+    if it is alone there, so that the next entry finds it at once, else beside it."""
     if chunk.next == NULL and chunk.previous == NULL:
+        free(engine.spare_chunk)
+        engine.spare_chunk = NULL
         return
     if chunk.previous == NULL:
         engine.chunks = chunk.next
