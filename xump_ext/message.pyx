@@ -25,7 +25,7 @@ from xump_ext.light cimport (
     xump_pool_get, xump_pool_put,
 )
 
-from xump_ext.block import headers_bytes_max
+from xump_ext.block import headers_bytes_max as _headers_bytes_max
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
@@ -48,7 +48,7 @@ cdef extern from *:
 
 cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
-cdef Py_ssize_t HEADERS_BYTES_MAX = headers_bytes_max
+cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # Of a message that was bounced: two names and a detail more, each of at most 65535 bytes, and a reason. It can do that again.
 cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
 
