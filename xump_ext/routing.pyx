@@ -10,27 +10,24 @@ route. An entry is routed once. What the ledger leaves behind (lanes and lines i
 `lists`) is all that a run has to look at; so a call costs what it causes, not what there is.
 """
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 
-from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport (
     choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
     puts, selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport names_queue_now, target_of
+from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
-    CHOOSY, LINE, MARKED, QUEUED, REASON_UNROUTABLE, RETURNED, STIRRED, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t,
-    route_t, trip_t, work_t,
+    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
-from xump_ext.index cimport index_from
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
-from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.source cimport content_needed
 from xump_ext.trip cimport trip_new, trip_release, trip_share
-from xump_ext.work cimport end_trips, parked_forget, parked_push, pause_trip, paused_trip, work_push
+from xump_ext.work cimport end_trips, parked_forget, pause_trip, paused_trip
 
 
 cdef enum:
@@ -107,143 +104,7 @@ cdef int work_put_off(engine_t* engine) except -1:
     return 0
 
 
-# ---- what was stirred
-
-cdef int rematch_returned(engine_t* engine) except -1:
-    """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
-    cdef queue_t* queue
-    while engine.lists[RETURNED] != NULL:
-        queue = engine.lists[RETURNED]
-        while queue.returning.count:
-            rematch(engine, group_oldest(queue.returning))
-        queue_unlist(engine, queue, RETURNED)
-    return 0
-
-
-cdef int rematch(engine_t* engine, entry_t* entry) except -1:
-    cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* route = plan.route(entry)
-    cdef group_t* group
-    cdef uint32_t i
-    waiting_remove(entry.queue.returning, entry)
-    group = plan.group(route, entry, entry.flags & MARKED, False)
-    waiting_add(group, entry)
-    for i in range(group.member_count):
-        lane_wake(engine, group.members[i].lane)
-    return choosy_wake(engine)
-
-
-cdef int stirred_gather(engine_t* engine) except -1:
-    """Unrouted entries of queues that were held, inactive or being built become work, in order of entry; parked ones are gathered
-    beside it."""
-    cdef queue_t* queue
-    cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
-    cdef bint parked = False
-    while engine.lists[STIRRED] != NULL:
-        queue = engine.lists[STIRRED]
-        (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
-        queue_unlist(engine, queue, STIRRED)
-        if not queue.held:
-            queues += gather_unrouted(engine, queue)
-            parked |= gather_parked(engine, queue)
-    if queues > 1:
-        work_sort(engine)
-    if parked:
-        parked_sort(engine)
-    return 0
-
-
-cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
-    cdef entry_t* entry
-    cdef uint64_t left = queue.unrouted
-    if not queue.active or left == 0:
-        return False
-    entry = index_from(&queue.index, queue.frontier)
-    while left:
-        if entry.state == UNROUTED:
-            work_push(engine, entry, paused_trip(engine, entry))
-            left -= 1
-        entry = index_from(&queue.index, entry.id + 1)
-    return True
-
-
-cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
-    """Parked entries of whose hit set somebody was enabled, and may act now."""
-    cdef Plan plan = <Plan> queue.plan
-    cdef Clause clause
-    cdef bint found = False
-    for clause in plan.woken:
-        for address in clause.parked:
-            found |= gather_group(engine, plan, <group_t*> <uintptr_t> address, clause.c.woken_from)
-        clause.c.woken_from = UNLIMITED
-    plan.woken.clear()
-    return found
-
-
-cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t first) except -1:
-    """Those of a parked group from the id `first` on, which are its last."""
-    cdef route_t* route = plan.parked_route(group)
-    cdef entry_t* entry
-    cdef bint found = False
-    aside_merge(group)
-    entry = group.tail
-    while entry != NULL and entry.id >= first:
-        if not entry.flags & QUEUED and may_act(route, entry):
-            parked_push(engine, entry)
-            found = True
-        entry = entry.previous
-    return found
-
-
-cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
-    """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
-    cdef uint32_t i
-    for i in range(route.clause_count):
-        if route.clauses[i].enabled:
-            return True
-    for i in range(route.copy_count):
-        if entry.id < route.copies[i].start:
-            if entry.id >= route.copies[i].replayed:
-                return True
-        elif route.copies[i].enabled and names_queue_now(route.copies[i], entry.content):
-            return True
-    return False
-
-
-cdef int by_sequence(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<work_t*> a).entry.sequence, y = (<work_t*> b).entry.sequence
-    return (x > y) - (x < y)
-
-
-cdef int work_sort(engine_t* engine) except -1:
-    """All that was gathered, oldest first. The ring is laid out straight for it."""
-    cdef uint64_t i, count = engine.work_count
-    cdef work_t* items = <work_t*> malloc(count * sizeof(work_t) + 1)
-    if items == NULL:
-        raise MemoryError()
-    for i in range(count):
-        items[i] = engine.work[(engine.work_head + i) & engine.work_mask]
-    qsort(items, count, sizeof(work_t), by_sequence)
-    for i in range(count):
-        engine.work[(engine.work_head + i) & engine.work_mask] = items[i]
-    free(items)
-    return 0
-
-
-cdef void parked_sort(engine_t* engine) noexcept:
-    """Those to be routed again, oldest first. What a run that failed has left of them may have been taken meanwhile."""
-    cdef uint64_t i, kept = engine.parked_head
-    for i in range(engine.parked_head, engine.parked_count):
-        if engine.parked[i].entry == NULL:
-            trip_release(engine, engine.parked[i].trip)
-        else:
-            engine.parked[kept] = engine.parked[i]
-            kept += 1
-    engine.parked_count = kept
-    qsort(&engine.parked[engine.parked_head], kept - engine.parked_head, sizeof(work_t), by_sequence)
-    for i in range(engine.parked_head, kept):
-        engine.parked[i].entry.child = <void*> <uintptr_t> (i + 1)
-
+# ---- held no more
 
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
     """A queue is no longer held: whatever waits in it, and whoever stands in a line for it, is looked at."""

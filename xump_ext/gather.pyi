@@ -1,0 +1,1 @@
+"""What a run begins with; for the compiled modules only."""

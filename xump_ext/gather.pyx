@@ -1,0 +1,151 @@
+"""What a run begins with: messages that came back are matched anew, and what was held, inactive, being built or parked becomes
+work, oldest first (rules 6, 9, 10).
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc, qsort
+
+from xump_ext.aside cimport aside_merge, group_oldest
+from xump_ext.credit cimport choosy_wake, lane_wake, waiting_add, waiting_remove
+from xump_ext.envelope cimport names_queue_now
+from xump_ext.graph cimport MARKED, QUEUED, RETURNED, STIRRED, UNLIMITED, UNROUTED, group_t, queue_t, work_t
+from xump_ext.index cimport index_from
+from xump_ext.listed cimport queue_unlist
+from xump_ext.plan cimport Clause, Plan
+from xump_ext.trip cimport trip_release
+from xump_ext.work cimport parked_push, paused_trip, work_push
+
+cdef int rematch_returned(engine_t* engine) except -1:
+    """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
+    cdef queue_t* queue
+    while engine.lists[RETURNED] != NULL:
+        queue = engine.lists[RETURNED]
+        while queue.returning.count:
+            rematch(engine, group_oldest(queue.returning))
+        queue_unlist(engine, queue, RETURNED)
+    return 0
+
+
+cdef int rematch(engine_t* engine, entry_t* entry) except -1:
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* route = plan.route(entry)
+    cdef group_t* group
+    cdef uint32_t i
+    waiting_remove(entry.queue.returning, entry)
+    group = plan.group(route, entry, entry.flags & MARKED, False)
+    waiting_add(group, entry)
+    for i in range(group.member_count):
+        lane_wake(engine, group.members[i].lane)
+    return choosy_wake(engine)
+
+
+cdef int stirred_gather(engine_t* engine) except -1:
+    """Unrouted entries of queues that were held, inactive or being built become work, in order of entry; parked ones are gathered
+    beside it."""
+    cdef queue_t* queue
+    cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
+    cdef bint parked = False
+    while engine.lists[STIRRED] != NULL:
+        queue = engine.lists[STIRRED]
+        (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
+        queue_unlist(engine, queue, STIRRED)
+        if not queue.held:
+            queues += gather_unrouted(engine, queue)
+            parked |= gather_parked(engine, queue)
+    if queues > 1:
+        work_sort(engine)
+    if parked:
+        parked_sort(engine)
+    return 0
+
+
+cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
+    cdef entry_t* entry
+    cdef uint64_t left = queue.unrouted
+    if not queue.active or left == 0:
+        return False
+    entry = index_from(&queue.index, queue.frontier)
+    while left:
+        if entry.state == UNROUTED:
+            work_push(engine, entry, paused_trip(engine, entry))
+            left -= 1
+        entry = index_from(&queue.index, entry.id + 1)
+    return True
+
+
+cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
+    """Parked entries of whose hit set somebody was enabled, and may act now."""
+    cdef Plan plan = <Plan> queue.plan
+    cdef Clause clause
+    cdef bint found = False
+    for clause in plan.woken:
+        for address in clause.parked:
+            found |= gather_group(engine, plan, <group_t*> <uintptr_t> address, clause.c.woken_from)
+        clause.c.woken_from = UNLIMITED
+    plan.woken.clear()
+    return found
+
+
+cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t first) except -1:
+    """Those of a parked group from the id `first` on, which are its last."""
+    cdef route_t* route = plan.parked_route(group)
+    cdef entry_t* entry
+    cdef bint found = False
+    aside_merge(group)
+    entry = group.tail
+    while entry != NULL and entry.id >= first:
+        if not entry.flags & QUEUED and may_act(route, entry):
+            parked_push(engine, entry)
+            found = True
+        entry = entry.previous
+    return found
+
+
+cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
+    """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
+    cdef uint32_t i
+    for i in range(route.clause_count):
+        if route.clauses[i].enabled:
+            return True
+    for i in range(route.copy_count):
+        if entry.id < route.copies[i].start:
+            if entry.id >= route.copies[i].replayed:
+                return True
+        elif route.copies[i].enabled and names_queue_now(route.copies[i], entry.content):
+            return True
+    return False
+
+
+cdef int by_sequence(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t x = (<work_t*> a).entry.sequence, y = (<work_t*> b).entry.sequence
+    return (x > y) - (x < y)
+
+
+cdef int work_sort(engine_t* engine) except -1:
+    """All that was gathered, oldest first. The ring is laid out straight for it."""
+    cdef uint64_t i, count = engine.work_count
+    cdef work_t* items = <work_t*> malloc(count * sizeof(work_t) + 1)
+    if items == NULL:
+        raise MemoryError()
+    for i in range(count):
+        items[i] = engine.work[(engine.work_head + i) & engine.work_mask]
+    qsort(items, count, sizeof(work_t), by_sequence)
+    for i in range(count):
+        engine.work[(engine.work_head + i) & engine.work_mask] = items[i]
+    free(items)
+    return 0
+
+
+cdef void parked_sort(engine_t* engine) noexcept:
+    """Those to be routed again, oldest first. What a run that failed has left of them may have been taken meanwhile."""
+    cdef uint64_t i, kept = engine.parked_head
+    for i in range(engine.parked_head, engine.parked_count):
+        if engine.parked[i].entry == NULL:
+            trip_release(engine, engine.parked[i].trip)
+        else:
+            engine.parked[kept] = engine.parked[i]
+            kept += 1
+    engine.parked_count = kept
+    qsort(&engine.parked[engine.parked_head], kept - engine.parked_head, sizeof(work_t), by_sequence)
+    for i in range(engine.parked_head, kept):
+        engine.parked[i].entry.child = <void*> <uintptr_t> (i + 1)
