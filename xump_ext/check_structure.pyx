@@ -12,7 +12,7 @@ from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
     BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, chunk_t, destination_t, index_t, list_t, offer_t,
 )
-from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNKED, page_find, page_from
+from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNK_ROOM, XUMP_CHUNKED, page_find, page_from
 
 
 cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines that wait for room elsewhere")
@@ -289,7 +289,7 @@ cdef int check_chunk_counts(Books books, dict live) except -1:
 
 cdef int check_chunk(chunk_t* chunk, uint64_t live, bint listed) except -1:
     cdef entry_t* spare = chunk.spare
-    cdef uint64_t room = (XUMP_CHUNK_BYTES - sizeof(chunk_t)) // sizeof(entry_t), spares = 0
+    cdef uint64_t room = (XUMP_CHUNK_ROOM - sizeof(chunk_t)) // sizeof(entry_t), spares = 0
     while spare != NULL and spares <= room:
         spares += 1
         spare = spare.next

@@ -9,8 +9,10 @@ have taken that entry since, so a key is a lower bound that is corrected when it
 an entry that left; a credit finds its message in O(log groups) amortized.
 
 Room. A selector that is tried and finds its target full leaves the heap and joins the target's line. Whoever makes room wakes
-the line; the first in it goes first, and joins the end again when it is next refused. A selector whose target is named by
-a field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines.
+the line; the first in it goes first, and joins the end again when it is next refused. A selector whose target is named by a
+field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines. Where room
+depends on the message, the line is choosy (`line_changed`): it is asked whenever another message comes to wait, and its head
+stays in the rotation.
 
 Waking. What may be able to go on is put into the engine's `able` heap, by the sequence of the message in question: the run
 takes the oldest first. Waking what turns out to be unable costs one look.
