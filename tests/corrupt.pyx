@@ -6,6 +6,7 @@ test that uses it; nothing here is shipped.
 
 from libc.stdint cimport uint32_t, uintptr_t
 
+from xump_ext.cells cimport cells, chunk_of, chunk_t
 from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
@@ -15,6 +16,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.index cimport index_get
 from xump_ext.plan cimport Plan
+from xump_ext.waiting cimport route_slots
 
 
 cdef tuple at(const void* address, size_t size):
@@ -35,6 +37,7 @@ cdef entry_t* entry_at(Core core, name, id):
 
 def engine(Core core):
     cdef engine_t* e = &core.e
+    cdef chunk_t* chunk = chunk_of(entry_at(core, "idle", 1))
     return {
         "sequence": at(&e.sequence, sizeof(e.sequence)),
         "run_start": at(&e.run_start, sizeof(e.run_start)),
@@ -48,10 +51,12 @@ def engine(Core core):
         "offers_head": at(&e.offers_head, sizeof(e.offers_head)),
         "offers_tail": at(&e.offers_tail, sizeof(e.offers_tail)),
         "offer_count": at(&e.offer_count, sizeof(e.offer_count)),
-        "chunks": at(&e.chunks, sizeof(e.chunks)),
-        "chunk.live": at(&e.chunks.live, sizeof(e.chunks.live)),
-        "chunk.fresh": at(&e.chunks.fresh, sizeof(e.chunks.fresh)),
-        "chunk.listed": at(&e.chunks.listed, sizeof(e.chunks.listed)),
+        "chunks": at(&cells.chunks[chunk.cell_bytes >> 3], sizeof(chunk)),
+        "chunk.live": at(&chunk.live, sizeof(chunk.live)),
+        "chunk.fresh": at(&chunk.fresh, sizeof(chunk.fresh)),
+        "chunk.listed": at(&chunk.listed, sizeof(chunk.listed)),
+        "chunk.cell_bytes": at(&chunk.cell_bytes, sizeof(chunk.cell_bytes)),
+        "called_name": at(&e.called_name, sizeof(e.called_name)),
         "entries": at(&e.entries, sizeof(e.entries)),
     }
 
@@ -270,7 +275,7 @@ def route(Core core, name):
         if r != NULL:
             break
     return {
-        "slots": at(&r.slots[0], sizeof(r.slots[0])),
+        "slots": at(route_slots(r), sizeof(uint32_t)),
         "slot_count": at(&r.slot_count, sizeof(r.slot_count)),
         "copy_count": at(&r.copy_count, sizeof(r.copy_count)),
         "clauses": at(&r.clauses[0], sizeof(r.clauses[0])),

@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 
 from xump_ext.aside cimport aside_free
+from xump_ext.cells cimport cell_put, cell_zeroed
 from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_rest, selector_wake
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
@@ -18,7 +19,7 @@ from xump_ext.graph cimport (
     TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
-from xump_ext.index cimport entry_free, index_free, index_from, lines_alloc, list_remove
+from xump_ext.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.ledger cimport DELETED, leave_ready, room_left, settle, stir, unbind
 from xump_ext.listed cimport queue_unlist
 from xump_ext.offers cimport destination_left, destination_named
@@ -42,11 +43,9 @@ cdef queue_t* queue_create(
     object delivery_limit, list spare_slots
 ) except NULL:
     """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14)."""
-    cdef queue_t* queue = <queue_t*> lines_alloc(sizeof(queue_t))
+    cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueHandle other
-    if queue == NULL:
-        raise MemoryError()
     queue.next_id = 1
     queue.timestamp = TIME_UNREAD
     queue.frontier = 1
@@ -156,10 +155,13 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     index_free(&queue.index)
     spare_slots.append(queue.slot)
     del (<dict> engine.queues)[face.name]
+    if engine.called == queue:
+        engine.called = NULL
+        engine.called_name = NULL
     face.queue = NULL
     face.plan = None
     Py_XDECREF(<PyObject*> queue.dead_letter)
-    free(queue)
+    cell_put(queue, sizeof(queue_t))
     return 0
 
 
@@ -184,9 +186,7 @@ cdef int selector_create(
         raise ValueError(f"selector {face.id} has no target to put messages into")
     if destination is None and destination_field is None and verb == DELIVER:
         raise ValueError(f"selector {face.id} has no destination to deliver under")
-    selector = <selector_t*> lines_alloc(sizeof(selector_t))
-    if selector == NULL:
-        raise MemoryError()
+    selector = <selector_t*> cell_zeroed(sizeof(selector_t))
     selector.id = face.id
     selector.verb = verb
     selector.role = role
@@ -351,7 +351,7 @@ cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
     Py_XDECREF(<PyObject*> selector.stamp)
     field_free(&selector.to_queue)
     field_free(&selector.to_destination)
-    free(selector)
+    cell_put(selector, sizeof(selector_t))
     return 0
 
 

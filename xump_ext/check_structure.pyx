@@ -1,18 +1,19 @@
 """The containers of the books: that each hangs together, holds what it says, and nothing twice.
 
-Names and numbers, indexes and their tables, chunks, lists of entries, offers, heaps. Addresses that a struct holds are followed
+Names and numbers, indexes and their tables, memory, lists of entries, offers, heaps. Addresses that a struct holds are followed
 only when the engine's mappings know them, or when the way there was verified. Nothing is changed, and no user code is asked.
 """
 
 from libc.stdint cimport uintptr_t
 
+from xump_ext.cells cimport CELLS, cell_bytes, cells_check, chunk_check, chunk_of, chunk_t
 from xump_ext.envelope cimport DestinationHandle, field_text
 from xump_ext.errors import InvariantError
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, chunk_t, destination_t, index_t, list_t, offer_t,
+    BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t, index_t, list_t, offer_t,
 )
-from xump_ext.index cimport XUMP_CHUNK_BYTES, XUMP_CHUNK_ROOM, XUMP_CHUNKED, page_find, page_from
+from xump_ext.index cimport page_find, page_from
 
 
 cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines that wait for room elsewhere")
@@ -64,7 +65,7 @@ cdef int check_structure(Books books) except -1:
         states = 1 << BOUND if selector.selector.infinite else 1 << OFFERED | 1 << MOVED
         check_list(&selector.selector.held, states, selector.selector, of_selector(selector.selector) + ", what it holds")
         check_list(&selector.selector.taken, 1 << TAKEN, selector.selector, of_selector(selector.selector) + ", what was taken")
-    check_chunks(books)
+    check_memory(books)
     check_offers(books)
     return check_destinations(books)
 
@@ -86,6 +87,10 @@ cdef int check_queue_names(Books books) except -1:
             raise broken("Links", where, "it is being deleted, and still there")
         slots.append(queue.slot)
         books.queues.add(<uintptr_t> queue)
+    if (books.e.called == NULL) != (books.e.called_name == NULL) or (books.e.called != NULL and (
+            <uintptr_t> books.e.called not in books.queues or
+            <void*> (<QueueFace> books.e.called.face).name != books.e.called_name)):
+        raise broken("Links", "engine", "the queue that was called last by its name is not of that name")
     if sorted(slots) != list(range(len(slots))):
         raise broken("Once", "engine", f"queues share a number, or a number was lost: {sorted(slots)}")
     return 0
@@ -245,10 +250,10 @@ cdef int check_tree(const index_t* index, queue_t* queue) except -1:
     return 0
 
 
-# ---- chunks
+# ---- memory
 
-cdef int check_chunks(Books books) except -1:
-    """What the chunks count is what the indexes hold."""
+cdef int check_memory(Books books) except -1:
+    """The engine's entries are all in its indexes, and in chunks that know of them."""
     cdef QueueFace face
     cdef uint64_t entries = 0
     cdef entry_t* entry
@@ -259,45 +264,21 @@ cdef int check_chunks(Books books) except -1:
         entry = step(&at)
         while entry != NULL:
             entries += 1
-            if XUMP_CHUNKED:
-                chunk = <uintptr_t> entry & ~<uintptr_t> (XUMP_CHUNK_BYTES - 1)
+            if CELLS:
+                chunk = <uintptr_t> chunk_of(entry)
                 live[chunk] = live.get(chunk, 0) + 1
             entry = step(&at)
     if books.e.entries != entries:
         raise broken("Recount", "engine", f"{books.e.entries} entries, found {entries}")
-    return check_chunk_counts(books, live) if XUMP_CHUNKED else 0
+    for chunk, count in live.items():
+        check_chunk(<chunk_t*> <uintptr_t> chunk, count)
+    return cells_check() if CELLS else 0
 
 
-cdef int check_chunk_counts(Books books, dict live) except -1:
-    cdef chunk_t* chunk = books.e.chunks
-    cdef chunk_t* before = NULL
-    listed = set()
-    while chunk != NULL:
-        if chunk.previous != before or not chunk.listed or chunk == books.e.spare_chunk:
-            raise broken("Links", "engine", "the list of chunks with room is broken")
-        if chunk.live == 0 and (chunk.next != NULL or before != NULL) and <uintptr_t> chunk not in live:
-            raise broken("Links", "engine", "an empty chunk is listed beside others")
-        if chunk.live == 0 and books.e.spare_chunk != NULL:
-            raise broken("Links", "engine", "two empty chunks are kept")
-        listed.add(<uintptr_t> chunk)
-        before = chunk
-        chunk = chunk.next
-    for address in listed.union(live):
-        check_chunk(<chunk_t*> <uintptr_t> address, live.get(address, 0), address in listed)
-    return 0
-
-
-cdef int check_chunk(chunk_t* chunk, uint64_t live, bint listed) except -1:
-    cdef entry_t* spare = chunk.spare
-    cdef uint64_t room = (XUMP_CHUNK_ROOM - sizeof(chunk_t)) // sizeof(entry_t), spares = 0
-    while spare != NULL and spares <= room:
-        spares += 1
-        spare = spare.next
-    if chunk.live != live or chunk.fresh != live + spares or chunk.fresh > room:
-        raise broken("Recount", "engine", f"a chunk with {chunk.live} entries of {chunk.fresh}, found {live} and {spares} spare")
-    if chunk.listed != listed or listed != (live < room):
-        raise broken("Links", "engine", f"a chunk with {live} entries of {room} is listed as one with room, or not")
-    return 0
+cdef int check_chunk(chunk_t* chunk, uint64_t entries) except -1:
+    if chunk.cell_bytes != cell_bytes(sizeof(entry_t)) or chunk.live < entries:
+        raise broken("Recount", "engine", f"a chunk with {chunk.live} cells of {chunk.cell_bytes} bytes, {entries} are entries")
+    return chunk_check(chunk)
 
 
 # ---- lists of entries

@@ -18,6 +18,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport node_t
 from xump_ext.plan cimport Clause, Plan
+from xump_ext.waiting cimport route_slots
 
 
 cdef int check_waiting(Books books) except -1:
@@ -460,7 +461,7 @@ cdef int check_route(Plan plan, route_t* route) except -1:
     cdef bint names_queue = False
     cdef uint32_t i
     cdef list copies = [], clauses = []
-    slots = [route.slots[i] for i in range(route.slot_count)]
+    slots = [route_slots(route)[i] for i in range(route.slot_count)]
     where = f"{of_queue(plan.queue)}, route of the clauses {slots}"
     if slots != sorted(set(slots)):
         raise broken("Order", where, "they are not in order")
@@ -475,7 +476,7 @@ cdef int check_route(Plan plan, route_t* route) except -1:
             copies += [(clause.c.selectors[i].id, <uintptr_t> clause.c.selectors[i]) for i in range(clause.c.count)]
     if [<uintptr_t> route.clauses[i] for i in range(route.clause_count)] != clauses or route.names_queue != names_queue:
         raise broken("Links", where, "those that consume are others")
-    if [<uintptr_t> route.copies[i] for i in range(route.copy_count)] != [address for _, address in sorted(copies)]:
+    if [<uintptr_t> route.copies[i].selector for i in range(route.copy_count)] != [address for _, address in sorted(copies)]:
         raise broken("Links", where, "the copying selectors are others, or not in order of number")
     if route.group != NULL and (route.group.marked or route.group.parked or route.group.member_count != route.clause_count):
         raise broken("Links", where, "its messages wait for others")

@@ -27,7 +27,7 @@ from xump_ext.graph cimport (
     queue_t, selector_t, trip_t,
 )
 from xump_ext.heap cimport heap_free
-from xump_ext.index cimport chunks_free, index_from, index_get, index_since, index_until
+from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_release, content_without_destination, message_object
 from xump_ext.offers cimport offers_free
@@ -556,7 +556,6 @@ cdef class Core(Door):
         end_trips(&self.e)
         offers_free(&self.e)
         trips_free(&self.e)
-        chunks_free(&self.e)
         heap_free(&self.e.able)
         free(self.e.work)
         free(self.e.parked)

@@ -174,9 +174,16 @@ cdef class Door:
     cdef queue_t* queue_of(self, object queue) except? NULL:
         """By name or by object; NULL when there is none of that name."""
         cdef PyObject* found
+        if <void*> queue == self.e.called_name:
+            return self.e.called
         if PyUnicode_CheckExact(queue):
             found = PyDict_GetItemWithError(self._queues, queue)
-            return NULL if found == NULL else (<QueueHandle> found).queue
+            if found == NULL:
+                return NULL
+            if <void*> (<QueueFace> found).name == <void*> queue:     # most programs write it once: it is the same object
+                self.e.called_name = <void*> queue
+                self.e.called = (<QueueFace> found).queue
+            return (<QueueHandle> found).queue
         if isinstance(queue, QueueFace):
             if (<QueueFace> queue).engine is not self:
                 raise QueueNotFound(f"queue {queue.name!r} belongs to another engine")

@@ -108,10 +108,10 @@ cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
         if route.clauses[i].enabled:
             return True
     for i in range(route.copy_count):
-        if entry.id < route.copies[i].start:
-            if entry.id >= route.copies[i].replayed:
+        if entry.id < route.copies[i].selector.start:
+            if entry.id >= route.copies[i].selector.replayed:
                 return True
-        elif route.copies[i].enabled and names_queue_now(route.copies[i], entry.content):
+        elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry.content):
             return True
     return False
 

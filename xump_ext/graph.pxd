@@ -256,17 +256,20 @@ cdef struct clause_t:
     lane_t* lanes
     void* face              # Clause
 
-cdef struct route_t:        # its arrays follow the struct
-    selector_t** copies     # by id
-    clause_t** clauses      # consuming
-    uint32_t* slots
+cdef struct copy_t:
+    selector_t* selector
+    queue_t* target         # named target, or NULL: found here, it is fetched together with the selector
+
+cdef struct route_t:        # a cache line, if there is one copy at most; its other arrays follow the copies
     uint32_t copy_count
     uint32_t clause_count
     uint32_t slot_count
     bint names_queue        # one of the clauses names its queue by a field
+    clause_t** clauses      # consuming; then the slots
     group_t* group          # where its entries wait; made when the first one does
     uint64_t hash
     route_t* next
+    copy_t copies[1]        # as many as there are, by id of the selector
 
 cdef struct listed_t:       # a queue's place in one of the engine's lists
     queue_t* next
@@ -328,14 +331,6 @@ cdef struct work_t:
     entry_t* entry
     trip_t* trip
 
-cdef struct chunk_t:
-    chunk_t* previous       # among those with room
-    chunk_t* next
-    entry_t* spare          # linked by `next`
-    uint32_t live
-    uint32_t fresh          # entries never used so far
-    bint listed
-
 cdef struct engine_t:
     uint64_t sequence
     uint64_t run_start      # the first sequence that has not waited yet
@@ -349,6 +344,8 @@ cdef struct engine_t:
     uint32_t watched        # sum over the queues
     uint32_t field_copies   # sum over the queues
     queue_t* lists[QUEUE_LISTS]
+    queue_t* called         # by its own name, when a message was last published; or NULL
+    void* called_name       # str, the face's
     heap_t able
     work_t* work            # ring
     uint64_t work_head
@@ -366,8 +363,6 @@ cdef struct engine_t:
     uint64_t offer_count
     offer_t* spare_offers
     trip_t* spare_trips
-    chunk_t* chunks         # with room
-    chunk_t* spare_chunk
     uint64_t entries
     void* dead_letter       # str or NULL
     void* queues            # dict of str to QueueHandle

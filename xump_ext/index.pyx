@@ -1,77 +1,12 @@
-"""The slow half of `index.pxd`: chunks and pages come and go; an index is walked."""
+"""The slow half of `index.pxd`: pages come and go; an index is walked."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, chunk_t, engine_t, entry_t, index_t, page_t
+from xump_ext.cells cimport cell_put, cell_zeroed
+from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, entry_t, index_t, page_t
 
 TABLE_MIN = 8
-
-
-# ---- chunks
-
-cdef chunk_t* chunk_new(engine_t* engine) except NULL:
-    """A chunk with room, first in the engine's list; the spare one if there is."""
-    cdef chunk_t* chunk = engine.spare_chunk
-    if chunk != NULL:
-        engine.spare_chunk = NULL
-    else:
-        chunk = <chunk_t*> xump_chunk_alloc()
-        if chunk == NULL:
-            raise MemoryError()
-    chunk.previous = NULL
-    chunk.next = engine.chunks
-    if chunk.next != NULL:
-        chunk.next.previous = chunk
-    chunk.spare = NULL
-    chunk.live = 0
-    chunk.fresh = 0
-    chunk.listed = True
-    engine.chunks = chunk
-    return chunk
-
-
-cdef void chunk_has_room(engine_t* engine, chunk_t* chunk) noexcept:
-    """It was full. An empty one, which was alone in the list, need not be there any more."""
-    cdef chunk_t* other = engine.chunks
-    chunk.listed = True
-    chunk.previous = NULL
-    chunk.next = other
-    engine.chunks = chunk
-    if other != NULL:
-        other.previous = chunk
-        if other.live == 0:
-            chunk_emptied(engine, other)
-
-
-cdef void chunk_emptied(engine_t* engine, chunk_t* chunk) noexcept:
-    """One empty chunk is kept, so that a queue that hovers around a chunk's edge does not call the system each time: in the list
-    if it is alone there, so that the next entry finds it at once, else beside it."""
-    if chunk.next == NULL and chunk.previous == NULL:
-        free(engine.spare_chunk)
-        engine.spare_chunk = NULL
-        return
-    if chunk.previous == NULL:
-        engine.chunks = chunk.next
-    else:
-        chunk.previous.next = chunk.next
-    if chunk.next != NULL:
-        chunk.next.previous = chunk.previous
-    if engine.spare_chunk == NULL:
-        engine.spare_chunk = chunk
-    else:
-        free(chunk)
-
-
-cdef void chunks_free(engine_t* engine) noexcept:
-    """All entries are gone: at most these chunks are left."""
-    cdef chunk_t* chunk
-    free(engine.spare_chunk)
-    engine.spare_chunk = NULL
-    while engine.chunks != NULL:
-        chunk = engine.chunks
-        engine.chunks = chunk.next
-        free(chunk)
 
 
 # ---- pages
@@ -158,9 +93,7 @@ cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
         table_resize(index, TABLE_MIN)
     elif index.count * 2 > index.mask:
         table_resize(index, (index.mask + 1) * 2)
-    page = <page_t*> calloc(1, sizeof(page_t))
-    if page == NULL:
-        raise MemoryError()
+    page = <page_t*> cell_zeroed(sizeof(page_t))
     if index.tail != NULL and index.tail.live == 0:
         page_remove(index, index.tail)
     page.number = number
@@ -200,7 +133,7 @@ cdef void page_remove(index_t* index, page_t* page) noexcept:
     else:
         page.next.previous = page.previous
     index.count -= 1
-    free(page)
+    cell_put(page, sizeof(page_t))
     if index.mask >= TABLE_MIN * 2 and index.count * 8 < index.mask:
         try:
             table_resize(index, (index.mask + 1) // 2)
@@ -231,7 +164,7 @@ cdef void index_free(index_t* index) noexcept:
     while index.head != NULL:
         page = index.head
         index.head = page.next
-        free(page)
+        cell_put(page, sizeof(page_t))
     free(index.table)
     index.table = NULL
     index.tail = index.root = NULL

@@ -38,38 +38,6 @@ cdef extern from *:
         else Py_TYPE(object)->tp_free(object);
     }
 
-    /* Memory for what is made with them: small blocks, by size, so that one is had and given back in a few instructions. */
-    #define XUMP_BLOCK_STEP 16
-    #define XUMP_BLOCK_KINDS 12             /* up to 192 bytes */
-    #if defined(__SANITIZE_ADDRESS__)
-    #define XUMP_BLOCKS_SPARE 0             /* every block by itself, so that the sanitizer sees its end */
-    #else
-    #define XUMP_BLOCKS_SPARE 1024
-    #endif
-
-    typedef struct xump_block { struct xump_block *next; } xump_block;
-    typedef struct { xump_block *first; uint32_t count; } xump_blocks[XUMP_BLOCK_KINDS + 1];
-
-    static inline void *xump_block_get(xump_blocks blocks, size_t size) {
-        size_t kind = (size + XUMP_BLOCK_STEP - 1) / XUMP_BLOCK_STEP;
-        xump_block *block;
-        if (kind > XUMP_BLOCK_KINDS) return PyObject_Malloc(size);
-        block = blocks[kind].first;
-        if (block == NULL) return PyObject_Malloc(kind * XUMP_BLOCK_STEP);
-        blocks[kind].first = block->next;
-        blocks[kind].count--;
-        return block;
-    }
-
-    static inline void xump_block_put(xump_blocks blocks, void *memory, size_t size) {
-        size_t kind = (size + XUMP_BLOCK_STEP - 1) / XUMP_BLOCK_STEP;
-        xump_block *block = (xump_block *) memory;
-        if (kind > XUMP_BLOCK_KINDS || blocks[kind].count >= XUMP_BLOCKS_SPARE) { PyObject_Free(memory); return; }
-        block->next = blocks[kind].first;
-        blocks[kind].first = block;
-        blocks[kind].count++;
-    }
-
     /* A copy of a few bytes, which is what most headers have, without a call. */
     static inline void xump_copy(char *to, const void *bytes, size_t size) {
         const char *from = (const char *) bytes;
@@ -108,9 +76,5 @@ cdef extern from *:
         pass
     PyObject* xump_pool_get(xump_pool* pool) noexcept
     void xump_pool_put(xump_pool* pool, PyObject* object) noexcept
-    ctypedef struct xump_blocks:
-        pass
-    void* xump_block_get(xump_blocks blocks, size_t size) noexcept
-    void xump_block_put(xump_blocks blocks, void* memory, size_t size) noexcept
     void xump_copy(char* to, const void* from_, size_t size) noexcept nogil
     int xump_member(PyTypeObject* type, PyMemberDef* member, const char* name, size_t offset, const char* doc) except -1

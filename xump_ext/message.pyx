@@ -20,8 +20,9 @@ from xump_ext.block cimport (
     BLOCK_SMALL, NAME_BYTES_MAX, block_measure, block_small, block_write, field_find, field_value, headers_dict, headers_of,
     raw_text_of, text_of,
 )
+from xump_ext.cells cimport cell_get, cell_put
 from xump_ext.light cimport (
-    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_block_get, xump_block_put, xump_blocks, xump_copy, xump_member, xump_pool,
+    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_copy, xump_member, xump_pool,
     xump_pool_get, xump_pool_put,
 )
 
@@ -58,9 +59,6 @@ body_bytes_max = BODY_BYTES_MAX
 
 # ---- content
 
-cdef xump_blocks blocks
-
-
 cdef str checked_text(object value, str what):
     """An exact str that UTF-8 can express, within the limit."""
     cdef Py_ssize_t size
@@ -89,9 +87,7 @@ cdef inline content_t* content_alloc(
     object address, object body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
 ) except NULL:
     """Content over checked objects, with room for the headers and for a body behind them; `body` is None then."""
-    cdef content_t* content = <content_t*> xump_block_get(blocks, sizeof(content_t) + header_bytes + inline_bytes)
-    if content == NULL:
-        raise MemoryError()
+    cdef content_t* content = <content_t*> cell_get(sizeof(content_t) + header_bytes + inline_bytes)
     content.references = 1
     content.header_count = header_count
     content.header_bytes = header_bytes
@@ -138,7 +134,7 @@ cdef void content_free(content_t* content) noexcept:
         Py_XDECREF(<PyObject*> content.reply_to)
         Py_XDECREF(<PyObject*> content.message_id)
         Py_XDECREF(<PyObject*> content.destination)
-    xump_block_put(blocks, content, size)
+    cell_put(content, size)
 
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:

@@ -10,11 +10,12 @@ from xump_ext.match cimport MatchIndex
 from xump_ext.waiting cimport Waiting
 
 cdef struct known_t:            # what is known of one address
-    Py_hash_t hash
     void* address               # str, owned; NULL: free
     route_t* route              # all that its messages hit, or NULL: that depends on more than the address
+    uint32_t hash
     uint32_t first              # the candidates, in `Plan.candidates`
     uint32_t count
+    uint32_t reserved           # 32 bytes: a look-up is one cache line
 
 cdef class Plan(Waiting):
     cdef dict clauses           # key -> Clause
@@ -46,8 +47,8 @@ cdef class Plan(Waiting):
     cdef route_t* parked_route(self, group_t* group) except NULL
     cdef route_t* evaluate(self, known_t* known, entry_t* entry) except NULL
     cdef known_t* known_address(self, object address) except NULL
-    cdef known_t* learn_address(self, object address, Py_hash_t hash) except NULL
-    cdef uint32_t known_free(self, Py_hash_t hash) noexcept
+    cdef known_t* learn_address(self, object address, uint32_t hash) except NULL
+    cdef uint32_t known_free(self, uint32_t hash) noexcept
     cdef int known_resize(self, uint32_t size) except -1
     cdef int drain(self, MatchIndex index) except -1
     cdef route_t* route_for(self, uint32_t* slots, uint32_t count) except NULL

@@ -14,25 +14,47 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, qsort
+from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy
 
+from xump_ext.cells cimport cell_put, cell_zeroed
 from xump_ext.clause cimport Clause, copies_by_field, index_add, selectors_add, selectors_remove
 from xump_ext.envelope cimport field_bytes, field_free, field_set
 from xump_ext.equality cimport EqualityIndex
-from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, entry_t, field_t, group_t, route_t, selector_t
+from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, copy_t, entry_t, field_t, group_t, route_t, selector_t
 from xump_ext.heap cimport heap_remove
 from xump_ext.hits cimport hits_add, hits_free, hits_t
 from xump_ext.match cimport MatchIndex
+from xump_ext.waiting cimport route_slots
 
-cdef extern from "Python.h":
-    Py_hash_t PyObject_Hash(object) except? -1
-    int PyUnicode_Compare(object, object) except? -2
+cdef extern from *:
+    """
+    static inline Py_hash_t xump_hash_of(PyObject *text) {
+        Py_hash_t hash = ((PyASCIIObject *) text)->hash;
+        return hash != -1 ? hash : PyObject_Hash(text);
+    }
+    static inline int xump_same_text(PyObject *a, PyObject *b) {
+        return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_KIND(a) == PyUnicode_KIND(b)
+            && memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), PyUnicode_GET_LENGTH(a) * PyUnicode_KIND(a)) == 0;
+    }
+    """
+    Py_hash_t hash_of "xump_hash_of"(object text) except? -1        # of exact strings, as all texts of a message are
+    bint same_text "xump_same_text"(object a, object b) noexcept
 
 cdef uint32_t KNOWN_MAX = 1 << 17       # addresses remembered per queue: 8 MiB and the texts
 cdef uint32_t KNOWN_MIN = 1 << 4
 cdef uint32_t FEW = 3                   # conditions on headers that are sooner evaluated than looked up
 cdef uint32_t ROUTES_MAX = 1 << 16      # hit sets remembered per queue
+
+
+cdef inline size_t route_bytes(uint32_t copies, uint32_t clauses, uint32_t slots) noexcept:
+    """In whole cache lines: a message reads all of it."""
+    cdef size_t bytes = sizeof(route_t) - sizeof(copy_t) + copies * sizeof(copy_t) + clauses * sizeof(clause_t*)
+    return (bytes + slots * sizeof(uint32_t) + 63) & ~<size_t> 63
+
+
+cdef void route_free(route_t* route) noexcept:
+    cell_put(route, route_bytes(route.copy_count, route.clause_count, route.slot_count))
 
 
 cdef class FieldIndex:
@@ -45,7 +67,7 @@ cdef class FieldIndex:
 
 
 cdef int by_id(const void* a, const void* b) noexcept nogil:
-    cdef uint32_t x = (<selector_t**> a)[0].id, y = (<selector_t**> b)[0].id
+    cdef uint32_t x = (<copy_t*> a).selector.id, y = (<copy_t*> b).selector.id
     return (x > y) - (x < y)
 
 
@@ -85,8 +107,9 @@ cdef class Plan(Waiting):
         self.dirty = True
 
     def __dealloc__(self):
-        free(self.known)
-        free(self.routes)
+        if self.known != NULL:
+            cell_put(self.known, (self.known_mask + 1) * sizeof(known_t))
+            cell_put(self.routes, (self.route_mask + 1) * sizeof(route_t*))
         hits_free(&self.hits)
         hits_free(&self.candidates)
 
@@ -255,19 +278,19 @@ cdef class Plan(Waiting):
 
     cdef known_t* known_address(self, object address) except NULL:
         """What is known of the address; found out now if nothing is."""
-        cdef Py_hash_t hash = PyObject_Hash(address)
-        cdef uint32_t at = <uint32_t> hash & self.known_mask
+        cdef uint32_t hash = <uint32_t> hash_of(address)
+        cdef uint32_t at = hash & self.known_mask
         cdef known_t* known = &self.known[at]
         while known.address != NULL:
             if known.address == <void*> address or (
-                known.hash == hash and PyUnicode_Compare(<object> known.address, address) == 0
+                known.hash == hash and same_text(<object> known.address, address)
             ):
                 return known
             at = (at + 1) & self.known_mask
             known = &self.known[at]
         return self.learn_address(address, hash)
 
-    cdef known_t* learn_address(self, object address, Py_hash_t hash) except NULL:
+    cdef known_t* learn_address(self, object address, uint32_t hash) except NULL:
         cdef known_t found
         cdef Py_ssize_t size
         cdef const char* text = PyUnicode_AsUTF8AndSize(address, &size)
@@ -307,8 +330,8 @@ cdef class Plan(Waiting):
         self.known[at] = found
         return &self.known[at]
 
-    cdef uint32_t known_free(self, Py_hash_t hash) noexcept:
-        cdef uint32_t at = <uint32_t> hash & self.known_mask
+    cdef uint32_t known_free(self, uint32_t hash) noexcept:
+        cdef uint32_t at = hash & self.known_mask
         while self.known[at].address != NULL:
             at = (at + 1) & self.known_mask
         return at
@@ -316,15 +339,14 @@ cdef class Plan(Waiting):
     cdef int known_resize(self, uint32_t size) except -1:
         cdef known_t* old = self.known
         cdef uint32_t i, count = self.known_mask + 1 if old != NULL else 0
-        cdef known_t* table = <known_t*> calloc(size, sizeof(known_t))
-        if table == NULL:
-            raise MemoryError()
+        cdef known_t* table = <known_t*> cell_zeroed(size * sizeof(known_t))
         self.known = table
         self.known_mask = size - 1
         for i in range(count):
             if old[i].address != NULL:
                 self.known[self.known_free(old[i].hash)] = old[i]
-        free(old)
+        if old != NULL:
+            cell_put(old, count * sizeof(known_t))
         return 0
 
     cdef int drain(self, MatchIndex index) except -1:
@@ -355,7 +377,9 @@ cdef class Plan(Waiting):
         hash ^= hash >> 32
         route = self.routes[hash & self.route_mask]
         while route != NULL:
-            if route.hash == hash and route.slot_count == count and memcmp(route.slots, slots, count * sizeof(uint32_t)) == 0:
+            if route.hash == hash and route.slot_count == count and (
+                memcmp(route_slots(route), slots, count * sizeof(uint32_t)) == 0
+            ):
                 return route
             route = route.next
         return self.route_new(slots, count, hash)
@@ -373,14 +397,9 @@ cdef class Plan(Waiting):
                 copies += clause.c.count
         if self.route_count > self.route_mask:
             self.routes_resize((self.route_mask + 1) * 2)
-        route = <route_t*> calloc(
-            1, sizeof(route_t) + copies * sizeof(selector_t*) + clauses * sizeof(clause_t*) + count * sizeof(uint32_t))
-        if route == NULL:
-            raise MemoryError()
-        route.copies = <selector_t**> (route + 1)
-        route.clauses = <clause_t**> (route.copies + copies)
-        route.slots = <uint32_t*> (route.clauses + clauses)
-        memcpy(route.slots, slots, count * sizeof(uint32_t))
+        route = <route_t*> cell_zeroed(route_bytes(copies, clauses, count))
+        route.clauses = <clause_t**> &route.copies[copies]
+        memcpy(route.clauses + clauses, slots, count * sizeof(uint32_t))
         route.slot_count = count
         route.hash = hash
         for i in range(count):
@@ -390,10 +409,11 @@ cdef class Plan(Waiting):
                 route.clause_count += 1
                 route.names_queue |= clause.c.names_queue
             else:
-                memcpy(route.copies + route.copy_count, clause.c.selectors, clause.c.count * sizeof(selector_t*))
-                route.copy_count += clause.c.count
+                for copies in range(clause.c.count):
+                    route.copies[route.copy_count] = copy_t(clause.c.selectors[copies], clause.c.selectors[copies].target)
+                    route.copy_count += 1
         if route.copy_count > 1:
-            qsort(route.copies, route.copy_count, sizeof(selector_t*), by_id)
+            qsort(route.copies, route.copy_count, sizeof(copy_t), by_id)
         route.next = self.routes[hash & self.route_mask]
         self.routes[hash & self.route_mask] = route
         self.route_count += 1
@@ -402,11 +422,9 @@ cdef class Plan(Waiting):
     cdef int routes_resize(self, uint32_t size) except -1:
         cdef route_t** old = self.routes
         cdef uint32_t i, count = self.route_mask + 1 if old != NULL else 0
-        cdef route_t** table = <route_t**> calloc(size, sizeof(route_t*))
+        cdef route_t** table = <route_t**> cell_zeroed(size * sizeof(route_t*))
         cdef route_t* route
         cdef route_t* next
-        if table == NULL:
-            raise MemoryError()
         self.routes = table
         self.route_mask = size - 1
         for i in range(count):
@@ -416,7 +434,8 @@ cdef class Plan(Waiting):
                 route.next = table[route.hash & self.route_mask]
                 table[route.hash & self.route_mask] = route
                 route = next
-        free(old)
+        if old != NULL:
+            cell_put(old, count * sizeof(route_t*))
         return 0
 
     cdef route_t* defaults_route(self, entry_t* entry) except NULL:
@@ -444,7 +463,8 @@ cdef class Plan(Waiting):
         cdef route_t* next
         for i in range(self.known_mask + 1 if self.known != NULL else 0):
             Py_XDECREF(<PyObject*> self.known[i].address)
-        free(self.known)
+        if self.known != NULL:
+            cell_put(self.known, (self.known_mask + 1) * sizeof(known_t))
         self.known = NULL
         self.known_count = 0
         self.candidates.count = 0
@@ -456,9 +476,10 @@ cdef class Plan(Waiting):
                 if route.group != NULL:
                     route.group.pinned = False
                     self.group_left(route.group)
-                free(route)
+                route_free(route)
                 route = next
-        free(self.routes)
+        if self.routes != NULL:
+            cell_put(self.routes, (self.route_mask + 1) * sizeof(route_t*))
         self.routes = NULL
         self.route_count = 0
         self.known_resize(KNOWN_MIN)
@@ -491,6 +512,6 @@ cdef void tables_free(Plan plan) noexcept:
             plan.routes[i] = route.next
             if route.group != NULL:
                 route.group.pinned = False
-            free(route)
+            route_free(route)
     plan.everything = NULL
     plan.dirty = True

@@ -30,6 +30,9 @@ from xump_ext.trip cimport trip_new, trip_release, trip_share
 from xump_ext.work cimport end_trips, parked_forget, pause_trip, paused_trip
 
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* memory) noexcept      # no access: any address will do
+
 cdef enum:
     LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
 
@@ -294,7 +297,8 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
     cdef selector_t* selector
     cdef uint32_t i
     for i in range(hits.copy_count):
-        selector = hits.copies[i]
+        prefetch(&hits.copies[i].target.index.tail)
+        selector = hits.copies[i].selector
         if entry.id < selector.start:
             copied |= entry.id >= selector.replayed
         elif selector.enabled and names_queue_now(selector, entry.content):

@@ -29,3 +29,6 @@ cdef class Waiting:
     cdef int divide_group(self, group_t* group, Clause clause, object created) except -1
     cdef int shrink_groups(self, Clause clause) except -1
     cdef int queue_created(self, queue_t* created, object name) except -1
+
+cdef inline uint32_t* route_slots(const route_t* route) noexcept:
+    return <uint32_t*> (route.clauses + route.clause_count)

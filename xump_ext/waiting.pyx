@@ -46,7 +46,7 @@ cdef class Waiting:
                     key = self.lane_key(clause, entry)
                     if key not in lanes:
                         lanes.append(key)
-        slots = tuple([route.slots[i] for i in range(route.slot_count)]) if parked else None
+        slots = tuple([route_slots(route)[i] for i in range(route.slot_count)]) if parked else None
         group = self.group_keyed((marked, slots, tuple(lanes)))
         if not marked and not parked and not route.names_queue and not group.pinned:
             group.pinned = True

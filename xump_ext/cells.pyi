@@ -1,0 +1,1 @@
+"""Memory for what there are many of; for the compiled modules only."""
