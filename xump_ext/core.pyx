@@ -31,6 +31,7 @@ from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_release, content_without_destination, message_object
 from xump_ext.offers cimport offers_free
+from xump_ext.plan cimport Plan, foresee
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
@@ -88,11 +89,15 @@ cdef class Core(Door):
         the address) to match at first, a look-up from then on, and what follows from it.
         """
         cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+        cdef queue_t* named
         cdef uint64_t id
         try:
             self.begin()
             try:
-                id = self.admit(self.queue_of(queue), queue, content)
+                named = self.queue_of(queue)
+                if named != NULL:
+                    foresee(<Plan> named.plan, content)
+                id = self.admit(named, queue, content)
                 content = NULL
                 go_on(&self.e)
             finally:

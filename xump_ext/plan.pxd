@@ -2,12 +2,23 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from xump_ext.block cimport content_t
 from xump_ext.clause cimport Clause
 from xump_ext.equality cimport EqualityIndex
 from xump_ext.graph cimport entry_t, group_t, route_t, selector_t
 from xump_ext.hits cimport hits_t
 from xump_ext.match cimport MatchIndex
 from xump_ext.waiting cimport Waiting
+
+cdef extern from *:
+    """
+    static inline Py_hash_t xump_hash_of(PyObject *text) {
+        Py_hash_t hash = ((PyASCIIObject *) text)->hash;
+        return hash != -1 ? hash : PyObject_Hash(text);
+    }
+    """
+    Py_hash_t hash_of "xump_hash_of"(object text) except? -1        # of exact strings, as all texts of a message are
+    void prefetch "__builtin_prefetch"(const void* memory) noexcept     # no access: any address will do
 
 cdef struct known_t:            # what is known of one address
     void* address               # str, owned; NULL: free
@@ -56,3 +67,9 @@ cdef class Plan(Waiting):
     cdef int routes_resize(self, uint32_t size) except -1
     cdef int forget(self) except -1
     cdef int close(self) except -1
+
+cdef inline int foresee(Plan plan, const content_t* content) except -1:
+    """A message will be looked up soon: what is known of its address is fetched meanwhile."""
+    if plan.known_count:
+        prefetch(&plan.known[<uint32_t> hash_of(<object> content.address) & plan.known_mask])
+    return 0

@@ -29,16 +29,11 @@ from xump_ext.waiting cimport route_slots
 
 cdef extern from *:
     """
-    static inline Py_hash_t xump_hash_of(PyObject *text) {
-        Py_hash_t hash = ((PyASCIIObject *) text)->hash;
-        return hash != -1 ? hash : PyObject_Hash(text);
-    }
     static inline int xump_same_text(PyObject *a, PyObject *b) {
         return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_KIND(a) == PyUnicode_KIND(b)
             && memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), PyUnicode_GET_LENGTH(a) * PyUnicode_KIND(a)) == 0;
     }
     """
-    Py_hash_t hash_of "xump_hash_of"(object text) except? -1        # of exact strings, as all texts of a message are
     bint same_text "xump_same_text"(object a, object b) noexcept
 
 cdef uint32_t KNOWN_MAX = 1 << 17       # addresses remembered per queue: 8 MiB and the texts

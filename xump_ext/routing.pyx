@@ -24,14 +24,11 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
-from xump_ext.plan cimport Clause, Plan
-from xump_ext.source cimport content_needed
+from xump_ext.plan cimport Clause, Plan, foresee, prefetch
+from xump_ext.source cimport content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
 from xump_ext.work cimport end_trips, parked_forget, pause_trip, paused_trip
 
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* memory) noexcept      # no access: any address will do
 
 cdef enum:
     LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
@@ -231,11 +228,20 @@ cdef int step_work(engine_t* engine) except -1:
         hits = look_up(item.entry)
     engine.work_head += 1
     engine.work_count -= 1
+    if engine.work_count:
+        foresee_next(engine)
     if item.entry != NULL:
         try:
             route(engine, item.entry, hits, item.trip)
         finally:
             trip_release(engine, item.trip)
+    return 0
+
+
+cdef inline int foresee_next(engine_t* engine) except -1:
+    cdef entry_t* entry = engine.work[engine.work_head & engine.work_mask].entry
+    if entry != NULL and is_made(entry):
+        foresee(<Plan> entry.queue.plan, entry.content)
     return 0
 
 
