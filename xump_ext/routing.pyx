@@ -27,7 +27,7 @@ from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, set
 from xump_ext.plan cimport Clause, Plan, foresee, prefetch
 from xump_ext.source cimport content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
-from xump_ext.work cimport end_trips, parked_forget, pause_trip, paused_trip
+from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_shrink
 
 
 cdef enum:
@@ -64,6 +64,8 @@ cdef int steps(engine_t* engine) except -1:
         else:
             break
     engine.run_start = engine.sequence + 1
+    if engine.work_mask >= WORK_KEPT:
+        work_shrink(engine)
     if engine.pause_count:
         end_trips(engine)
     return 0

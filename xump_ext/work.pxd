@@ -10,6 +10,10 @@ cdef void end_trips(engine_t* engine) noexcept
 cdef int parked_push(engine_t* engine, entry_t* entry) except -1
 cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept
 cdef int work_enlarge(engine_t* engine) except -1
+cdef void work_shrink(engine_t* engine) noexcept
+
+cdef enum:
+    WORK_KEPT = 1 << 12     # a ring of more items does not outlast its run: 64 KiB
 
 cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     """The entry is to be routed; it came last. Shares the trip."""

@@ -23,6 +23,13 @@ cdef int work_enlarge(engine_t* engine) except -1:
     return 0
 
 
+cdef void work_shrink(engine_t* engine) noexcept:
+    """All is done; the next run begins with a small ring."""
+    free(engine.work)
+    engine.work = NULL
+    engine.work_head = engine.work_mask = 0
+
+
 cdef int parked_push(engine_t* engine, entry_t* entry) except -1:
     """A parked entry is to be routed again; the trip that it paused goes on there."""
     works_grow(&engine.parked, engine.parked_count, &engine.parked_capacity)
