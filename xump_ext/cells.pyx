@@ -45,7 +45,8 @@ cdef extern from *:
 cdef void* cell_large(size_t size) except NULL:
     """By itself; in huge pages, if it is half of one."""
     cdef void* memory = NULL
-    if posix_memalign(&memory, REGION_BYTES if size >= REGION_BYTES // 2 else 64, size):
+    cdef size_t alignment = REGION_BYTES if size >= REGION_BYTES // 2 else 64 if size % 64 == 0 else 16
+    if posix_memalign(&memory, alignment, size):
         raise MemoryError()
     if size >= REGION_BYTES // 2:
         huge(memory, size)
