@@ -12,13 +12,15 @@ of bounds is ever read. The bytes of text and bodies are not: who reads text loo
 What lies under a null is not looked at, but for offsets, which must never decrease.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport INT64_MAX
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset, strlen
 
 from xump_ext.arrow cimport ascii_only, int32_at, int64_at, offset_at
+from xump_ext.cells cimport cell_large
 
 cdef extern from "Python.h":
     double PyFloat_Unpack2(const char* value, int little_endian) noexcept nogil
@@ -219,10 +221,10 @@ cdef void column_close(column_t* column) noexcept:
             PyMem_Free(column.strings)
         column_close(column.dictionary)
         PyMem_Free(column.dictionary)
-    PyMem_Free(<void*> column.validity)
+    free(<void*> column.validity)
     if column.kind != COLUMN_FIXED:
-        PyMem_Free(<void*> column.values)
-    PyMem_Free(column.own_bytes)
+        free(<void*> column.values)
+    free(column.own_bytes)
     memset(column, 0, sizeof(column_t))
 
 
@@ -235,9 +237,7 @@ cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) 
 cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL:
     cdef int64_t start = values_bytes(kind, first & ~7) - values_bytes(kind, 0)
     cdef int64_t size = values_bytes(kind, (first & 7) + rows)
-    cdef char* copy = <char*> PyMem_Malloc(size)
-    if copy == NULL:
-        raise MemoryError()
+    cdef char* copy = <char*> cell_large(size + 1)
     memcpy(copy, values + start, size)
     return copy
 
@@ -270,11 +270,8 @@ cdef int column_own(column_t* column) except -1:
     for row in range(column.rows):
         if not column_absent(column, row) and column_bytes(column, row, &text, &size):
             total += size
-    offsets = <int64_t*> PyMem_Malloc((column.first + column.rows + 1) * 8)
-    column.own_bytes = <char*> PyMem_Malloc(total)
-    if offsets == NULL or column.own_bytes == NULL:
-        PyMem_Free(offsets)
-        raise MemoryError()
+    column.own_bytes = <char*> cell_large(total + 1)
+    offsets = <int64_t*> cell_large((column.first + column.rows + 1) * 8)
     total = 0
     for row in range(column.rows):
         offsets[column.first + row] = total
@@ -282,7 +279,7 @@ cdef int column_own(column_t* column) except -1:
             memcpy(column.own_bytes + total, text, size)
             total += size
     offsets[column.first + column.rows] = total
-    PyMem_Free(<void*> column.values)
+    free(<void*> column.values)
     column.kind = COLUMN_OFFSETS_LARGE
     column.values = <const char*> offsets
     column.bytes = column.own_bytes

@@ -10,6 +10,7 @@ text is UTF-8 in the block, even if its bytes were changed since they were check
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint16_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from xump_ext.arrow cimport ascii_only, bit_at, copy_short, int32_at
@@ -262,9 +263,9 @@ cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) 
         for column in range(headers.field_count):
             column_close(&chunk.columns[column])
         PyMem_Free(chunk.columns)
-    PyMem_Free(<void*> chunk.validity)
-    PyMem_Free(<void*> chunk.entries)
-    PyMem_Free(<void*> chunk.pairs)
+    free(<void*> chunk.validity)
+    free(<void*> chunk.entries)
+    free(<void*> chunk.pairs)
 
 
 # ---- one row

@@ -63,7 +63,7 @@ cdef cells_t cells
 cdef chunk_t* chunk_new(uint32_t cell_bytes) except NULL
 cdef void chunk_has_room(chunk_t* chunk) noexcept
 cdef void chunk_emptied(chunk_t* chunk) noexcept
-cdef void* cell_large(size_t size) except NULL
+cdef void* cell_large(size_t size) except NULL       # given back by free()
 
 cdef inline uint32_t cell_bytes(size_t size) noexcept:
     return <uint32_t> ((size + 7) & ~<size_t> 7)
