@@ -1,0 +1,111 @@
+"""Records of stores: what is made by hand is read, whole, in pieces, cut anywhere and with any bit flipped; never a wrong
+answer."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import records_by_hand as hand
+from xump_ext import records
+
+SALT = 0xC0FFEE
+
+
+def a_log():
+    """Three groups that have records of every kind."""
+    log = hand.Log(SALT, end=4096)
+    return log, [
+        log.group(hand.queue(1, "jobs", limit=7, dead_letter="dead"), hand.state(1, 1),
+                  hand.queue(2, "größer", auto_delete=True)),
+        log.group(hand.enter(1, 1, "a.b", b"body", reply_to="r", message_id="", timestamp=5, origin=(0, 2, 9)),
+                  hand.enter(1, 2, body=bytes(100)), hand.mark(1, 2, 3, hand.HISTORIC)),
+        log.group(hand.settle(1, 1, 2, marked=True), hand.gone(2), hand.state(1, 3, 3, 2)),
+    ]
+
+
+@pytest.mark.parametrize("data, expected", [
+    (b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E),
+    (bytes(range(31, -1, -1)), 0x113FDB5C),
+])
+def test_crc_of_the_standard(data, expected):
+    """RFC 3720, appendix B.4."""
+    assert records.crc(data) == records.crc_soft(data) == expected
+
+
+@given(st.binary(max_size=100), st.integers(0, 100), st.integers(0, 2**32 - 1))
+def test_crc_goes_on(data, cut, seed):
+    whole = records.crc(data, seed)
+    assert whole == records.crc_soft(data, seed) == records.crc(data[cut:], records.crc(data[:cut], seed))
+
+
+def test_whole_groups_are_found_in_any_piece():
+    _, groups = a_log()
+    data, ends = b"".join(groups), [len(b"".join(groups[:n])) for n in range(4)]
+    for size in range(len(data) + 1):
+        used, _, state, failed = records.whole_groups(data[:size], 4096, SALT)
+        assert used == max(end for end in ends if end <= size)
+        assert state == ("whole" if used == size else "cut") and failed == (None if used == size else 4096 + used)
+
+
+def test_any_flipped_bit_is_seen():
+    log, groups = a_log()
+    log.synced = 4096
+    groups.append(log.group(hand.state(1, 4)))
+    data, starts = b"".join(groups), [len(b"".join(groups[:n])) for n in range(4)]
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << random.Random(at).randrange(8)
+        used, _, state, failed = records.whole_groups(damaged, 4096, SALT)
+        hit = max(start for start in starts if start <= at)
+        assert used == hit and state in ("head", "payload", "cut") and 4096 + hit <= failed <= 4096 + at
+
+
+def test_another_place_or_store_is_no_record():
+    _, groups = a_log()
+    assert records.whole_groups(groups[0], 4096, SALT)[2] == "whole"
+    assert records.whole_groups(groups[0], 4104, SALT)[2:] == ("head", 4104)
+    assert records.whole_groups(groups[0], 4096, SALT + 1)[2:] == ("head", 4096)
+
+
+def test_what_comes_behind_damage_is_found():
+    log, groups = a_log()
+    log.synced = 8000
+    groups.append(log.group(hand.state(1, 4)))
+    data = b"".join(groups)
+    start = len(data) - len(groups[3])
+    assert records.next_group(b"\xa5" * 24 + data[start:], 4096 + start - 24, SALT) == (24, len(groups[3]), 8000)
+    assert records.next_group(data[8:start], 4104, SALT)[0] == len(groups[0]) - 8
+    assert records.next_group(b"\xa5" * 1000, 4096, SALT) is None
+    damaged = bytearray(groups[1])
+    damaged[56 + 96] ^= 1
+    assert records.next_record(damaged[56:], 4096 + len(groups[0]) + 56, SALT) == (0, "payload", 104)
+    assert records.next_record(damaged[64:], 4096 + len(groups[0]) + 64, SALT)[:2] == (96, "whole")
+
+
+def test_a_group_as_keys_and_values():
+    _, groups = a_log()
+    changes = [list(records.items(group)) for group in groups]
+    first, second = records.entry_key(1, 1), records.entry_key(1, 2)
+    assert [key for key, _ in changes[1]] == [first, second, records.KEY_MARK + second[1:]]
+    assert changes[1][0][1] == groups[1][56 : 56 + len(changes[1][0][1])]
+    assert changes[2][0][0][:1] == records.KEY_STATE
+    other = (2).to_bytes(4, "big") + bytes(8)
+    assert [key for key, value in changes[2] if value is None] == [
+        first, records.KEY_MARK + first[1:], second, records.KEY_MARK + second[1:], records.KEY_QUEUE + other,
+        records.KEY_STATE + other]
+
+
+def test_records_are_described():
+    _, groups = a_log()
+    found, at = [], 0
+    data = b"".join(groups)
+    while at < len(data):
+        found.append(records.describe(data, at))
+        at += found[-1]["length"]
+    assert [one["kind"] for one in found] == [
+        "GROUP", "QUEUE", "STATE", "QUEUE", "GROUP", "ENTER", "ENTER", "MARK", "GROUP", "SETTLE", "GONE", "STATE"]
+    assert found[5]["address"] == "a.b" and found[5]["origin"] == (0, 2, 9) and found[3]["name"] == "größer"
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        records.describe(data[:31])

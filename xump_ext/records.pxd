@@ -1,0 +1,163 @@
+"""Records: what a store keeps, byte by byte. Little-endian; each starts at a multiple of 8 bytes of the log.
+
+A store is a log of records. Applied in order they give the state of its queues, so a copy of the log in order, or any
+selection of records that leaves out what later ones undo, is the same store.
+
+    every record                                        a group: what one write makes durable, all of it or nothing
+
+     0  crc u32           of what follows in the head    GROUP   count of records, bytes of the group, and up to where
+     4  magic u16         0x5A58                                 the log was synced before it was written
+     6  kind u8                                          ENTER   MARK   SETTLE   QUEUE   GONE   STATE   …
+     7  flags u8
+     8  length u32        with the padding to 8 bytes, which is zero
+    12  queue u32         its number in the store, from 1 on; 0: none
+    16  position u64      where in the log the record begins: one of an earlier lap is told by it
+    24  id u64
+
+    GROUP    id: the number of the group                 STATE    id: the next id to be issued
+    32  count u64         records that follow            32  frontier u64      ids below were routed, copies made
+    40  bytes u64         of the group, this head too    40  handed u64        ids up to it may have been handed out
+    48  synced u64        position                       48  timestamp i64     of the newest
+                                                         56  settled u64
+    SETTLE   ids that are gone, from `id` on             64  deleted u64
+    32  count u64                                        72  dropped u64[6]    by reason
+    flags: MARKED, each of them has a MARK              120  dead_lettered u64[6]
+    MARK     what is to be known of an entry
+    32  delivery_count u32                               QUEUE    id: 0
+    36  reserved u32                                     32  limit u64         2**64 - 1: none
+    flags: HISTORIC, REDELIVERED                         40  history_limit u64
+                                                         48  delivery_limit u32
+    GONE     the queue was deleted with all it held      52  name_bytes u16
+                                                         54  dead_letter_bytes u16   65535: none
+    ENTER    id: of the message                          56  name, then dead_letter
+    32  timestamp i64                                    flags: AUTO_DELETE
+    40  origin_id u64     the message that it came from by MOVE, as long as that is unpaid; 0: none
+    48  origin_queue u32
+    52  origin_store u32  0: this one; else a CRC of the other store's identity
+    56  payload_crc u32   of all that follows the head
+    60  body_bytes u32
+    64  header_bytes u32
+    68  header_count u32
+    72  delivery_count u16
+    74  hops u16
+    76  address_bytes u16
+    78  reply_to_bytes u16       65535: there is none; so for the next two
+    80  message_id_bytes u16
+    82  destination_bytes u16
+    84  group_key_bytes u16      0; kept free for messages that belong together
+    86  reserved u16
+    88  expiry i64               0; kept free
+    96  address, reply_to, message_id, destination, headers (block.pyx), body
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC
+
+The crc of a record is salted with the store's own number, so that a record of another store is none here. In a group, SETTLEs
+count after all else. An entry with an origin in its own store hides that: when the log is read, the origin of a live entry that
+is not HISTORIC is settled.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from xump_ext.crc cimport crc32c, crc32c_soft
+
+cdef enum:
+    MAGIC = 0x5A58
+    # kinds
+    GROUP = 1
+    QUEUE = 2
+    GONE = 3
+    STATE = 4
+    ENTER = 5
+    MARK = 6
+    SETTLE = 7
+    KINDS = 8
+    # flags of ENTER and MARK
+    RECORD_REDELIVERED = 1
+    RECORD_DEAD_ENTRY = 2
+    RECORD_HISTORIC = 4
+    # flags of SETTLE
+    RECORD_MARKED = 1
+    # flags of QUEUE
+    RECORD_AUTO_DELETE = 1
+    NO_TEXT = 65535
+
+cdef packed struct head_t:
+    uint32_t crc
+    uint16_t magic
+    uint8_t kind
+    uint8_t flags
+    uint32_t length
+    uint32_t queue
+    uint64_t position
+    uint64_t id
+
+cdef packed struct group_record_t:
+    head_t head
+    uint64_t count
+    uint64_t bytes
+    uint64_t synced
+
+cdef packed struct settle_record_t:
+    head_t head
+    uint64_t count
+
+cdef packed struct mark_record_t:
+    head_t head
+    uint32_t delivery_count
+    uint32_t reserved
+
+cdef packed struct state_record_t:
+    head_t head
+    uint64_t frontier
+    uint64_t handed
+    int64_t timestamp
+    uint64_t settled
+    uint64_t deleted
+    uint64_t dropped[6]
+    uint64_t dead_lettered[6]
+
+cdef packed struct queue_record_t:
+    head_t head
+    uint64_t limit
+    uint64_t history_limit
+    uint32_t delivery_limit
+    uint16_t name_bytes
+    uint16_t dead_letter_bytes
+
+cdef packed struct enter_record_t:
+    head_t head
+    int64_t timestamp
+    uint64_t origin_id
+    uint32_t origin_queue
+    uint32_t origin_store
+    uint32_t payload_crc
+    uint32_t body_bytes
+    uint32_t header_bytes
+    uint32_t header_count
+    uint16_t delivery_count
+    uint16_t hops
+    uint16_t address_bytes
+    uint16_t reply_to_bytes
+    uint16_t message_id_bytes
+    uint16_t destination_bytes
+    uint16_t group_key_bytes
+    uint16_t reserved
+    int64_t expiry
+
+cdef inline uint64_t padded(uint64_t size) noexcept nogil:
+    return (size + 7) & ~<uint64_t> 7
+
+cdef inline uint32_t text_bytes(uint16_t size) noexcept nogil:
+    return 0 if size == NO_TEXT else size
+
+# The bytes of a record's fixed part, which its crc covers; for QUEUE all of it. 0: there is no such kind, or it is too short.
+cdef uint32_t head_bytes(const head_t* head) noexcept nogil
+cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil
+
+cdef enum:
+    RECORD_WHOLE = 0
+    RECORD_CUT = 1          # goes on behind the buffer's end
+    RECORD_NONE = 2         # what stands here is no record, or its head is damaged
+    RECORD_PAYLOAD = 3      # the head is whole, the payload is damaged
+
+# What stands at `at`, in a buffer with so many bytes left, at that position of the log.
+cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t salt) noexcept nogil

@@ -1,0 +1,105 @@
+"""The store contract: what the engine and a store owe each other.
+
+The core keeps the index of every queue: ids, states, frontier, links. A durable store is a log of records (`records.pxd` draws
+them) and a source of bodies. What runs change is gathered in the core's *journal* and handed over as a **group**: one call of
+the store, one buffer, whatever the number of messages. A body that was not written yet is served from the core.
+
+Who calls what, when
+--------------------
+1. The engine's user calls `create_store(name, type, **options)`; the engine calls `factory(name, **options)`, which opens the
+   store, or makes it: locks it (`StoreLocked`, which names the owner's pid), verifies what it finds (`StoreCorrupt`: what was
+   found, what to do), makes durable what is there, the directory's entry included. An error leaves files as they were.
+2. Once, before anything is written: `scan()`.
+3. Then, from one thread at a time, without the engine's lock: `write(batch)`, `sync()` as the durability asks, and after each
+   write `oldest()` and, when what it gave is durable elsewhere, `release()`. In `process` and `none` durability `sync` is
+   called at `close` only (`none`: never).
+4. At any time, from any thread, also while a `write` or `sync` goes on: `fetch`, `room`.
+5. Once, at the end: `close()`. Nothing is called afterwards.
+
+What is promised
+----------------
+- **Atomic, in order.** After a crash a store has the groups up to some point, each of them whole. A group is one `write`.
+- **Durable** is what was written before a `sync()` that returned. Nothing before.
+- **Failure.** `write` and `sync` raise `StoreFailed` (or OSError) when the disk says no; the engine then poisons the store:
+  nothing is written any more, no fsync is tried again, every call that would need it raises `StoreFailed` until the store is
+  opened anew.
+- **Room.** A store never fails to write for lack of space what it said it had `room` for, and keeps enough beside that for every
+  message in it to be settled. The engine raises `StoreFull` before anything happens.
+- **Positions.** A record's position is its place in one endless log; the first group written after `scan` begins at `end`. A
+  store that finds records by key may ignore positions; one that finds them by position may move a live record by `oldest`.
+- **No locks of the engine's** are held, and the interpreter's lock is given up, during file I/O.
+
+A store inherits from `Backend`, or looks like it. `xump.testing` runs the conformance suite over it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+DURABILITIES = ("sync", "group", "process", "none")
+
+
+class Backend(ABC):
+    """A durable store. `factory(name, **options)` gives one that is open."""
+
+    type: ClassVar[str]
+    durable: ClassVar[bool] = True
+
+    name: str
+    durability: str
+    """One of `DURABILITIES`; the engine goes by it."""
+    group_ms: float
+    """In `group` durability: how long the engine may gather before it writes."""
+    salt: int
+    """32 bits, drawn at random when the store was made: what the CRCs of its records are salted with."""
+    end: int
+    """The position where the log goes on; a multiple of 8. Right after `scan`; the engine counts on from there."""
+    cut: int
+    """Bytes of a torn tail that were cut off when it was opened; 0: it was closed well, or whole."""
+
+    @abstractmethod
+    def scan(self) -> Iterator[tuple[int, Buffer]]:
+        """The records that make up the store, verified, as (position, whole records one behind the other), in an order in which
+        they may be applied: QUEUE before STATE before ENTER before MARK of the same queue or message, SETTLE and GONE after
+        what they undo. A buffer is used before the next is asked for. GROUP records may be among them. Where the store does not
+        know positions, each record has its own in its head, and the position given is not looked at: None."""
+
+    @abstractmethod
+    def write(self, batch: Any) -> None:
+        """Writes a group, atomically and behind all before. `batch` has the buffer protocol (the whole group, its GROUP record
+        first, valid during the call), `position`, `number` and `records`; `xump_ext.records.items(batch)` gives it as keys and
+        values."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Returns when all that was written is durable. Called once more after a failure: never."""
+
+    @abstractmethod
+    def fetch(self, queue: int, id: int, position: int) -> tuple[int, Buffer]:
+        """The ENTER record of a live message: (position, a buffer that begins with it). The buffer may go on with the records
+        that follow: they will be asked for next. StoreFailed, StoreCorrupt, KeyError when it is not there."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """Bytes of records that may still be written, those left aside for settling not counted. Asked once a group."""
+
+    def oldest(self) -> tuple[int, int, Buffer] | None:
+        """When old space is needed: (begin, end, whole records) of the oldest part of the log. The engine writes what of it is
+        live once more, in a group, and calls `release(end)` when that is durable. None: no need, now or ever."""
+        return None
+
+    def release(self, position: int) -> None:  # noqa: B027 - a store that never gives anything by `oldest` has nothing to do
+        """Nothing before this position is needed any more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives up files and lock. All is written; it is durable as the durability promises."""
+
+    def stats(self) -> dict[str, Any]:
+        """For people: bytes used and allowed, groups, syncs, segments."""
+        return {}
