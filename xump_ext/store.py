@@ -35,13 +35,41 @@ A store inherits from `Backend`, or looks like it. `xump.testing` runs the confo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DURABILITIES = ("sync", "group", "process", "none")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong in a store."""
+
+    position: int | None
+    """Of the record in the log, or None where it has none."""
+    queue: int
+    id: int
+    """The queue's number and the message's id; 0 where that is not known."""
+    bytes: int
+    what: str
+    """For people: what was found, and where in the file."""
+
+
+@dataclass
+class Report:
+    """What `check` and `repair` found."""
+
+    records: int = 0
+    bytes: int = 0
+    cut: int = 0
+    """Bytes of a torn tail: what was being written in a crash. That is no damage."""
+    damage: list[Damage] = field(default_factory=list)
+    quarantine: str | None = None
+    """Where `repair` put what was damaged."""
 
 
 class Backend(ABC):
@@ -99,6 +127,25 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Gives up files and lock. All is written; it is durable as the durability promises."""
+
+    @classmethod
+    @abstractmethod
+    def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """Reads the whole store without changing anything, verifies every CRC and link, and lists all damage. `progress(done,
+        all)` is called now and then, with bytes. StoreLocked while a process owns it; StoreCorrupt where no store of this type
+        is."""
+
+    @classmethod
+    @abstractmethod
+    def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """Puts what is damaged beside the store, in a file that the report names, record by record, so that the rest opens.
+        What is whole stays as it is. A store without damage is not changed."""
+
+    @classmethod
+    @abstractmethod
+    def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """Gives space that is not needed back to the file system. The store must be whole; a crash leaves the old one or the
+        new."""
 
     def stats(self) -> dict[str, Any]:
         """For people: bytes used and allowed, groups, syncs, segments."""
