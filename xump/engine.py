@@ -35,6 +35,8 @@ logger.addHandler(logging.NullHandler())
 VERBS = {"copy": 0, "move": 1, "deliver": 2, "bounce": 3, "discard": 4}
 ROLES = {"always": 0, "default": 1, "overflow": 2}
 HOP_LIMIT_MAX = 65_534
+DELIVERIES_MAX = 65_535
+"""How often a message is delivered is counted up to here."""
 COUNT_MAX = 2**62
 """No limit, window or count is above this: it leaves room for sums in 64 bits."""
 
@@ -135,7 +137,7 @@ class Engine(Core):
         if history_limit is not None:
             _check_count("history_limit", history_limit, 0, COUNT_MAX)
         if delivery_limit is not None:
-            _check_count("delivery_limit", delivery_limit, 1, 2**32 - 1)
+            _check_count("delivery_limit", delivery_limit, 1, DELIVERIES_MAX)
         if dead_letter is not None:
             dead_letter = _queue_name(dead_letter, "dead_letter")
         if not isinstance(auto_delete, bool):

@@ -23,7 +23,7 @@ from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, hops_of, in_hands, pay
 from xump_ext.message cimport Message, content_release, content_share, message_new
 from xump_ext.routing cimport go_on, run
-from xump_ext.source cimport content_from, source_left, source_new, source_t
+from xump_ext.source cimport content_at, content_from, source_left, source_new, source_t
 
 cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
 
@@ -293,7 +293,7 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     queue = (<object> entry.queue.face).name
     batch.keys.append((queue, entry.id))
     batch.names.append(<object> offer.destination.name)
-    taken.row.content = content_share(entry.content)
+    taken.row.content = content_share(content_at(entry))
     taken.row.id = entry.id
     taken.row.timestamp = entry.timestamp
     taken.row.delivery_count = entry.delivery_count + 1

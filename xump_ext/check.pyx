@@ -30,7 +30,7 @@ from xump_ext.graph cimport (
     entry_t, group_t, offer_t, queue_t, selector_t,
 )
 from xump_ext.index cimport index_get
-from xump_ext.source cimport is_made, source_of, source_t
+from xump_ext.source cimport content_at, is_made, source_of, source_t
 
 cdef enum:
     STATES = 7
@@ -141,7 +141,7 @@ cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1
 
 cdef int check_child(Books books, entry_t* entry, entry_t* child, selector_t* selector) except -1:
     """What MOVE made of it, or what INFINITE selectors downstream made of that."""
-    cdef queue_t* target = target_of(selector, entry.content)
+    cdef queue_t* target = target_of(selector, content_at(entry))
     if child == NULL or child.parent != entry:
         raise broken("Links", of_entry(entry), "what it became is not there, or came from another message")
     if <uintptr_t> child.queue not in books.queues or index_get(&child.queue.index, child.id) != child:

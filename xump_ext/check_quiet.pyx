@@ -139,7 +139,7 @@ cdef int check_parked(Books books, Plan plan) except -1:
     return 0
 
 
-cdef bint clause_may_act(Clause clause, const entry_t* entry) except -1:
+cdef bint clause_may_act(Clause clause, entry_t* entry) except -1:
     cdef selector_t* selector
     cdef uint32_t i
     for i in range(clause.c.count):
@@ -150,7 +150,7 @@ cdef bint clause_may_act(Clause clause, const entry_t* entry) except -1:
         elif entry.id < selector.start:
             if entry.id >= selector.replayed:
                 return True
-        elif selector.enabled and names_queue_now(selector, entry.content):
+        elif selector.enabled and names_queue_now(selector, entry):
             return True
     return False
 

@@ -14,6 +14,7 @@ from xump_ext.graph cimport (
     BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t, index_t, list_t, offer_t,
 )
 from xump_ext.index cimport page_find, page_from
+from xump_ext.source cimport content_at
 
 
 cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines that wait for room elsewhere")
@@ -333,7 +334,7 @@ cdef int check_offer(Books books, offer_t* offer) except -1:
     if selector.destination != NULL:
         named = <object> selector.destination.name
     else:
-        named = field_text(&selector.to_destination, entry.content)
+        named = field_text(&selector.to_destination, content_at(entry))
     handle = books.core.destinations.get(named)
     if handle is None or offer.destination != &(<DestinationHandle> handle).destination:
         raise broken("Links", of_entry(entry), f"it is offered under another destination than {named!r}")

@@ -18,6 +18,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport node_t
 from xump_ext.plan cimport Clause, Plan
+from xump_ext.source cimport content_at
 from xump_ext.waiting cimport route_slots
 
 
@@ -259,7 +260,7 @@ cdef int check_aside(group_t* group) except -1:
     return 0
 
 
-cdef int check_grouped(const group_t* group, const entry_t* entry) except -1:
+cdef int check_grouped(const group_t* group, entry_t* entry) except -1:
     if entry.holder != group or entry.state != WAITING or entry.queue != group.queue:
         raise broken("Links", of_queue(group.queue), f"message {entry.id} is in a group and does not wait there")
     if (entry.flags & MARKED != 0) != group.marked:
@@ -388,7 +389,7 @@ cdef bint asks_user_code(Clause clause) except -1:
 
 cdef int check_member(Clause clause, entry_t* entry, set lanes) except -1:
     """A message that names a queue waits for it from when it was there, also when it is gone."""
-    named = field_text(&clause.to_queue, entry.content) if clause.c.names_queue else None
+    named = field_text(&clause.to_queue, content_at(entry)) if clause.c.names_queue else None
     waits = (clause.c.slot, named) in lanes
     if waits == clause.holds(entry):
         return 0

@@ -16,6 +16,7 @@ from xump_ext.heap cimport heap_free, heap_remove
 from xump_ext.hits cimport hits_free
 from xump_ext.match cimport MatchIndex
 from xump_ext.message cimport message_object
+from xump_ext.source cimport content_at
 
 cdef enum:
     FILTER = 0
@@ -34,9 +35,9 @@ cdef class Predicate:
         cdef Py_ssize_t size
         cdef const char* value
         if self.kind == FILTER:
-            return self.filter.evaluate(entry.content, entry.timestamp, entry.delivery_count) == 1
+            return self.filter.evaluate(content_at(entry), entry.timestamp, entry.delivery_count) == 1
         if self.kind == MATCH:
-            value = field_bytes(&self.field, entry.content, &size)
+            value = field_bytes(&self.field, content_at(entry), &size)
             if value == NULL:
                 return False
             self.hits.count = 0
@@ -51,8 +52,9 @@ cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
     """Asks a callable; one that raises counts as no match. What is no Exception (an interrupt) ends the run."""
     cdef engine_t* engine = clause.engine
     hops = 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
+    message = message_object(content_at(entry), entry.id, entry.timestamp, hops)
     try:
-        return bool(call(message_object(entry.content, entry.id, entry.timestamp, hops)))
+        return bool(call(message))
     except Exception as error:
         clause.trouble(error)
         return False
@@ -145,10 +147,10 @@ cdef class Clause:
     cdef int fields_hold(self, entry_t* entry) except -1:
         """Whether the message names what the selectors want named."""
         if self.to_queue.kind != FIELD_NONE:
-            if queue_named(self.engine, field_text(&self.to_queue, entry.content)) == NULL:
+            if queue_named(self.engine, field_text(&self.to_queue, content_at(entry))) == NULL:
                 return False
         if self.to_destination.kind != FIELD_NONE:
-            return field_text(&self.to_destination, entry.content) is not None
+            return field_text(&self.to_destination, content_at(entry)) is not None
         return True
 
     cdef bint unconditional(self):

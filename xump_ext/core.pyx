@@ -33,7 +33,7 @@ from xump_ext.message cimport Message, content_new, content_release, content_wit
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport Plan, foresee
 from xump_ext.routing cimport go_on, run, wake_everything
-from xump_ext.source cimport content_shown
+from xump_ext.source cimport content_at, content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 from xump_ext.work cimport end_trips
 
@@ -345,9 +345,9 @@ cdef class Core(Door):
         batch.engine = &self.e
         for id in ids:
             entry = index_get(&selector.source.index, id)
-            target = target_of(selector, entry.content)
+            target = target_of(selector, content_at(entry))
             if target != NULL and target != selector.source and hops_of(&self.e, entry) < self.e.hop_limit:
-                if not batch.fits(target, entry.content):
+                if not batch.fits(target, content_at(entry)):
                     raise QueueFull(f"queue {(<QueueFace> target.face).name!r} has {target.ready} ready messages and a limit of "
                                     f"{target.limit}: no room for a replay of {len(ids)} messages")
         return 0

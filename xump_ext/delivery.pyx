@@ -18,6 +18,7 @@ from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, x
 from xump_ext.message cimport Message, checked_text, message_new
 from xump_ext.recall cimport note_nack, release, send_back
 from xump_ext.routing cimport go_on, run
+from xump_ext.source cimport content_at
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -222,7 +223,7 @@ cdef Delivery hand_over(Door door, offer_t* offer):
     else:
         delivery = <Delivery> spare
         Py_XDECREF(spare)           # the pool's reference; `delivery` holds its own
-    delivery.message = message_new(entry.content, entry.id, entry.timestamp, hops_of(&door.e, entry))
+    delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&door.e, entry))
     delivery.destination = counted(offer.destination.name)
     delivery.queue = counted(entry.queue.face)
     delivery.selector = counted(selector.face)

@@ -2,6 +2,7 @@
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport FIELD_NONE, destination_t, engine_t, entry_t, field_t, queue_t, selector_t
+from xump_ext.source cimport content_at
 
 cdef class QueueHandle:
     """What the engine's mapping of names holds; the public `Queue` derives from it."""
@@ -17,8 +18,8 @@ cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_
 cdef str name_text(object queue)
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL
 cdef queue_t* target_of(const selector_t* selector, content_t* content) except? NULL
-cdef inline bint names_queue_now(const selector_t* selector, content_t* content) except -1:
+cdef inline bint names_queue_now(const selector_t* selector, entry_t* entry) except -1:
     """Whether the field that names the selector's target, if there is one, names a queue that exists."""
-    return selector.to_queue.kind == FIELD_NONE or target_of(selector, content) != NULL
+    return selector.to_queue.kind == FIELD_NONE or target_of(selector, content_at(entry)) != NULL
 
 cdef content_t* content_made(const selector_t* selector, entry_t* entry) except NULL

@@ -15,6 +15,7 @@ from xump_ext.graph cimport (
     BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
 )
 from xump_ext.message cimport content_bounced, content_share, content_stamped
+from xump_ext.source cimport content_at
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -118,8 +119,8 @@ cdef queue_t* target_of(const selector_t* selector, content_t* content) except? 
 cdef content_t* content_made(const selector_t* selector, entry_t* entry) except NULL:
     """What the selector puts into its target; a new reference."""
     if selector.verb == BOUNCE:
-        return content_bounced(entry.content, (<object> entry.queue.face).name, "bounced", None)
+        return content_bounced(content_at(entry), (<object> entry.queue.face).name, "bounced", None)
     if selector.verb == DELIVER:
-        stamp = <object> selector.stamp if selector.stamp != NULL else field_text(&selector.to_destination, entry.content)
-        return content_stamped(entry.content, stamp)
-    return content_share(entry.content)
+        stamp = <object> selector.stamp if selector.stamp != NULL else field_text(&selector.to_destination, content_at(entry))
+        return content_stamped(content_at(entry), stamp)
+    return content_share(content_at(entry))

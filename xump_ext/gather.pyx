@@ -101,7 +101,7 @@ cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t fir
     return found
 
 
-cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
+cdef bint may_act(const route_t* route, entry_t* entry) except -1:
     """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
     cdef uint32_t i
     for i in range(route.clause_count):
@@ -111,7 +111,7 @@ cdef bint may_act(const route_t* route, const entry_t* entry) except -1:
         if entry.id < route.copies[i].selector.start:
             if entry.id >= route.copies[i].selector.replayed:
                 return True
-        elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry.content):
+        elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry):
             return True
     return False
 

@@ -52,6 +52,9 @@ cdef enum:
     QUEUED = 32             # parked, and to be routed again: `child` is its place in `parked`, from 1 on; its trip stands there
 
 cdef enum:
+    DELIVERIES_MAX = 65535
+
+cdef enum:
     # verbs
     COPY = 0
     MOVE = 1
@@ -110,10 +113,10 @@ cdef struct entry_t:
     void* holder            # group_t* when WAITING, selector_t* when bound or outstanding
     entry_t* parent         # the unpaid entry upstream that this one came from by MOVE
     void* child             # entry_t* when MOVED, offer_t* when offered, entry_t** in its delivery when TAKEN; see PAUSED, QUEUED
-    uint32_t delivery_count
+    uint16_t delivery_count  # ends at DELIVERIES_MAX
     uint16_t hops
+    uint16_t flags
     uint8_t state
-    uint8_t flags
 
 cdef struct list_t:
     entry_t* head

@@ -7,22 +7,22 @@ Every function keeps all counters and links right before it returns; the only th
 routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
+from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
     choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW,
-    REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    BOUND, CHOOSY, DELIVERIES_MAX, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
+    REASON_OVERFLOW, REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
-from xump_ext.source cimport content_drop
+from xump_ext.source cimport content_at, content_drop
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
 from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push
 
@@ -100,8 +100,8 @@ cdef uint64_t enter(
     entry.previous = entry.next = NULL
     entry.holder = entry.child = NULL
     entry.hops = <uint16_t> hops
-    entry.delivery_count = delivery_count
-    entry.flags = <uint8_t> flags
+    entry.delivery_count = <uint16_t> delivery_count
+    entry.flags = <uint16_t> flags
     entry.state = UNROUTED
     entry.parent = parent
     if parent != NULL and not canary_link(engine.sequence):
@@ -246,7 +246,7 @@ cdef inline int rotate(selector_t* selector, uint64_t key) except -1:
 cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
     """MOVE, BOUNCE, or DELIVER with a queue: into a target that has room."""
     cdef queue_t* queue = entry.queue
-    cdef queue_t* target = target_of(selector, entry.content)
+    cdef queue_t* target = target_of(selector, content_at(entry))
     cdef uint32_t hops = hops_of(engine, entry) + 1
     cdef int flags = (entry.flags & REDELIVERED) | (DEAD if is_fresh(engine, entry) else 0)
     cdef uint32_t delivery_count = entry.delivery_count
@@ -292,7 +292,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
 
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
     """One copy into the target, unless the trip has been there; one that cannot go there is dead-lettered or dropped."""
-    cdef queue_t* target = target_of(selector, entry.content)
+    cdef queue_t* target = target_of(selector, content_at(entry))
     cdef uint32_t hops = hops_of(engine, entry) + 1
     cdef bint fresh = is_fresh(engine, entry)
     if target == NULL or trip_has(trip, target.slot):
@@ -300,11 +300,11 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_
     if hops > engine.hop_limit:
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
-    if target.ready >= target.limit and not overflow_has_room(target, entry.content, NULL):
+    if target.ready >= target.limit and not overflow_has_room(target, content_at(entry), NULL):
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
     selector.copied += 1
-    enter(engine, target, content_share(entry.content), hops, 0, DEAD if fresh else 0, NULL, trip)
+    enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, trip)
     return 0
 
 
@@ -314,7 +314,7 @@ cdef int lose_copy(
     """A copy that `origin` cannot have: into the dead letter queue, else counted at its selector."""
     cdef content_t* content
     if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(entry.content, (<object> origin.face).name, REASONS[reason], None)
+        content = content_bounced(content_at(entry), (<object> origin.face).name, REASONS[reason], None)
         if can_enter(letters, content):
             origin.dead_lettered[reason] += 1
             # One hop for the copy, one for the bounce.
@@ -360,7 +360,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     cdef content_t* content
     cdef trip_t* own
     if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(entry.content, (<object> queue.face).name, REASONS[reason], detail)
+        content = content_bounced(content_at(entry), (<object> queue.face).name, REASONS[reason], detail)
         if can_enter(letters, content):
             queue.dead_lettered[reason] += 1
             own = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
@@ -379,7 +379,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     cdef queue_t* queue = entry.queue
     cdef offer_t* offer
     if destination == NULL:
-        destination = destination_named(engine, field_text(&selector.to_destination, entry.content))
+        destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
     offer = offer_new(engine)
     detach_ready(engine, entry)
     if selector.infinite:
@@ -403,7 +403,7 @@ cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -
     """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
     by that, and not remembered."""
     cdef selector_t* selector = <selector_t*> entry.holder
-    entry.delivery_count += 1
+    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     if entry.state == BOUND:
         unbind(engine, entry)
         room_left(engine, entry.queue)

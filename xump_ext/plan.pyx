@@ -25,6 +25,7 @@ from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, copy
 from xump_ext.heap cimport heap_remove
 from xump_ext.hits cimport hits_add, hits_free, hits_t
 from xump_ext.match cimport MatchIndex
+from xump_ext.source cimport content_at
 from xump_ext.waiting cimport route_slots
 
 cdef extern from *:
@@ -232,7 +233,7 @@ cdef class Plan(Waiting):
             self.forget()
         if self.everything != NULL:
             return self.everything
-        known = self.known_address(<object> entry.content.address)
+        known = self.known_address(<object> content_at(entry).address)
         if known.route != NULL:
             return known.route
         return self.evaluate(known, entry)
@@ -249,10 +250,10 @@ cdef class Plan(Waiting):
         for i in range(known.count):
             hits_add(hits, self.candidates.items[known.first + i])
         if self.equalities > FEW:
-            self.equality.match(entry.content, hits)
+            self.equality.match(content_at(entry), hits)
         if self.fields:
             for field in self.fields.values():
-                value = field_bytes(&field.field, entry.content, &size)
+                value = field_bytes(&field.field, content_at(entry), &size)
                 if value != NULL:
                     field.index.match(value, size, hits)
                     self.drain(field.index)

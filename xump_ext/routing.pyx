@@ -25,7 +25,7 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
 from xump_ext.plan cimport Clause, Plan, foresee, prefetch
-from xump_ext.source cimport content_needed, is_made
+from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
 from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_shrink
 
@@ -309,7 +309,7 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
         selector = hits.copies[i].selector
         if entry.id < selector.start:
             copied |= entry.id >= selector.replayed
-        elif selector.enabled and names_queue_now(selector, entry.content):
+        elif selector.enabled and names_queue_now(selector, entry):
             copied = True
             make_copy(engine, selector, entry, trip)
     return copied
@@ -479,7 +479,7 @@ cdef selector_t* choose_by_field(
             selector = <selector_t*> nodes[i].owner
             if not puts(selector):
                 return selector
-            target = target_of(selector, entry.content)
+            target = target_of(selector, content_at(entry))
             if target != NULL and may_put(engine, selector, entry, target):
                 return selector
         return NULL

@@ -40,3 +40,7 @@ cdef int content_fetch(engine_t* engine, entry_t* entry) except -1:
     entry.content = content
     source_left(engine, source)
     return 0
+
+
+cdef content_t* content_fetched(entry_t* entry) except NULL:
+    raise NotImplementedError()

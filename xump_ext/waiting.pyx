@@ -17,6 +17,7 @@ from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_text
 from xump_ext.graph cimport DEFAULT, UNLIMITED, entry_t, group_t, lane_t, member_t, queue_t, route_t, selector_t
 from xump_ext.heap cimport heap_add, heap_remove
+from xump_ext.source cimport content_at
 
 
 cdef class Waiting:
@@ -54,7 +55,7 @@ cdef class Waiting:
         return group
 
     cdef tuple lane_key(self, Clause clause, entry_t* entry):
-        return (clause.c.slot, field_text(&clause.to_queue, entry.content) if clause.c.names_queue else None)
+        return (clause.c.slot, field_text(&clause.to_queue, content_at(entry)) if clause.c.names_queue else None)
 
     cdef group_t* group_keyed(self, tuple key) except NULL:
         """The group (marked, parked slots or None, ((slot, target name or None), ...))."""
@@ -219,7 +220,7 @@ cdef class Waiting:
         entry = group.head
         while entry != NULL:
             next = entry.next
-            if (created is None or field_text(&clause.to_queue, entry.content) == created) and clause.holds(entry):
+            if (created is None or field_text(&clause.to_queue, content_at(entry)) == created) and clause.holds(entry):
                 key = <tuple> group.key
                 lane = self.lane_key(clause, entry)
                 if lane not in key[2]:
