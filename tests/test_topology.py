@@ -56,7 +56,7 @@ def through_toml(mapping):
 class Shelf:
     """A store type for tests: it claims to outlive its process, and can fail to open."""
 
-    durable = True
+    durable = False
     opened: list[str] = []
 
     def __init__(self, name, path="", depth=1, broken=False):

@@ -18,6 +18,7 @@ from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
 from xump.names import name_of
+from xump.opening import open_store
 from xump.queue import Queue, position
 from xump.registry import Registry
 from xump.selector import Selector
@@ -76,6 +77,8 @@ class Engine(Core):
         self._last_selector = 0
         self._last_queue = 0
         self._build_lock = threading.RLock()
+        self._reopened: list[Queue] = []        # held since their store was opened
+        self._warned_of_held = False
         _engines.add(self)
 
     # ---- stores, queues, selectors
@@ -109,7 +112,10 @@ class Engine(Core):
                     raise Conflict(f"store {name!r} exists with type {store.type!r} and options {store.options}; "
                                    f"asked for were {type!r} and {options}")
                 return store
-            store = self._stores[name] = Store(name, type, options)
+            store = Store(name, type, options)
+            if getattr(store.backend, "durable", False):
+                self._reopened.extend(open_store(self, store))
+            self._stores[name] = store
             return store
 
     def create_queue(
@@ -157,7 +163,8 @@ class Engine(Core):
             queue = Queue.__new__(Queue)
             queue._name(self, name, self._stores[store_name])
             try:
-                self._create_queue(queue, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+                self._create_queue(
+                    queue, limit, history_limit, auto_delete, dead_letter, delivery_limit, self._stores[store_name].journal)
             finally:
                 # The queue is there, too, if what came out of user code (an interrupt) comes out of this call.
                 if self._queues.get(name) is queue:
@@ -285,10 +292,19 @@ class Engine(Core):
                 return False
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
+            if store.committer is not None and store.journal is not None:
+                errors: list[BaseException] = []
+                self.sync()
+                store.committer.stop()
+                store.committer.finish(errors)
+                self._detach(store.journal)
             for queue in [queue for queue in self._queues.values() if queue.store is store]:
                 self.delete_queue(queue)
             del self._stores[store.name]
-            store.backend.close()
+            if store.committer is None:
+                store.backend.close()
+            elif errors:
+                raise errors[0]
             return True
 
     @contextmanager
@@ -300,7 +316,7 @@ class Engine(Core):
             yield
         finally:
             if not self.closed:
-                self._building(-1)
+                self._building(-1, self._reopened)
 
     def _queue(self, name: Any, what: str) -> Queue:
         if not isinstance(name, (str, Queue)):
@@ -401,6 +417,14 @@ class Engine(Core):
         """Return when all that was published or acked before is durable; at once, for RAM."""
         _check_timeout(timeout)
         self._check_open()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        committers = [store.committer for store in list(self._stores.values()) if store.committer is not None]
+        again = True
+        while again:        # what stands behind a fence of another store needs one more round
+            for committer in committers:
+                if not committer.sync(deadline):
+                    raise TimeoutError(f"not everything is durable after {timeout} seconds; store {committer.name!r} is busy")
+            again = any(committer.fenced for committer in committers)
 
     # ---- watching
 
@@ -445,14 +469,33 @@ class Engine(Core):
 
     def close(self) -> None:
         """Make all durable and let go. Idempotent; later calls raise `Closed`."""
-        self._close()
+        if not self._close():
+            return
         _engines.discard(self)
+        self._close_stores()
+        self._free()
         self._named.clear()
         for waiter in list(self._waiters):
             if self._withdraw(waiter):
                 waiter[1]()
-        while self._stores:     # each once, whoever else closes
-            self._stores.popitem()[1].backend.close()
+
+    def _close_stores(self) -> None:
+        """The last groups are written, in rounds as long as something stands behind a fence; then every store is closed."""
+        stores = [self._stores.pop(name) for name in list(self._stores)]
+        committers = [store.committer for store in stores if store.committer is not None]
+        errors: list[BaseException] = []
+        for committer in committers:
+            committer.stop()
+        while any(committer.fenced for committer in committers):
+            for committer in committers:
+                committer.flush(errors)
+        for committer in committers:
+            committer.finish(errors)
+        for store in stores:
+            if store.committer is None:
+                store.backend.close()
+        if errors:
+            raise errors[0]
 
     def __enter__(self) -> Engine:
         self._check_open()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xump.errors import Conflict, StoreNotFound
+
+if TYPE_CHECKING:
+    from xump.commit import Committer
+    from xump_ext.journal import Journal
 
 Factory = Callable[..., Any]
 
@@ -75,6 +79,8 @@ class Store:
             allowed = [p.name for p in inspect.signature(factory).parameters.values()][1:]
             raise TypeError(f"store type {type!r}: {error}; its options are {', '.join(allowed) or 'none'}") from None
         self.backend = factory(name, **options)
+        self.journal: Journal | None = None
+        self.committer: Committer | None = None
 
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else self is other

@@ -30,6 +30,7 @@ cdef class Admissions:
     cdef admission_t* next_item(self) except NULL
     cdef int enlarge(self) except -1
     cdef int check_one(self, Py_ssize_t i) except -1
+    cdef int check_store(self, queue_t* queue, content_t* content) except -1
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
     cdef int64_t ready_of(self, queue_t* queue) except -1
     cdef int enters(self, queue_t* queue) except -1

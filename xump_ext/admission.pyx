@@ -14,7 +14,11 @@ from xump_ext.graph cimport (
     DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
 )
 from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
+from xump_ext.log cimport enter_bytes, no_room
 from xump_ext.message cimport content_bounced, content_release
+
+
+cdef uint64_t ENTER_EXTRA = 128     # what the record of a message's end takes, and the step in which lengths are counted
 
 
 cdef class Admissions:
@@ -63,7 +67,7 @@ cdef class Admissions:
         item.paid = NULL
         if name is not None and queue == NULL:
             self.names[self.count - 1] = name
-        if queue == NULL or queue.limit != UNLIMITED:
+        if queue == NULL or queue.limit != UNLIMITED or queue.durable:
             self.limited = True
         return 0
 
@@ -95,6 +99,8 @@ cdef class Admissions:
         cdef queue_t* queue = self.items[i].queue
         cdef content_t* content = self.items[i].content
         cdef queue_t* letters
+        if queue != NULL and queue.durable:
+            self.check_store(queue, content)
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
             name = name_text(self.names.get(i, self.name))
@@ -106,6 +112,14 @@ cdef class Admissions:
                     letters, content, (<object> queue.face).name, REASON_OVERFLOW):
                 raise QueueFull(f"queue {(<object> queue.face).name!r} has {queue.ready} ready messages and a limit of "
                                 f"{queue.limit}: no room for message {i + 1} of {self.count}")
+        return 0
+
+    cdef int check_store(self, queue_t* queue, content_t* content) except -1:
+        """What the messages before take of the store, and this one."""
+        key = ("store", <uintptr_t> queue.store)
+        self.ready[key] = self.ready.get(key, 0) + enter_bytes(content) + ENTER_EXTRA
+        if queue.store.failed or <int64_t> self.ready[key] > queue.store.room:
+            raise no_room(queue)
         return 0
 
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:

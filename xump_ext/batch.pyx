@@ -49,7 +49,7 @@ def publish_batch(Core core, queue, data):
     core.begin()
     try:
         target = core.queue_of(queue)
-        if target == NULL or target.limit != UNLIMITED:
+        if target == NULL or target.limit != UNLIMITED or target.durable:
             return core.admit_all(admissions_of(reader, queue), target)
         return enter_all(core, reader, target)
     finally:

@@ -1,11 +1,14 @@
 """Queues and selectors come and go; the declarations of `building.pyx`."""
 
+from libc.stdint cimport uint32_t
+
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
+from xump_ext.journal cimport Journal
 
 cdef queue_t* queue_create(
     engine_t* engine, QueueFace face, object limit, object history_limit, bint auto_delete, object dead_letter,
-    object delivery_limit, list spare_slots
+    object delivery_limit, list spare_slots, Journal journal, uint32_t number
 ) except NULL
 cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots)
 cdef int selector_create(

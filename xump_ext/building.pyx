@@ -20,9 +20,11 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
+from xump_ext.journal cimport Journal
 from xump_ext.ledger cimport DELETED, leave_ready, room_left, settle, stir, unbind
 from xump_ext.listed cimport queue_unlist
 from xump_ext.offers cimport destination_left, destination_named
+from xump_ext.log cimport log_queue, log_queue_gone
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.recall cimport release, send_back
 from xump_ext.selector import INFINITE
@@ -40,9 +42,10 @@ cdef enum:
 
 cdef queue_t* queue_create(
     engine_t* engine, QueueFace face, object limit, object history_limit, bint auto_delete, object dead_letter,
-    object delivery_limit, list spare_slots
+    object delivery_limit, list spare_slots, Journal journal, uint32_t number
 ) except NULL:
-    """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14)."""
+    """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14). `journal`: of its store, if
+    that is durable; `number`: its number there, or 0 if it is new."""
     cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueHandle other
@@ -68,6 +71,10 @@ cdef queue_t* queue_create(
     face.plan = plan
     face.queue = queue
     (<dict> engine.queues)[face.name] = face
+    if journal is not None:
+        journal.attach(queue, number)
+        if number == 0:
+            log_queue(queue)
     try:
         for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
             if other.queue.watched:
@@ -131,6 +138,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     cdef entry_t* entry
     cdef entry_t* next
     cdef int which
+    if queue.durable:
+        log_queue_gone(queue)
     while queue.line_head != NULL:
         place_leave(engine, queue.line_head)
     heap_remove(&engine.able, &queue.able)

@@ -30,7 +30,7 @@ from xump_ext.graph cimport (
     entry_t, group_t, offer_t, queue_t, selector_t,
 )
 from xump_ext.index cimport index_get
-from xump_ext.source cimport content_at, is_made, source_of, source_t
+from xump_ext.source cimport content_at, is_from_source, is_made, source_of, source_t
 
 cdef enum:
     STATES = 7
@@ -88,11 +88,11 @@ cdef int check_entries(Books books, queue_t* queue) except -1:
             raise broken("Order", of_entry(entry), f"its sequence {entry.sequence} is not above those before it")
         if entry.timestamp > queue.timestamp or (before != NULL and entry.timestamp < before.timestamp):
             raise broken("Order", of_entry(entry), f"its timestamp {entry.timestamp} is before that of an older one, or ahead")
-        if not is_made(entry):
+        if is_from_source(entry):
             if entry.state != UNROUTED:
                 raise broken("Links", of_entry(entry), "it was routed, and its content is not made")
             books.sources[<uintptr_t> source_of(entry)] = books.sources.get(<uintptr_t> source_of(entry), 0) + 1
-        elif entry.content == NULL or entry.content.references < 1:
+        elif is_made(entry) and (entry.content == NULL or entry.content.references < 1):
             raise broken("Links", of_entry(entry), "it has no content")
         check_state(books, entry)
         check_parent(books, entry)

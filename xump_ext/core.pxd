@@ -23,3 +23,4 @@ cdef class Core(Door):
     cdef Message seen(self, entry_t* entry, Filter filter)
     cdef entry_t* entry_of(self, QueueFace face, object id) except? NULL
     cdef int close_books(self) except -1
+    cdef int release(self, queue_t* queue) except -1

@@ -28,7 +28,9 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_add, heap_remove
 from xump_ext.listed cimport queue_list, queue_unlist
+from xump_ext.log cimport store_takes
 from xump_ext.message cimport content_release
+from xump_ext.source cimport content_at
 
 
 # ---- selectors that are ready
@@ -173,6 +175,8 @@ cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noe
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
     """Whether `target` can take what `selector` would make of `entry`: below its limit, or by its overflow selector."""
     cdef content_t* content
+    if target.durable and not store_takes(target, content_at(entry)):
+        return False
     if has_room_below_limit(target, entry):
         return True
     if target.overflow == NULL:
@@ -214,6 +218,8 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint room_for_any(queue_t* queue) except -1:
     """Room whatever the message: what an overflow selector with a field can take does not count."""
     cdef selector_t* overflow = queue.overflow
+    if queue.durable and not store_takes(queue, NULL):
+        return False
     if queue.ready < queue.limit:
         return True
     if overflow == NULL or names_by_field(overflow):

@@ -24,6 +24,8 @@ cdef class Door:
     cdef readonly dict _named       # selectors by name
     cdef dict destinations
     cdef dict nacked
+    cdef dict owners
+    cdef list journals              # of durable stores: they hold what `e.stores` links
     cdef list troubles
     cdef list spent
     cdef uint64_t checks            # of deliveries given together

@@ -14,6 +14,7 @@ from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
+from xump_ext.journal cimport tell_stores
 
 cdef extern from "pythread.h":
     ctypedef void* PyThread_type_lock
@@ -38,6 +39,8 @@ cdef class Door:
         self._named = {}
         self.destinations = {}
         self.nacked = {}
+        self.owners = {}
+        self.journals = []
         self.troubles = []
         self.spent = []
         self.spare_slots = []
@@ -48,6 +51,7 @@ cdef class Door:
         self.e.queues = <void*> self._queues
         self.e.destinations = <void*> self.destinations
         self.e.nacked = <void*> self.nacked
+        self.e.owners = <void*> self.owners
         self.e.troubles = <void*> self.troubles
         self.e.spent = <void*> self.spent
         self.e.face = <void*> self
@@ -143,7 +147,7 @@ cdef class Door:
     cdef int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
             self.state = IDLE
-        if self.contenders or self.troubles or self._waiters or self.spent:
+        if self.contenders or self.troubles or self._waiters or self.spent or self.e.dirty != NULL:
             self.end_slowly()
         return 0
 
@@ -159,6 +163,8 @@ cdef class Door:
             troubles = list(self.troubles)
             self.troubles.clear()
             self._report(troubles)
+        if self.e.dirty != NULL:
+            tell_stores(&self.e)
         return 0
 
     def _deliverable(self, destination):
@@ -211,4 +217,5 @@ cdef inline int come_in(Door door) except -1:
     door.state = BUSY
     door.owner = <void*> PyThreadState_Get()
     door.e.now = TIME_UNREAD
+    door.e.entered_stores = 0
     return 0

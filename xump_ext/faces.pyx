@@ -101,8 +101,7 @@ cdef class QueueFace(QueueHandle):
     @property
     def durable_id(self):
         """Ids up to this one are durable; always 0 in RAM."""
-        self.live()
-        return 0
+        return self.live().durable_id
 
     @property
     def frontier(self):

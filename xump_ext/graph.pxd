@@ -52,6 +52,12 @@ cdef enum:
     QUEUED = 32             # parked, and to be routed again: `child` is its place in `parked`, from 1 on; its trip stands there
 
 cdef enum:
+    # … in stores
+    STAINED = 256           # its store has a MARK of it
+    SHADOW = 512            # what it became in RAM has its last word: the log does not hear of its end here
+    OWNED = 1024            # in RAM; a durable queue, as `owners` has it, hears of its end
+
+cdef enum:
     DELIVERIES_MAX = 65535
 
 cdef enum:
@@ -295,6 +301,7 @@ cdef struct queue_t:
     uint8_t held
     uint8_t active          # has an ordinary or default selector
     uint8_t is_listed[QUEUE_LISTS]
+    uint8_t durable         # has a store with a log
     # what leaving asks for
     uint64_t outstanding
     uint64_t settled
@@ -318,6 +325,19 @@ cdef struct queue_t:
     uint32_t field_copies   # clauses that copy whose target a field names
     group_t* groups
     group_t* returning      # what came back and has not been matched again
+    # its store
+    store_t* store          # NULL: in RAM
+    queue_t* next_touched
+    bint touched            # the open group gets its state
+    uint32_t number         # in the store
+    uint64_t handed         # the highest id that was handed out
+    uint64_t promised       # ids up to here may have been, as the log has it
+    uint64_t settled_at     # where in the open group the last SETTLE of this queue is …
+    uint64_t settled_group  # … if this is the open group
+    uint64_t durable_id
+    uint64_t written_id     # ids up to it are in the store
+    uint64_t frontier_safe  # what the log may say while copies in other stores are not durable
+    uint32_t frontier_waits     # how many such
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
     uint64_t dead_lettered[REASON_COUNT]
@@ -333,6 +353,52 @@ cdef struct trip_t:
 cdef struct work_t:
     entry_t* entry
     trip_t* trip
+
+cdef enum:
+    FETCHED_SLOTS = 8
+
+cdef struct fetched_t:      # a content that was read from a store
+    content_t* content
+    void* place             # what stands for it in its entry
+    queue_t* queue
+    uint64_t id
+
+cdef struct fence_t:        # what a store may log only later, in order
+    store_t* other          # NULL: no fence, a record
+    uint64_t group          # of the other store: once that is durable, what follows may be logged
+    uint64_t id
+    uint64_t charge
+    uint32_t queue
+    uint8_t kind
+    uint8_t flags
+
+cdef struct store_t:        # a durable one; its log is gathered here
+    engine_t* engine
+    void* face              # Journal
+    void* queues            # dict of numbers to addresses of queues
+    char* data              # the open group
+    uint64_t size
+    uint64_t capacity
+    uint64_t position       # of the open group in the log
+    uint64_t group          # its number
+    uint64_t records
+    uint64_t durable        # groups up to here are
+    queue_t* touched        # queues whose state the open group gets
+    int64_t room            # bytes that may still be logged
+    uint64_t live           # bytes of records of messages that are in the store
+    uint64_t resident       # bytes of contents in memory
+    uint64_t resident_max
+    fence_t* fences         # ring
+    uint64_t fence_head
+    uint64_t fence_count
+    uint64_t fence_mask
+    store_t* next_dirty
+    store_t* next           # of the engine
+    uint32_t slot           # its bit in `engine.entered_stores`
+    uint32_t salt
+    bint dirty              # it has something to write
+    bint failed             # nothing is written any more
+    bint refused            # somebody upstream waits for room
 
 cdef struct engine_t:
     uint64_t sequence
@@ -373,4 +439,12 @@ cdef struct engine_t:
     void* nacked            # dict of an entry's address to the number of its last nack
     void* troubles          # list of what user code raised in this call
     void* spent             # list of owners of sources that are used up; dropped at the end of the call
+    store_t* stores         # durable ones
+    store_t* dirty          # stores that have something to write since the last call ended
+    uint64_t entered_stores     # durable ones into which this call brought a message
+    uint32_t store_count    # durable ones
+    uint32_t fetched_next
+    fetched_t fetched[FETCHED_SLOTS]
+    void* claim             # tuple, as in `owners`, for the next entry; or NULL
+    void* owners            # dict of an entry's address to (Journal, queue number, id, charge): who hears of its end
     void* face              # Core

@@ -38,6 +38,8 @@ cdef inline int index_add(index_t* index, entry_t* entry) except -1:
     page.live += 1
     return 0
 
+cdef int index_insert(index_t* index, entry_t* entry) except -1
+
 cdef inline page_t* index_page(const index_t* index, uint64_t number) noexcept:
     if index.tail != NULL and index.tail.number == number:
         return index.tail

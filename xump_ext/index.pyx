@@ -45,13 +45,26 @@ cdef inline uint32_t rank_of(uint64_t number) noexcept:
 
 
 cdef void tree_add(index_t* index, page_t* page) noexcept:
-    """Its number is the highest: it belongs on the right edge, above those of lower rank."""
+    """Below those of higher rank, above the others, which are split into those with lower and those with higher numbers."""
     cdef page_t** link = &index.root
+    cdef page_t** lower = &page.lower
+    cdef page_t** higher = &page.higher
+    cdef page_t* other
     page.rank = rank_of(page.number)
     while link[0] != NULL and link[0].rank >= page.rank:
-        link = &link[0].higher
-    page.lower = link[0]
+        link = &link[0].lower if page.number < link[0].number else &link[0].higher
+    other = link[0]
     link[0] = page
+    while other != NULL:
+        if other.number < page.number:
+            lower[0] = other
+            lower = &other.higher
+            other = other.higher
+        else:
+            higher[0] = other
+            higher = &other.lower
+            other = other.lower
+    lower[0] = higher[0] = NULL
 
 
 cdef void tree_remove(index_t* index, page_t* page) noexcept:
@@ -88,25 +101,45 @@ cdef page_t* page_from(const index_t* index, uint64_t number) noexcept:
 
 cdef page_t* page_new(index_t* index, uint64_t number) except NULL:
     """A page behind all others."""
+    if index.tail != NULL and index.tail.live == 0:
+        page_remove(index, index.tail)
+    return page_before(index, number, NULL)
+
+
+cdef page_t* page_before(index_t* index, uint64_t number, page_t* next) except NULL:
+    """A page in its place: before that one, or last."""
     cdef page_t* page
     if index.table == NULL:
         table_resize(index, TABLE_MIN)
     elif index.count * 2 > index.mask:
         table_resize(index, (index.mask + 1) * 2)
     page = <page_t*> cell_zeroed(sizeof(page_t))
-    if index.tail != NULL and index.tail.live == 0:
-        page_remove(index, index.tail)
     page.number = number
-    page.previous = index.tail
-    if index.tail == NULL:
+    page.next = next
+    page.previous = index.tail if next == NULL else next.previous
+    if page.previous == NULL:
         index.head = page
     else:
-        index.tail.next = page
-    index.tail = page
+        page.previous.next = page
+    if next == NULL:
+        index.tail = page
+    else:
+        next.previous = page
     index.count += 1
     table_put(index, page)
     tree_add(index, page)
     return page
+
+
+cdef int index_insert(index_t* index, entry_t* entry) except -1:
+    """An entry of any id that is not there. O(log pages)."""
+    cdef uint64_t number = entry.id >> PAGE_SHIFT
+    cdef page_t* page = index_page(index, number)
+    if page == NULL:
+        page = page_before(index, number, page_from(index, number))
+    page.slots[entry.id & (PAGE_SLOTS - 1)] = entry
+    page.live += 1
+    return 0
 
 
 cdef page_t* page_find(const index_t* index, uint64_t number) noexcept:

@@ -13,12 +13,14 @@ from xump_ext.credit cimport (
     choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
+from xump_ext.fences cimport claim_take, has_owner, log_copied, owner_claim, owner_settled
 from xump_ext.graph cimport (
-    BOUND, CHOOSY, DELIVERIES_MAX, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
-    REASON_OVERFLOW, REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    BOUND, CHOOSY, DELIVERIES_MAX, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
+    REASON_OVERFLOW, REDELIVERED, SHADOW, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
+from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
@@ -84,8 +86,11 @@ cdef uint64_t enter(
 ) except 0:
     """The message is in the queue from here on; returns its id there. Takes over the reference to `content`. Beyond the limit
     the overflow selector takes it at once: the caller has made sure that it can."""
-    cdef entry_t* entry = entry_new(engine)
+    cdef entry_t* entry
     cdef uint64_t id = queue.next_id
+    if queue.durable:
+        log_reserve(queue, content)
+    entry = entry_new(engine)
     queue.next_id += 1
     engine.sequence += 1
     if engine.now == TIME_UNREAD:
@@ -107,6 +112,10 @@ cdef uint64_t enter(
     if parent != NULL and not canary_link(engine.sequence):
         parent.child = entry
     index_add(&queue.index, entry)
+    if queue.durable:
+        log_enter(entry)
+    elif engine.claim != NULL:
+        claim_take(engine, entry)
     queue.unrouted += 1
     queue.ready += 1
     if trip != NULL:
@@ -125,7 +134,9 @@ cdef uint64_t enter(
 
 
 cdef bint can_enter(queue_t* queue, content_t* content) except -1:
-    """Below the limit, or the overflow selector can take it."""
+    """Below the limit, or the overflow selector can take it; and its store has room."""
+    if queue.durable and not store_takes(queue, content):
+        return False
     return queue.ready < queue.limit or overflow_has_room(queue, content, NULL)
 
 
@@ -190,6 +201,11 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
         entry.holder = NULL
         entry.child = NULL
         list_append(&queue.history, entry)
+        if queue.durable:
+            if not entry.flags & SHADOW:
+                log_mark(entry)
+        elif entry.flags & OWNED:
+            owner_settled(entry)
         if queue.history.count <= queue.history_limit:
             return 0
         entry = queue.history.head
@@ -203,6 +219,10 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
 cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
     if entry.flags & NACKED:
         del (<dict> engine.nacked)[<uintptr_t> entry]
+    if entry.queue.durable:
+        log_settle(entry)
+    elif entry.flags & OWNED:
+        owner_settled(entry)
     index_remove(&entry.queue.index, entry)
     content_drop(engine, entry)
     entry_free(engine, entry)
@@ -271,6 +291,11 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         parent = entry.parent
         entry.parent = NULL
         rotate(selector, SERVED + engine.served)
+        if engine.store_count:
+            if target.durable:      # before the end is told: it has to wait for that
+                engine.entered_stores |= <uint64_t> 1 << target.store.slot
+            elif not has_owner(parent):
+                owner_claim(engine, entry, target)
         end(engine, entry, PROCESSED, 0)
     else:
         selector.available -= 1
@@ -300,12 +325,12 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_
     if hops > engine.hop_limit:
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
-    if target.ready >= target.limit and not overflow_has_room(target, content_at(entry), NULL):
+    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry)):
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
     selector.copied += 1
     enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, trip)
-    return 0
+    return log_copied(entry) if entry.queue.durable else 0
 
 
 cdef int lose_copy(
@@ -364,6 +389,8 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
         if can_enter(letters, content):
             queue.dead_lettered[reason] += 1
             own = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
+            if engine.store_count:
+                owner_claim(engine, entry, letters)
             enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, own)
             trip_release(engine, own)
             return settle(engine, entry, PROCESSED, 0)
@@ -392,6 +419,8 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
         selector.available -= 1
         queue.outstanding += 1
         entry.state = OFFERED
+        if engine.store_count:
+            log_handed(entry)
     entry.holder = selector
     list_append(&selector.held, entry)
     rotate(selector, SERVED + engine.served)

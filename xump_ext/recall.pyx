@@ -12,6 +12,7 @@ from xump_ext.graph cimport BOUND, MOVED, OFFERED, REDELIVERED, RETURNED, TAKEN,
 from xump_ext.index cimport list_remove
 from xump_ext.ledger cimport DELETED, carry_nack, end, forget_delivery, leave_ready, nacked, room_left, stir, unbind
 from xump_ext.listed cimport queue_list
+from xump_ext.log cimport log_mark
 from xump_ext.offers cimport offer_remove
 
 
@@ -72,6 +73,8 @@ cdef int send_back(engine_t* engine, entry_t* entry) except -1:
         queue.returning.queue = queue
         queue.returning.pinned = True
     queue.ready += 1
+    if queue.durable:
+        log_mark(entry)
     waiting_add(queue.returning, entry)
     queue_list(engine, queue, RETURNED)
     stir(engine, queue)

@@ -24,6 +24,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
+from xump_ext.log cimport touch
 from xump_ext.plan cimport Clause, Plan, foresee, prefetch
 from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
@@ -262,6 +263,8 @@ cdef route_t* look_up(entry_t* entry) except NULL:
 
 cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     entry.queue.frontier = entry.id + 1
+    if entry.queue.durable:
+        touch(entry.queue)
     if hits.slot_count == 0:
         leave_ready(engine, entry)
         return dead_letter(engine, entry, REASON_UNROUTABLE, None, trip)

@@ -27,6 +27,7 @@ cdef inline bint is_from_source(const entry_t* entry) noexcept:
 
 # A content that is not in memory, of an entry in a durable queue: valid until some others were fetched.
 cdef content_t* content_fetched(entry_t* entry) except NULL
+cdef void fetched_forget(engine_t* engine) noexcept
 
 cdef inline content_t* content_at(entry_t* entry) except NULL:
     """The content of an entry that was routed, wherever it is; a borrowed reference."""

@@ -1,0 +1,182 @@
+"""Who writes the groups of a durable store, and when (`xump_ext.store` is the contract).
+
+    sync      each call writes and syncs what it changed before it returns; calls that come meanwhile share the next fsync
+    group     a thread writes and syncs what came in up to `group_ms`; `sync` does it at once
+    process   each call writes what it changed before it returns, without an fsync
+    none      a thread writes what came in up to `group_ms`, without an fsync
+
+One writes at a time. Sealing a group enters the engine, which is quick; the CRCs, the write and the fsync hold nothing that
+anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from xump.errors import ForkedError, StoreFailed
+
+if TYPE_CHECKING:
+    from xump_ext.core import Core
+    from xump_ext.journal import Journal
+
+logger = logging.getLogger("xump")
+
+
+class Committer:
+    """Writes for one store."""
+
+    def __init__(self, engine: Core, name: str, backend: Any, journal: Journal) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self._engine = engine
+        self._backend = backend
+        self._journal = journal
+        self._syncs = backend.durability in ("sync", "group")
+        self._turn = threading.Lock()
+        self._written = 0
+        self._changed = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        journal.each_call = backend.durability in ("sync", "process")
+        journal.changed = self._commit_call if journal.each_call else self._changed.set
+        if not journal.each_call:
+            self._thread = threading.Thread(target=self._run, name=f"xump store {name}", daemon=True)
+            self._thread.start()
+
+    # ---- who wants something written
+
+    def _commit_call(self) -> None:
+        """The end of a call that changed something: it is written when this returns."""
+        group = self._journal.open_group
+        with self._turn:
+            if self._written < group:       # else somebody who came earlier has taken it along
+                self._write(self._syncs)
+        self._tell_others()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._changed.wait()
+            self._closing.wait(self._backend.group_ms / 1000)
+            self._changed.clear()
+            try:
+                with self._turn:
+                    if self.error is None:
+                        self._write(self._syncs)
+            except StoreFailed as error:
+                logger.error("%s", error)
+                return
+            self._tell_others()
+
+    def sync(self, deadline: float | None) -> bool:
+        """Make durable what was gathered; False when the deadline, of `time.monotonic`, came first."""
+        left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+            return False
+        try:
+            self._write(True)
+        finally:
+            self._turn.release()
+        return True
+
+    def _tell_others(self) -> None:
+        """What stands behind a fence of this store in others may go on."""
+        for store in list(self._engine._stores.values()):
+            committer = store.committer
+            if committer is not None and committer is not self and committer._journal.fenced:
+                if committer._journal.each_call:
+                    with committer._turn:
+                        committer._write(committer._syncs)
+                else:
+                    committer._changed.set()
+
+    # ---- writing
+
+    def check(self) -> None:
+        """Raises StoreFailed when the store was given up."""
+        if self.error is not None:
+            what = f"store {self.name!r} was given up: {self.error}; close the engine, see to the disk, and open it anew"
+            raise StoreFailed(what) from self.error
+
+    def _write(self, sync: bool, last: bool = False) -> None:
+        """The open group, if there is anything in it; the turn is ours."""
+        self.check()
+        group = self._engine._seal(self._journal, last)
+        try:
+            if group is not None:
+                group.finish()
+                self._backend.write(group)
+            if sync:
+                self._backend.sync()
+            if group is not None:
+                self._written = group.number
+                self._engine._written(self._journal, group, self._backend.room())
+            if sync:
+                self._engine._synced(self._journal, self._written)
+            if group is not None and not last:
+                self._make_room()
+        except BaseException as error:
+            self._fail(error)
+            if isinstance(error, (OSError, StoreFailed)):
+                self.check()
+            raise
+
+    def _make_room(self) -> None:
+        """Live records in the oldest part of the log are written once more; then that is free."""
+        while (part := self._backend.oldest()) is not None:
+            _, end, data = part
+            self._engine._carry(self._journal, data)
+            group = self._engine._seal(self._journal)
+            if group is not None:
+                group.finish()
+                self._backend.write(group)
+            self._backend.sync()
+            if group is not None:
+                self._written = group.number
+                self._engine._written(self._journal, group, self._backend.room())
+            self._engine._synced(self._journal, self._written)
+            self._backend.release(end)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = error
+        self._engine._store_failed(self._journal)
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """No thread writes any more."""
+        self._closing.set()
+        self._changed.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def fenced(self) -> bool:
+        """Whether something waits for other stores; what waits for a failed one waits no more."""
+        return self.error is None and self._journal.fenced > 0
+
+    def flush(self, errors: list[BaseException]) -> None:
+        """Makes durable what can be, while the engine is being closed."""
+        try:
+            if self.error is None:
+                with self._turn:
+                    self._write(True)
+        except Exception as error:
+            errors.append(error)
+
+    def finish(self, errors: list[BaseException]) -> None:
+        """The last group, which says exactly what was handed out, then the store is closed. A failed store is closed as it is."""
+        try:
+            if self.error is None:
+                with self._turn:
+                    self._write(self._backend.durability != "none", last=True)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            self._backend.close()
+
+    def forked(self) -> None:
+        """In the child: the store is the parent's."""
+        self.error = ForkedError("the store belongs to the parent process")

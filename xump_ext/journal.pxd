@@ -1,0 +1,52 @@
+"""What a durable store is told: the declarations of `journal.pyx`."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from xump_ext.block cimport content_t
+from xump_ext.graph cimport engine_t, entry_t, queue_t, store_t
+
+cdef class Group:
+    """A sealed group: a buffer that a store writes."""
+    cdef char* data
+    cdef uint64_t size
+    cdef uint64_t capacity
+    cdef readonly uint64_t position
+    cdef readonly uint64_t number
+    cdef readonly uint64_t records
+    cdef uint32_t salt
+    cdef uint64_t synced
+    cdef bint finished
+    cdef bint carries           # has records that were carried forward
+
+cdef class Journal:
+    cdef store_t store
+    cdef object __weakref__
+    cdef readonly object backend
+    cdef readonly str name
+    cdef dict queues                # number -> address of the queue_t
+    cdef uint32_t last_number
+    cdef uint64_t synced            # position up to which the log was synced …
+    cdef uint64_t written_to        # … and written
+    cdef set unsynced               # numbers of queues whose states were written since
+    cdef bint carries               # the open group has records that were carried forward
+    cdef char* spare                # the buffer that is not in use
+    cdef uint64_t spare_capacity
+    cdef object window              # a buffer of the log that was read last
+    cdef uint64_t window_position
+    cdef public object changed      # called after a call that changed something, for the first time in a group …
+    cdef public bint each_call      # … or each time
+    cdef bint signalled
+
+    cdef int attach(self, queue_t* queue, uint32_t number) except -1
+    cdef Group seal(self, bint exact)
+    cdef int written(self, Group group, int64_t room) except -1
+    cdef int carry(self, data) except -1
+    cdef void fail(self) noexcept
+    cdef int mark_outstanding(self) except -1
+    cdef int made_durable(self, uint64_t group) except -1
+    cdef int forget_contents(self, Group group, bint forget) except -1
+
+# Calls `changed` of every store that this call has changed.
+cdef int tell_stores(engine_t* engine) except -1
+# A new reference to the content of an entry that is in the store.
+cdef content_t* journal_fetch(entry_t* entry) except NULL

@@ -1,0 +1,383 @@
+"""The journal of a durable store: what runs change is gathered as records (`log.pyx`), and handed over as a group (`store.py`).
+
+A group is sealed between calls, never inside one: so what a run did is durable as a whole or not at all. While a group is being
+written the next one is gathered in the other buffer, without any lock. What was written need not stay in memory: beyond a budget
+contents are forgotten, and read from the store when somebody asks.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint16_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from xump_ext.block cimport headers_of
+from xump_ext.crc cimport crc32c
+from xump_ext.errors import StoreCorrupt
+from xump_ext.fences cimport carried_anyway, fences_pass
+from xump_ext.graph cimport HISTORY, MOVED, OFFERED, REDELIVERED, STAINED, TAKEN, entry_t
+from xump_ext.index cimport index_from, index_get
+from xump_ext.log cimport log_carried, log_mark, log_queue, log_state, place_of, placed, store_queue, touch
+from xump_ext.message cimport content_of_buffers, content_release
+from xump_ext.records cimport (
+    ENTER, GROUP, MAGIC, NO_TEXT, QUEUE, RECORD_WHOLE, STATE, enter_record_t, group_record_t, head_crc, head_t, record_state,
+    text_bytes,
+)
+from xump_ext.source cimport is_made
+
+cdef uint64_t BUFFER_BYTES = <uint64_t> 1 << 18     # at first, and again after a large group
+
+
+cdef class Group:
+    def __cinit__(self):
+        self.data = NULL
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
+
+    def __len__(self):
+        return self.size
+
+    def finish(self):
+        """The CRCs, which are left to whoever writes the group: no lock is held for them."""
+        cdef uint64_t at = 0
+        cdef head_t* head
+        cdef group_record_t* group = <group_record_t*> self.data
+        cdef enter_record_t* enter
+        if self.finished or self.data == NULL:
+            return
+        with nogil:
+            group.head.magic = MAGIC
+            group.head.kind = GROUP
+            group.head.flags = 0
+            group.head.length = sizeof(group_record_t)
+            group.head.queue = 0
+            group.head.position = self.position
+            group.head.id = self.number
+            group.count = self.records
+            group.bytes = self.size
+            group.synced = self.synced
+            while at < self.size:
+                head = <head_t*> (self.data + at)
+                if head.kind == ENTER:
+                    enter = <enter_record_t*> head
+                    enter.payload_crc = crc32c(self.salt, <char*> (enter + 1), head.length - sizeof(enter_record_t))
+                head.crc = head_crc(head, self.salt)
+                at += head.length
+        self.finished = True
+
+
+cdef class Journal:
+    """Between an engine and a store: `seal` gives the next group, `written` says that it is there, `failed` that it is not."""
+
+    def __cinit__(self, backend, str name, uint64_t resident_max):
+        memset(&self.store, 0, sizeof(store_t))
+        self.backend = backend
+        self.name = name
+        self.queues = {}
+        self.unsynced = set()
+        self.store.queues = <void*> self.queues
+        self.store.face = <void*> self
+        self.store.salt = backend.salt
+        self.store.group = 1
+        self.store.resident_max = resident_max
+        self.store.capacity = self.spare_capacity = BUFFER_BYTES
+        self.store.data = <char*> malloc(BUFFER_BYTES)
+        self.spare = <char*> malloc(BUFFER_BYTES)
+        if self.store.data == NULL or self.spare == NULL:
+            raise MemoryError()
+        self.store.size = sizeof(group_record_t)
+
+    def __dealloc__(self):
+        free(self.store.data)
+        free(self.spare)
+        free(self.store.fences)
+
+    cdef int attach(self, queue_t* queue, uint32_t number) except -1:
+        """The queue is of this store from here on; 0: it is new there."""
+        if number == 0:
+            self.last_number += 1
+            number = self.last_number
+        queue.store = &self.store
+        queue.durable = True
+        queue.number = number
+        self.queues[number] = <uintptr_t> queue
+        return 0
+
+    def open_at(self, uint64_t position, int64_t room):
+        """The log goes on there; so much may be written."""
+        self.store.position = self.synced = self.written_to = position
+        self.store.room = room
+
+    @property
+    def open_group(self):
+        """The number of the group that is being gathered."""
+        return self.store.group
+
+    @property
+    def durable_group(self):
+        """Groups up to this one are durable."""
+        return self.store.durable
+
+    @property
+    def pending(self):
+        """Whether there is anything that was not sealed: gathered, or behind a fence."""
+        return self.store.size > sizeof(group_record_t) or self.store.touched != NULL or self.store.fence_count > 0
+
+    @property
+    def fenced(self):
+        """Records that wait for other stores."""
+        return self.store.fence_count
+
+    @property
+    def gathered(self):
+        """Bytes of the open group."""
+        return self.store.size
+
+    @property
+    def live_bytes(self):
+        """What the messages in the store take of it, about."""
+        return self.store.live
+
+    @property
+    def failed(self):
+        """Whether the store is given up."""
+        return bool(self.store.failed)
+
+    cdef Group seal(self, bint exact):
+        """The gathered group, whose turn to be written it is, or None when there is nothing. Between two calls of the engine.
+        `exact`: it is the last one, and what was handed out is told message by message."""
+        cdef Group group
+        cdef store_t* store = &self.store
+        cdef queue_t* queue
+        cdef char* data
+        self.signalled = False
+        fences_pass(&self.store)
+        if exact:
+            self.mark_outstanding()
+        while store.touched != NULL:
+            queue = store.touched
+            store.touched = queue.next_touched
+            queue.touched = False
+            log_state(queue, exact)
+        undirty(store)
+        if store.size == sizeof(group_record_t) or store.failed:
+            return None
+        data = self.spare if self.spare != NULL else <char*> malloc(BUFFER_BYTES)
+        if data == NULL:
+            raise MemoryError()
+        group = Group.__new__(Group)
+        group.data, group.size, group.capacity = store.data, store.size, store.capacity
+        group.position, group.number, group.records = store.position, store.group, store.records
+        group.salt, group.synced, group.carries = store.salt, self.synced, self.carries
+        self.carries = False
+        store.data = data
+        store.capacity = self.spare_capacity if self.spare != NULL else BUFFER_BYTES
+        self.spare = NULL
+        store.position += store.size
+        store.size = sizeof(group_record_t)
+        store.records = 0
+        store.group += 1
+        return group
+
+    cdef int mark_outstanding(self) except -1:
+        """What is outstanding will be ready again, and known to have been handed out as often as it was."""
+        cdef queue_t* queue
+        cdef entry_t* entry
+        for address in self.queues.values():
+            queue = <queue_t*> <uintptr_t> address
+            touch(queue)
+            entry = index_from(&queue.index, 1) if queue.outstanding or queue.handed else NULL
+            while entry != NULL:
+                if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
+                    entry.flags |= REDELIVERED
+                    log_mark(entry)
+                elif entry.delivery_count and entry.state != HISTORY and not entry.flags & STAINED:
+                    log_mark(entry)
+                entry = index_from(&queue.index, entry.id + 1)
+        return 0
+
+    cdef int written(self, Group group, int64_t room) except -1:
+        """The group is in the store. `room`: what the store has left for more."""
+        cdef store_t* store = &self.store
+        cdef uint64_t at = 0
+        cdef const head_t* head
+        cdef queue_t* queue
+        store.room = room - <int64_t> (store.size - sizeof(group_record_t))
+        while at < group.size:
+            head = <const head_t*> (group.data + at)
+            if head.kind == STATE:
+                queue = store_queue(store, head.queue)
+                if queue != NULL:
+                    queue.written_id = head.id - 1
+                    self.unsynced.add(head.queue)
+            at += head.length
+        self.written_to = group.position + group.size
+        if group.carries or store.resident > store.resident_max:
+            self.forget_contents(group, store.resident > store.resident_max)
+        if self.spare == NULL and group.capacity <= BUFFER_BYTES * 16:
+            self.spare, self.spare_capacity = group.data, group.capacity
+            group.data = NULL
+            group.size = 0
+        return 0
+
+    cdef int made_durable(self, uint64_t group) except -1:
+        """All that was written up to this group."""
+        cdef queue_t* queue
+        self.store.durable = group
+        self.synced = self.written_to
+        for number in self.unsynced:
+            queue = store_queue(&self.store, number)
+            if queue != NULL:
+                queue.durable_id = queue.written_id
+        self.unsynced.clear()
+        return 0
+
+    cdef int forget_contents(self, Group group, bint forget) except -1:
+        """What was written need not stay in memory. The oldest, which were there first, stay: they are asked for first. What was
+        not in memory is in a new place if its record was carried forward."""
+        cdef uint64_t at = 0
+        cdef const head_t* head
+        cdef entry_t* entry
+        cdef queue_t* queue
+        while at < group.size:
+            head = <const head_t*> (group.data + at)
+            if head.kind == ENTER:
+                queue = store_queue(&self.store, head.queue)
+                entry = NULL if queue == NULL else index_get(&queue.index, head.id)
+                if entry != NULL and not is_made(entry):
+                    entry.content = placed(head.position, head.length)
+                elif entry != NULL and forget:
+                    content_release(entry.content)
+                    entry.content = placed(head.position, head.length)
+                    self.store.resident -= head.length
+            at += head.length
+        return 0
+
+    cdef int carry(self, data) except -1:
+        """What of these records, the oldest of the log, is still needed is gathered once more."""
+        cdef Py_buffer view
+        cdef uint64_t at = 0
+        cdef const head_t* head
+        cdef queue_t* queue
+        cdef set waiting = carried_anyway(&self.store)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while at < <uint64_t> view.len:
+                head = <const head_t*> (<const char*> view.buf + at)
+                queue = store_queue(&self.store, head.queue) if head.queue else NULL
+                if queue != NULL and head.kind == ENTER:
+                    log_carried(queue, <const enter_record_t*> head, (head.queue, head.id) in waiting)
+                elif queue != NULL and head.kind == QUEUE:
+                    log_queue(queue)
+                elif queue != NULL and head.kind == STATE:
+                    touch(queue)
+                at += head.length
+        finally:
+            PyBuffer_Release(&view)
+        self.carries = True
+        return 0
+
+    cdef void fail(self) noexcept:
+        """Nothing is written any more; fences of others open, since this store will never be durable."""
+        self.store.failed = True
+        self.store.room = 0
+
+
+cdef void undirty(store_t* store) noexcept:
+    """What it was told of is sealed."""
+    cdef store_t** link = &store.engine.dirty
+    while link[0] != NULL and link[0] != store:
+        link = &link[0].next_dirty
+    if link[0] != NULL:
+        link[0] = store.next_dirty
+    store.dirty = False
+
+
+cdef int tell_stores(engine_t* engine) except -1:
+    cdef Journal journal
+    cdef store_t* store
+    cdef list changed = []
+    while engine.dirty != NULL:
+        store = engine.dirty
+        engine.dirty = store.next_dirty
+        store.dirty = False
+        journal = <Journal> store.face
+        if journal.changed is not None and (journal.each_call or not journal.signalled):
+            journal.signalled = True
+            changed.append(journal.changed)
+    for call in changed:
+        call()
+    return 0
+
+
+# ---- contents
+
+cdef content_t* journal_fetch(entry_t* entry) except NULL:
+    """A new reference to the content of an entry that is in the store, or in a group on its way there."""
+    cdef Journal journal = <Journal> entry.queue.store.face
+    cdef uint64_t position = place_of(entry)
+    cdef content_t* content
+    if journal.window is not None:
+        content = content_in(journal, entry, position)
+        if content != NULL:
+            return content
+    at, window = journal.backend.fetch(entry.queue.number, entry.id, position)
+    journal.window, journal.window_position = window, at
+    content = content_in(journal, entry, position)
+    if content == NULL:
+        journal.window = None
+        raise StoreCorrupt(f"store {journal.name!r}: message {entry.id} of queue {(<object> entry.queue.face).name!r} is "
+                           "damaged; close the engine and run: xump repair PATH")
+    return content
+
+
+cdef content_t* content_in(Journal journal, entry_t* entry, uint64_t position) except? NULL:
+    """From the window, if the record stands there, whole."""
+    cdef Py_buffer view
+    cdef const enter_record_t* record
+    cdef uint64_t offset
+    if position < journal.window_position:
+        return NULL
+    offset = position - journal.window_position
+    PyObject_GetBuffer(journal.window, &view, PyBUF_SIMPLE)
+    try:
+        if offset + sizeof(enter_record_t) > <uint64_t> view.len:
+            return NULL
+        record = <const enter_record_t*> (<const char*> view.buf + offset)
+        if (record_state(<const char*> record, view.len - offset, record.head.position, journal.store.salt) != RECORD_WHOLE
+                or record.head.kind != ENTER or record.head.id != entry.id or record.head.queue != entry.queue.number):
+            return NULL
+        return content_of_record(record)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef inline str text_of_record(const char* at, uint16_t size):
+    return PyUnicode_DecodeUTF8(at, size, NULL)
+
+
+cdef content_t* content_of_record(const enter_record_t* record) except NULL:
+    """The texts, the headers and the body of a verified record."""
+    cdef const char* at = <const char*> (record + 1)
+    cdef object address, reply_to, message_id, destination
+    cdef content_t* content
+    address = text_of_record(at, record.address_bytes)
+    at += record.address_bytes
+    reply_to = None if record.reply_to_bytes == NO_TEXT else text_of_record(at, record.reply_to_bytes)
+    at += text_bytes(record.reply_to_bytes)
+    message_id = None if record.message_id_bytes == NO_TEXT else text_of_record(at, record.message_id_bytes)
+    at += text_bytes(record.message_id_bytes)
+    destination = None if record.destination_bytes == NO_TEXT else text_of_record(at, record.destination_bytes)
+    at += text_bytes(record.destination_bytes)
+    content = content_of_buffers(
+        address, at + record.header_bytes, record.body_bytes, reply_to, message_id, record.header_count, record.header_bytes)
+    memcpy(<char*> headers_of(content), at, record.header_bytes)
+    if destination is not None:
+        Py_INCREF(destination)
+        content.destination = <void*> destination
+    return content

@@ -1,0 +1,1 @@
+"""Records of what happens in durable queues; for the compiled modules only."""

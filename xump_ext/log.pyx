@@ -1,0 +1,388 @@
+"""Records of what happens in durable queues, behind each other in the buffer of their store's journal.
+
+The ledger tells of every entry that comes into a durable queue and of its end; a queue whose books changed is *touched* and gets
+a STATE when the group is sealed. A MOVE with finite credit writes the ENTER alone, which names its *origin*, the nearest durable
+queue upstream: that message stays outstanding there, and hidden when the log is read. A payment settles both, in one group.
+INFINITE writes the end of the one and the ENTER of the other. So a message is in one place.
+
+What was handed out is told by a watermark that looks ahead, so that no message that was delivered comes back from a crash as new.
+
+A store without memory for its journal is as one whose disk failed: it writes nothing more, and the engine goes on.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uint8_t, uint16_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy, memset
+
+from xump_ext.block cimport headers_of, raw_text_of
+from xump_ext.errors import StoreFailed, StoreFull
+from xump_ext.fences cimport fence_push, fences_needed
+from xump_ext.graph cimport DEAD_ENTRY, HISTORY, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED
+from xump_ext.index cimport index_from, index_get
+from xump_ext.records cimport (
+    ENTER, GONE, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, padded, queue_record_t, settle_record_t,
+    state_record_t,
+)
+from xump_ext.source cimport is_made
+
+cdef uint64_t SLACK = 4096          # kept free beside what `log_reserve` reserves: for a few small records
+cdef uint64_t LOOK_AHEAD = 1024     # messages that may be handed out before the log must know
+cdef uint64_t USUAL_BYTES = 4096    # what a bounce may add to a message, and a little more
+cdef uint64_t SETTLE_BYTES = sizeof(settle_record_t)
+
+
+cdef bint grow(store_t* store, uint64_t bytes) noexcept:
+    """Room for so many bytes more; False, and the store has failed, when there is no memory."""
+    cdef uint64_t capacity = store.capacity
+    cdef char* data
+    while capacity < store.size + bytes:
+        capacity *= 2
+    data = <char*> realloc(store.data, capacity)
+    if data == NULL:
+        store.failed = True
+        return False
+    store.data = data
+    store.capacity = capacity
+    return True
+
+
+cdef head_t* record_new(store_t* store, int kind, int flags, uint64_t length, uint32_t queue, uint64_t id) noexcept:
+    """The head of a record behind the last one; NULL when the store has failed."""
+    cdef head_t* head
+    if store.failed or (store.size + length > store.capacity and not grow(store, length)):
+        return NULL
+    head = <head_t*> (store.data + store.size)
+    head.magic = MAGIC
+    head.kind = <uint8_t> kind
+    head.flags = <uint8_t> flags
+    head.length = <uint32_t> length
+    head.queue = queue
+    head.position = store.position + store.size
+    head.id = id
+    store.size += length
+    store.records += 1
+    store.room -= <int64_t> length
+    if not store.dirty:
+        make_dirty(store)
+    return head
+
+
+cdef void make_dirty(store_t* store) noexcept:
+    store.dirty = True
+    store.next_dirty = store.engine.dirty
+    store.engine.dirty = store
+
+
+cdef void touch(queue_t* queue) noexcept:
+    """Its state goes into the open group."""
+    cdef store_t* store = queue.store
+    if not queue.touched:
+        queue.touched = True
+        queue.next_touched = store.touched
+        store.touched = queue
+    if not store.dirty:
+        make_dirty(store)
+
+
+# ---- entries come
+
+cdef inline uint64_t text_size(const void* text) noexcept:
+    """Bytes of a str or NULL; it has UTF-8, since it was checked when the message was made."""
+    cdef Py_ssize_t size = 0
+    if text != NULL:
+        raw_text_of(<object> text, &size)
+    return size
+
+
+cdef uint64_t enter_bytes(const content_t* content) noexcept:
+    """The length of the record of a message with this content."""
+    cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
+    size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
+    return padded(size)
+
+
+cdef inline uint64_t charge_of(uint64_t length) noexcept:
+    """What a message of that record's length takes of a store, with the record of its end."""
+    return class_bytes(length_class(length)) + SETTLE_BYTES
+
+
+cdef uint64_t entry_charge(const entry_t* entry) noexcept:
+    if is_made(entry):
+        return charge_of(enter_bytes(entry.content))
+    return class_bytes((<uintptr_t> entry.content >> 2) & ((1 << LENGTH_BITS) - 1)) + SETTLE_BYTES
+
+
+cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
+    return not queue.store.failed and queue.store.room >= <int64_t> charge_of(enter_bytes(content))
+
+
+cdef object no_room(queue_t* queue):
+    cdef store_t* store = queue.store
+    name = (<object> queue.face).name
+    if store.failed:
+        return StoreFailed(f"the store of queue {name!r} was given up; close the engine, see to the disk, and open it anew")
+    return StoreFull(f"the store of queue {name!r} is full: {max(store.room, 0)} bytes are left; take messages out, or allow it "
+                     "more bytes")
+
+
+cdef bint store_takes(queue_t* queue, content_t* content) noexcept:
+    cdef store_t* store = queue.store
+    cdef uint64_t bytes = USUAL_BYTES if content == NULL else USUAL_BYTES + charge_of(enter_bytes(content))
+    if not store.failed and store.room >= <int64_t> bytes:
+        return True
+    store.refused = True
+    return False
+
+
+cdef int log_reserve(queue_t* queue, content_t* content) except -1:
+    cdef store_t* store = queue.store
+    cdef uint64_t bytes = enter_bytes(content) + SLACK
+    if not store.failed and store.size + bytes > store.capacity:
+        grow(store, bytes)
+    return 0
+
+
+cdef char* text_put(char* at, const void* text, uint16_t* size) noexcept:
+    cdef Py_ssize_t length
+    cdef const char* bytes
+    if text == NULL:
+        size[0] = NO_TEXT
+        return at
+    bytes = raw_text_of(<object> text, &length)
+    memcpy(at, bytes, length)
+    size[0] = <uint16_t> length
+    return at + length
+
+
+cdef void log_enter(entry_t* entry) noexcept:
+    cdef store_t* store = entry.queue.store
+    cdef const content_t* content = entry.content
+    cdef uint64_t length = enter_bytes(content)
+    cdef int flags = RECORD_DEAD_ENTRY if entry.flags & DEAD_ENTRY else 0
+    cdef enter_record_t* record
+    cdef char* at
+    touch(entry.queue)
+    store.engine.entered_stores |= <uint64_t> 1 << store.slot
+    store.live += charge_of(length)
+    store.resident += length
+    flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+    record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
+    if record == NULL:
+        return
+    record.timestamp = entry.timestamp
+    origin_put(store, record, entry.parent)
+    record.payload_crc = 0
+    record.body_bytes = content.body_bytes
+    record.header_bytes = content.header_bytes
+    record.header_count = content.header_count
+    record.delivery_count = entry.delivery_count
+    record.hops = entry.hops
+    record.group_key_bytes = record.reserved = 0
+    record.expiry = 0
+    at = text_put(<char*> (record + 1), content.address, &record.address_bytes)
+    at = text_put(at, content.reply_to, &record.reply_to_bytes)
+    at = text_put(at, content.message_id, &record.message_id_bytes)
+    at = text_put(at, content.destination, &record.destination_bytes)
+    memcpy(at, headers_of(content), content.header_bytes)
+    at += content.header_bytes
+    memcpy(at, headers_of(content) + content.header_bytes if content.body_inline else PyBytes_AS_STRING(<object> content.body),
+           content.body_bytes)
+    at += content.body_bytes
+    memset(at, 0, <char*> record + length - at)
+
+
+cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) except -1:
+    """The record of a live message once more, with what is known of it now. `anyway`: its end is not in the log yet."""
+    cdef entry_t* entry = index_get(&queue.index, old.head.id)
+    cdef enter_record_t* record
+    cdef uint64_t position
+    if entry == NULL and not anyway:
+        return 0
+    record = <enter_record_t*> record_new(queue.store, ENTER, old.head.flags, old.head.length, queue.number, old.head.id)
+    if record == NULL:
+        return 0
+    position = record.head.position
+    memcpy(record, old, old.head.length)
+    record.head.position = position
+    if entry != NULL and not entry.flags & SHADOW:
+        record.delivery_count = entry.delivery_count
+        record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
+            RECORD_HISTORIC if entry.state == HISTORY else 0) | (old.head.flags & RECORD_DEAD_ENTRY)
+    return 0
+
+
+cdef void origin_put(store_t* store, enter_record_t* record, const entry_t* parent) noexcept:
+    """The nearest message upstream that a durable queue holds for this one."""
+    cdef queue_t* queue
+    cdef store_t* other
+    record.origin_id = 0
+    record.origin_queue = record.origin_store = 0
+    while parent != NULL and not parent.queue.durable and not parent.flags & OWNED:
+        parent = parent.parent
+    if parent == NULL:
+        return
+    if parent.flags & OWNED:
+        owner = (<dict> store.engine.owners)[<uintptr_t> parent]
+        record.origin_queue = owner[1]
+        record.origin_id = owner[2]
+        other = <store_t*> <uintptr_t> owner[0]
+        record.origin_store = 0 if other == store else other.salt
+    else:
+        queue = parent.queue
+        record.origin_queue = queue.number
+        record.origin_id = parent.id
+        record.origin_store = 0 if queue.store == store else queue.store.salt
+
+
+# ---- entries go
+
+cdef int log_settle(entry_t* entry) except -1:
+    """The end of an entry, unless somebody in RAM has its last word."""
+    cdef queue_t* queue = entry.queue
+    touch(queue)
+    if is_made(entry):
+        queue.store.resident -= enter_bytes(entry.content)
+    if entry.flags & SHADOW:
+        return 0
+    return settle_now_or_later(queue, entry.id, entry_charge(entry), entry.flags & STAINED != 0)
+
+
+cdef int settle_now_or_later(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
+    cdef store_t* store = queue.store
+    if fences_needed(store):
+        fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
+    else:
+        settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)
+        store.live -= charge
+    return 0
+
+
+cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept:
+    """Runs of ids are one record: in a group settles count after all else, so the one before may be extended."""
+    cdef settle_record_t* record
+    if queue != NULL and queue.settled_group == store.group and not store.failed:
+        record = <settle_record_t*> (store.data + queue.settled_at)
+        if record.head.flags == flags and (record.head.id + record.count == id or record.head.id == id + 1):
+            record.head.id = min(record.head.id, id)
+            record.count += 1
+            return
+    record = <settle_record_t*> record_new(store, SETTLE, flags, SETTLE_BYTES, number, id)
+    if record != NULL:
+        record.count = 1
+        if queue != NULL:
+            queue.settled_group = store.group
+            queue.settled_at = store.size - SETTLE_BYTES
+
+
+cdef int log_mark(entry_t* entry) except -1:
+    cdef store_t* store = entry.queue.store
+    cdef bint historic = entry.state == HISTORY and not entry.flags & SHADOW
+    cdef int flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (RECORD_HISTORIC if historic else 0)
+    touch(entry.queue)
+    entry.flags |= STAINED
+    if historic and fences_needed(store):
+        fence_push(store, MARK, entry.queue.number, entry.id, entry.delivery_count, flags)
+    else:
+        mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags)
+    return 0
+
+
+cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags) noexcept:
+    cdef mark_record_t* record = <mark_record_t*> record_new(store, MARK, flags, sizeof(mark_record_t), queue, id)
+    if record != NULL:
+        record.delivery_count = <uint32_t> delivery_count
+        record.reserved = 0
+
+
+cdef void log_handed(entry_t* entry) noexcept:
+    cdef queue_t* queue
+    while entry != NULL:
+        queue = entry.queue
+        if queue.durable and entry.id > queue.handed:
+            queue.handed = entry.id
+            if entry.id > queue.promised:
+                touch(queue)
+        entry = entry.parent
+
+
+# ---- queues
+
+cdef int log_queue(queue_t* queue) except -1:
+    """The queue was made, or is described once more."""
+    cdef Py_ssize_t name_bytes, letter_bytes = 0
+    cdef const char* letters = NULL
+    cdef str text = (<object> queue.face).name
+    cdef const char* name = raw_text_of(text, &name_bytes)
+    cdef uint64_t length
+    cdef queue_record_t* record
+    if queue.dead_letter != NULL:
+        letters = raw_text_of(<object> queue.dead_letter, &letter_bytes)
+    length = padded(sizeof(queue_record_t) + name_bytes + letter_bytes)
+    record = <queue_record_t*> record_new(
+        queue.store, QUEUE, RECORD_AUTO_DELETE if queue.auto_delete else 0, length, queue.number, 0)
+    touch(queue)
+    if record == NULL:
+        return 0
+    record.limit = queue.limit
+    record.history_limit = queue.history_limit
+    record.delivery_limit = queue.delivery_limit
+    record.name_bytes = <uint16_t> name_bytes
+    record.dead_letter_bytes = NO_TEXT if letters == NULL else <uint16_t> letter_bytes
+    memset(<char*> (record + 1), 0, length - sizeof(queue_record_t))
+    memcpy(<char*> (record + 1), name, name_bytes)
+    if letters != NULL:
+        memcpy(<char*> (record + 1) + name_bytes, letters, letter_bytes)
+    return 0
+
+
+cdef int log_queue_gone(queue_t* queue) except -1:
+    """With all that it holds, which is told one by one: a store that finds records by key knows no other way."""
+    cdef store_t* store = queue.store
+    cdef entry_t* entry = index_from(&queue.index, 1)
+    cdef queue_t** link = &store.touched
+    while entry != NULL:
+        settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+        store.live -= entry_charge(entry)
+        if is_made(entry):
+            store.resident -= enter_bytes(entry.content)
+        entry = index_from(&queue.index, entry.id + 1)
+    record_new(store, GONE, 0, sizeof(head_t), queue.number, 0)
+    while queue.touched and link[0] != queue:
+        link = &link[0].next_touched
+    if queue.touched:
+        link[0] = queue.next_touched
+    del (<dict> store.queues)[queue.number]
+    return 0
+
+
+cdef void frontier_forward(queue_t* queue) noexcept:
+    """Past all that was routed: entries that end before their turn leave it behind."""
+    cdef entry_t* entry
+    if queue.unrouted == 0:
+        queue.frontier = queue.next_id
+        return
+    entry = index_from(&queue.index, queue.frontier)
+    while entry.state != UNROUTED:
+        entry = index_from(&queue.index, entry.id + 1)
+    queue.frontier = entry.id
+
+
+cdef void log_state(queue_t* queue, bint exact) noexcept:
+    cdef state_record_t* record
+    cdef int reason
+    record = <state_record_t*> record_new(queue.store, STATE, 0, sizeof(state_record_t), queue.number, queue.next_id)
+    if record == NULL:
+        return
+    frontier_forward(queue)
+    if queue.handed and not exact:
+        queue.promised = queue.handed + LOOK_AHEAD
+    record.frontier = queue.frontier_safe if queue.frontier_waits else queue.frontier
+    record.handed = 0 if exact else queue.promised
+    record.timestamp = queue.timestamp
+    record.settled = queue.settled
+    record.deleted = queue.deleted
+    for reason in range(REASON_COUNT):
+        record.dropped[reason] = queue.dropped[reason]
+        record.dead_lettered[reason] = queue.dead_lettered[reason]

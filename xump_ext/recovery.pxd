@@ -1,0 +1,44 @@
+"""A store is opened: the declarations of `recovery.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.graph cimport engine_t, entry_t, index_t
+from xump_ext.journal cimport Journal
+from xump_ext.records cimport enter_record_t, head_t, mark_record_t, queue_record_t, settle_record_t, state_record_t
+
+cdef struct recovered_t:        # what was found of a queue
+    engine_t* engine
+    index_t index
+    state_record_t state
+    uint64_t count              # entries in the index
+
+cdef class Recovered:
+    cdef recovered_t c
+    cdef tuple described        # its properties, or None
+
+cdef class Recovery:
+    cdef Journal journal
+    cdef object create
+    cdef dict found             # number -> Recovered
+    cdef recovered_t* last
+    cdef uint32_t last_number
+    cdef readonly uint64_t records
+    cdef void* settled          # runs of ids that are gone, of the group that is being read
+    cdef uint64_t settled_count
+    cdef uint64_t settled_capacity
+    cdef void* origins
+    cdef uint64_t origin_count
+    cdef uint64_t origin_capacity
+
+    cdef int apply(self, const head_t* head) except -1
+    cdef recovered_t* recovered(self, uint32_t number) except NULL
+    cdef int apply_queue(self, const queue_record_t* record) except -1
+    cdef int apply_state(self, const state_record_t* record) except -1
+    cdef int apply_enter(self, const enter_record_t* record) except -1
+    cdef int apply_mark(self, const mark_record_t* record) except -1
+    cdef int remember_settled(self, const settle_record_t* record) except -1
+    cdef int settle_all(self) except -1
+    cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
+    cdef int remember_origin(self, const enter_record_t* record) except -1
+    cdef list hidden(self)
+    cdef object end(self)

@@ -1,0 +1,401 @@
+"""A store is opened: its records become queues again (`records.pxd` says what they mean; `store.py`, who gives them).
+
+Applied in order, a record at a time: an ENTER is an entry, unrouted; a SETTLE takes entries away again. At the end it is known
+which messages are in two places, since a MOVE was not paid for: the lower one stays. Then every entry gets its state, and its
+place in the order of all that are in the store, which is that of their times.
+
+    HISTORIC        in the history
+    below frontier  was routed: it waits to be matched anew, its copies are made
+    else            unrouted
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint16_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from xump_ext.credit cimport waiting_add, waiting_remove
+from xump_ext.errors import StoreCorrupt
+from xump_ext.graph cimport (
+    DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, RETURNED, STAINED, STIRRED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
+)
+from xump_ext.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
+from xump_ext.index cimport (
+    entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
+    list_append,
+)
+from xump_ext.listed cimport queue_list
+from xump_ext.log cimport entry_charge, placed, settle_record, store_queue, touch
+from xump_ext.records cimport (
+    ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t,
+    queue_record_t, settle_record_t, state_record_t,
+)
+
+cdef struct settled_t:
+    uint32_t queue
+    uint64_t id
+    uint64_t count
+
+cdef struct origin_t:
+    uint32_t queue
+    uint64_t id
+    uint32_t child_queue
+    uint64_t child_id
+
+
+cdef class Recovery:
+    """Takes the records of one store; `end` brings its queues to life."""
+
+    def __cinit__(self, Journal journal not None, create):
+        """`create(number, name, properties)` makes a queue of the engine, held."""
+        self.journal = journal
+        self.create = create
+        self.found = {}
+
+    def __dealloc__(self):
+        free(self.settled)
+        free(self.origins)
+
+    def feed(self, data):
+        """Whole records, one behind the other. Raises StoreCorrupt for what is none. O(records)."""
+        cdef Py_buffer view
+        cdef uint64_t at = 0
+        cdef const head_t* head
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while at < <uint64_t> view.len:
+                head = <const head_t*> (<const char*> view.buf + at)
+                if at + sizeof(head_t) > <uint64_t> view.len or head.length < sizeof(head_t) or (
+                        at + head.length > <uint64_t> view.len):
+                    raise StoreCorrupt(f"store {self.journal.name!r}: what should be a record at byte {at} is none")
+                self.apply(head)
+                at += head.length
+            self.settle_all()
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int apply(self, const head_t* head) except -1:
+        if head_crc(head, self.journal.store.salt) != head.crc:
+            raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
+                               "run: xump repair PATH")
+        self.records += 1
+        if head.kind == ENTER:
+            return self.apply_enter(<const enter_record_t*> head)
+        if head.kind == SETTLE:
+            return self.remember_settled(<const settle_record_t*> head)
+        if head.kind == MARK:
+            return self.apply_mark(<const mark_record_t*> head)
+        if head.kind == STATE:
+            return self.apply_state(<const state_record_t*> head)
+        if head.kind == QUEUE:
+            return self.apply_queue(<const queue_record_t*> head)
+        if head.kind == GROUP:
+            return self.settle_all()
+        if head.kind == GONE:
+            self.settle_all()
+            self.found.pop(head.queue, None)
+        return 0
+
+    # ---- queues
+
+    cdef recovered_t* recovered(self, uint32_t number) except NULL:
+        """What was found of a queue so far."""
+        cdef Recovered queue
+        if self.last != NULL and self.last_number == number:
+            return self.last
+        queue = self.found.get(number)
+        if queue is None:
+            queue = self.found[number] = Recovered.__new__(Recovered)
+            queue.c.engine = self.journal.store.engine
+            queue.c.state.head.id = 1
+            queue.c.state.frontier = 1
+        self.last = &queue.c
+        self.last_number = number
+        return self.last
+
+    cdef int apply_queue(self, const queue_record_t* record) except -1:
+        cdef const char* name = <const char*> (record + 1)
+        self.recovered(record.head.queue)
+        (<Recovered> self.found[record.head.queue]).described = (
+            PyUnicode_DecodeUTF8(name, record.name_bytes, NULL),
+            None if record.limit == UNLIMITED else record.limit,
+            None if record.history_limit == UNLIMITED else record.history_limit,
+            record.head.flags & RECORD_AUTO_DELETE != 0,
+            None if record.dead_letter_bytes == NO_TEXT else PyUnicode_DecodeUTF8(
+                name + record.name_bytes, record.dead_letter_bytes, NULL),
+            record.delivery_limit or None)
+        return 0
+
+    cdef int apply_state(self, const state_record_t* record) except -1:
+        self.recovered(record.head.queue).state = record[0]
+        return 0
+
+    # ---- messages
+
+    cdef int apply_enter(self, const enter_record_t* record) except -1:
+        """A record that was carried forward replaces the one before."""
+        cdef recovered_t* queue = self.recovered(record.head.queue)
+        cdef entry_t* entry = index_get(&queue.index, record.head.id)
+        cdef bint new = entry == NULL
+        if new:
+            entry = entry_new(queue.engine)
+            memset(entry, 0, sizeof(entry_t))
+            entry.id = record.head.id
+            index_insert(&queue.index, entry)
+            queue.count += 1
+        entry.timestamp = record.timestamp
+        entry.content = placed(record.head.position, record.head.length)
+        entry.hops = record.hops
+        entry.delivery_count = record.delivery_count
+        entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
+            DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
+        entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        if record.origin_id and record.origin_store == 0:
+            self.remember_origin(record)
+        return 0
+
+    cdef int apply_mark(self, const mark_record_t* record) except -1:
+        cdef entry_t* entry = index_get(&self.recovered(record.head.queue).index, record.head.id)
+        if entry != NULL:
+            entry.flags |= STAINED | (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0)
+            entry.delivery_count = <uint16_t> record.delivery_count
+            entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        return 0
+
+    cdef int remember_settled(self, const settle_record_t* record) except -1:
+        """It counts at the end of its group."""
+        cdef void* grown
+        if self.settled_count == self.settled_capacity:
+            grown = realloc(self.settled, (self.settled_capacity * 2 + 64) * sizeof(settled_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.settled = grown
+            self.settled_capacity = self.settled_capacity * 2 + 64
+        (<settled_t*> self.settled)[self.settled_count] = settled_t(record.head.queue, record.head.id, record.count)
+        self.settled_count += 1
+        return 0
+
+    cdef int settle_all(self) except -1:
+        cdef settled_t* run
+        cdef uint64_t i
+        cdef recovered_t* queue
+        cdef entry_t* entry
+        for i in range(self.settled_count):
+            run = &(<settled_t*> self.settled)[i]
+            queue = self.recovered(run.queue)
+            entry = index_from(&queue.index, run.id)
+            while entry != NULL and entry.id < run.id + run.count:
+                self.forget(queue, entry)
+                entry = index_from(&queue.index, run.id)
+        self.settled_count = 0
+        return 0
+
+    cdef int forget(self, recovered_t* queue, entry_t* entry) except -1:
+        index_remove_any(queue, entry)
+        entry_free(queue.engine, entry)
+        queue.count -= 1
+        return 0
+
+    # ---- messages in two places
+
+    cdef int remember_origin(self, const enter_record_t* record) except -1:
+        cdef void* grown
+        if self.origin_count == self.origin_capacity:
+            grown = realloc(self.origins, (self.origin_capacity * 2 + 64) * sizeof(origin_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.origins = grown
+            self.origin_capacity = self.origin_capacity * 2 + 64
+        (<origin_t*> self.origins)[self.origin_count] = origin_t(
+            record.origin_queue, record.origin_id, record.head.queue, record.head.id)
+        self.origin_count += 1
+        return 0
+
+    cdef list hidden(self):
+        """The origins of live messages, (queue, id): what they became is further down."""
+        cdef list found = []
+        cdef origin_t* origin
+        cdef entry_t* child
+        cdef entry_t* entry
+        cdef uint64_t i
+        for i in range(self.origin_count):
+            origin = &(<origin_t*> self.origins)[i]
+            if origin.child_queue in self.found and origin.queue in self.found:
+                child = index_get(&self.recovered(origin.child_queue).index, origin.child_id)
+                entry = index_get(&self.recovered(origin.queue).index, origin.id)
+                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY:
+                    found.append((origin.queue, origin.id))
+        return found
+
+    # ---- the end
+
+    def names(self):
+        """Of the queues that were found."""
+        return [(<Recovered> found).described[0] for found in self.found.values() if (<Recovered> found).described is not None]
+
+    cdef object end(self):
+        """Makes the queues, held, with what was found; returns how many messages there are."""
+        cdef Recovered found
+        cdef queue_t* queue
+        cdef entry_t* entry
+        cdef uint64_t count = 0
+        self.settle_all()
+        hidden = self.hidden()
+        for number, found in sorted(self.found.items()):
+            if found.described is None:
+                raise StoreCorrupt(f"store {self.journal.name!r}: there are messages of queue number {number}, and no queue; "
+                                   "run: xump repair PATH")
+            self.create(number, found.described[0], found.described[1:])
+            queue = store_queue(&self.journal.store, number)
+            queue_take_over(queue, &found.c)
+            count += found.c.count
+        order_all(self.journal)
+        for number, id in hidden:
+            queue = store_queue(&self.journal.store, number)
+            entry = index_get(&queue.index, id)
+            if entry != NULL:
+                hidden_end(self.journal, queue, entry)
+                count -= 1
+        self.last = NULL
+        self.found.clear()
+        return count
+
+
+cdef class Recovered:
+    """A queue that is being read."""
+
+    def __dealloc__(self):
+        cdef entry_t* entry
+        if self.c.engine != NULL:       # what was not taken over
+            entry = index_from(&self.c.index, 1)
+            while entry != NULL:
+                index_remove(&self.c.index, entry)
+                entry_free(self.c.engine, entry)
+                entry = index_from(&self.c.index, 1)
+            index_free(&self.c.index)
+
+
+cdef void index_remove_any(recovered_t* queue, entry_t* entry) noexcept:
+    index_remove(&queue.index, entry)
+
+
+cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
+    """The index as it was read, and the state: every entry gets its own."""
+    cdef entry_t* entry
+    cdef uint64_t gone, dropped = 0
+    cdef int reason
+    queue.index = found.index
+    memset(&found.index, 0, sizeof(found.index))
+    queue.next_id = found.state.head.id
+    queue.timestamp = found.state.timestamp
+    queue.handed = queue.promised = found.state.handed
+    queue.deleted = found.state.deleted
+    for reason in range(REASON_COUNT):
+        queue.dropped[reason] = found.state.dropped[reason]
+        queue.dead_lettered[reason] = found.state.dead_lettered[reason]
+        dropped += queue.dropped[reason]
+    entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        entry.queue = queue
+        queue.next_id = max(queue.next_id, entry.id + 1)
+        queue.timestamp = max(queue.timestamp, entry.timestamp)
+        queue.store.live += entry_charge(entry)
+        if entry.state != HISTORY and entry.id <= found.state.handed:
+            entry.flags |= REDELIVERED
+            entry.delivery_count = max(entry.delivery_count, <uint16_t> 1)
+        entry = index_from(&queue.index, entry.id + 1)
+    queue.frontier = min(found.state.frontier, queue.next_id)
+    queue.durable_id = queue.next_id - 1
+    # What was settled while the record of its end stood behind a fence is here once more, so it is counted anew.
+    gone = queue.next_id - 1 - found.count
+    if queue.deleted + dropped > gone:
+        queue.deleted = 0
+        for reason in range(REASON_COUNT):
+            queue.dropped[reason] = 0
+        queue.settled = gone
+    else:
+        queue.settled = gone - queue.deleted - dropped
+    return 0
+
+
+cdef int order_all(Journal journal) except -1:
+    """Entries of all queues in order of their times; those of one queue in order of their ids."""
+    cdef heap_t heap
+    cdef node_t* nodes = <node_t*> calloc(len(journal.queues) + 1, sizeof(node_t))
+    cdef node_t* node
+    cdef entry_t* entry
+    cdef queue_t* queue
+    cdef uint32_t i = 0
+    memset(&heap, 0, sizeof(heap_t))
+    if nodes == NULL:
+        raise MemoryError()
+    try:
+        for number in sorted(journal.queues):
+            queue = store_queue(&journal.store, number)
+            entry = index_from(&queue.index, 1)
+            if entry != NULL:
+                nodes[i].owner = entry
+                heap_add(&heap, &nodes[i], time_key(entry))
+            i += 1
+        while heap.count:
+            node = heap_root(&heap)
+            entry = <entry_t*> node.owner
+            heap_remove(&heap, node)
+            queue = entry.queue
+            place(queue, entry)
+            entry = index_from(&queue.index, entry.id + 1)
+            if entry != NULL:
+                node.owner = entry
+                heap_add(&heap, node, time_key(entry))
+    finally:
+        heap_free(&heap)
+        free(nodes)
+    return 0
+
+
+cdef inline uint64_t time_key(const entry_t* entry) noexcept:
+    """Times in an order of unsigned numbers."""
+    return <uint64_t> entry.timestamp ^ (<uint64_t> 1 << 63)
+
+
+cdef int place(queue_t* queue, entry_t* entry) except -1:
+    """The entry is the newest of all so far."""
+    queue.engine.sequence += 1
+    entry.sequence = queue.engine.sequence
+    if entry.state == HISTORY:
+        list_append(&queue.history, entry)
+        return 0
+    queue.ready += 1
+    if entry.id >= queue.frontier:
+        queue.unrouted += 1
+        return 0
+    if queue.returning == NULL:
+        queue.returning = <group_t*> calloc(1, sizeof(group_t))
+        if queue.returning == NULL:
+            raise MemoryError()
+        queue.returning.queue = queue
+        queue.returning.pinned = True
+    waiting_add(queue.returning, entry)
+    queue_list(queue.engine, queue, RETURNED)
+    queue_list(queue.engine, queue, STIRRED)
+    return 0
+
+
+cdef int hidden_end(Journal journal, queue_t* queue, entry_t* entry) except -1:
+    """A message that is further down: here it was taken, and will never be paid for. It is settled."""
+    cdef group_t* group
+    if entry.state == UNROUTED:
+        queue.unrouted -= 1
+    else:
+        group = <group_t*> entry.holder
+        waiting_remove(group, entry)
+    queue.ready -= 1
+    queue.settled += 1
+    settle_record(&journal.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+    journal.store.live -= entry_charge(entry)
+    touch(queue)
+    index_remove(&queue.index, entry)
+    entry_free(queue.engine, entry)
+    return 0
