@@ -85,7 +85,7 @@ def test_help_teaches(run):
         assert word in out
 
 
-@pytest.mark.parametrize("command", ["graph", "check"])
+@pytest.mark.parametrize("command", ["demo", "graph", "check"])
 def test_each_command_has_help_with_examples(run, command):
     status, out, err = run(command, "--help")
     assert (status, err) == (0, "")
@@ -104,7 +104,8 @@ def test_no_command_at_all_shows_the_help(run):
 @pytest.mark.parametrize(("arguments", "usage"), [
     (("fly",), "usage: xump [-h]"), (("--fly",), "usage: xump [-h]"), (("check",), "usage: xump check "),
     (("check", "a", "b"), "usage: xump check "), (("graph", "a", "b"), "usage: xump graph "),
-    (("graph", "a", "--format", "jpeg"), "usage: xump graph "),
+    (("graph", "a", "--format", "jpeg"), "usage: xump graph "), (("--fly", "demo"), "usage: xump [-h]"),
+    (("--fly", "demo", "--messages", "5"), "usage: xump [-h]"), (("demo", "--fly"), "usage: xump demo "),
 ])
 def test_wrong_usage(run, arguments, usage):
     status, out, err = run(*arguments)

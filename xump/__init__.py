@@ -15,8 +15,8 @@ try:
     from xump_ext.message import Message
 except ModuleNotFoundError as error:
     raise ImportError(
-        "the compiled core of xump is not here: this is its source folder. Run your program from another one, or compile the "
-        "core by `make build` and use .venv/bin/python."
+        "the compiled core of xump is not here: this is its source folder. Run your program from another one, or install with "
+        "`pip install -e .`, or use the .venv/bin/python that `make demo` makes."
     ) from error
 
 from xump.actions import bounce_to, copy_to, deliver, discard, field, move_to

@@ -52,7 +52,7 @@ examples:
     xump check network.toml                        is it right?
     xump graph network.toml                        Mermaid text, which GitHub and many editors draw
     xump graph network.toml --output network.svg   a picture
-    xump demo --messages 10000                     a day of flights through one engine
+    xump demo --messages 10000                     the first 10,000 flights through one engine
 
 exit status:
     0   all is well
@@ -75,12 +75,6 @@ alone, a dead letter queue that does not exist, a cycle of credit that may wait 
 examples:
     xump check network.toml
     xump check network.toml && deploy network.toml
-"""
-
-DEMO_EPILOG = """\
-examples:
-    xump demo                                      everything, into ./xump-demo
-    xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
 """
 
 NO_GRAPHVIZ = """\
@@ -132,9 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"xump {version('xump')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="show what Xump does, on a year of flights", epilog=DEMO_EPILOG, formatter_class=form)
-    demo.add_argument("--messages", metavar="N", help="how many messages")
-    demo.add_argument("--output", metavar="DIR", help="folder for the pictures and the report")
+    demo = commands.add_parser("demo", help="show what Xump does, on a year of flights")
+    demo.set_defaults(parser=parser)            # which is left when something that nobody knows stands before the word
 
     graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
                                 formatter_class=form)

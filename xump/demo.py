@@ -51,6 +51,12 @@ FLIGHTS_MIN = 100
 Flight = tuple[str, bytes, dict[str, Any]]
 """Address, body, headers."""
 
+EPILOG = """\
+examples:
+    xump demo                                      everything, into ./xump-demo
+    xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
+"""
+
 MISSING_EXTRA = "the demo needs {}, which is not installed: pip install 'xump[demo]'"
 
 
@@ -416,7 +422,10 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="xump demo", description="Replay a year of flights out of New York through one engine.")
+    parser = argparse.ArgumentParser(
+        prog="xump demo", description="Replay a year of flights out of New York through one engine.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--messages", type=_count, default=FLIGHTS, metavar="N",
                         help=f"how many flights, up to {FLIGHTS:,} (default: all)")
     parser.add_argument("--output", default="xump-demo", metavar="DIR",

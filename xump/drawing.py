@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from xump.actions import Field
 from xump.conditions import All, Condition, Where
-from xump_ext.selector import INFINITE
+from xump_ext.selector import INFINITE, Infinite
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -125,6 +125,15 @@ def queue_counts(numbers: dict[str, Any]) -> list[str]:
     return [*texts, f"{dropped:,} dropped"] if dropped else texts
 
 
+def credit_text(credit: int | Infinite) -> str:
+    """As it was created.
+
+    >>> credit_text(10_000), credit_text(INFINITE)
+    ('credit 10,000', 'credit INFINITE')
+    """
+    return f"credit {credit!r}" if credit is INFINITE else f"credit {credit:,}"
+
+
 def _queue_lines(queue: Queue, numbers: dict[str, Any], counts: bool) -> list[str]:
     lines = [[_short(queue.name)], queue_properties(queue, counts), queue_counts(numbers) if counts else []]
     return [", ".join(texts) for texts in lines if texts]
@@ -140,7 +149,7 @@ def _selector_lines(selector: Selector, numbers: dict[str, Any], counts: bool) -
         does.append(f"{numbers['dropped']:,} dropped")
     if selector.do.consuming and selector.do.verb != "discard":
         if selector.credit is INFINITE or not counts:
-            does.append(f"credit {selector.credit!r}")
+            does.append(credit_text(selector.credit))
         else:
             does.append(f"{numbers['available']:,} of {numbers['credit']:,} credits left")
     if counts and numbers["blocked"]:

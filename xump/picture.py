@@ -14,7 +14,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from xump.actions import Field
-from xump.drawing import condition_texts, letters_of, printable, queue_counts, queue_properties, shortened
+from xump.drawing import condition_texts, credit_text, letters_of, printable, queue_counts, queue_properties, shortened
 from xump.engine import Engine
 from xump.layout import Line, Node, lay_out
 from xump.selector import Selector
@@ -133,7 +133,7 @@ def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, coun
         state.append(f"dropped {numbers['dropped']:,}")
     if selector.do.verb not in ("copy", "discard"):
         if not counts:
-            state.append(f"credit {selector.credit!r}")
+            state.append(credit_text(selector.credit))
         elif selector.credit is not INFINITE and numbers["available"] <= 0:
             state.append("no credit left")
     if counts and numbers["blocked"]:

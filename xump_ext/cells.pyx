@@ -215,7 +215,7 @@ cdef int cells_check() except -1:
     cdef chunk_t* chunk
     cdef chunk_t* before
     cdef region_t* region = cells.regions
-    for i in range(CELL_SIZES):
+    for i in range(<uint32_t> CELL_SIZES):
         before = NULL
         chunk = cells.chunks[i]
         while chunk != NULL:
