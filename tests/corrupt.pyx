@@ -6,7 +6,7 @@ test that uses it; nothing here is shipped.
 
 from libc.stdint cimport uint32_t, uintptr_t
 
-from xump_ext.cells cimport cells, chunk_of, chunk_t
+from xump_ext.cells cimport cell_get, cells, chunk_of, chunk_t
 from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
@@ -33,6 +33,16 @@ cdef selector_t* selector_numbered(Core core, id):
 
 cdef entry_t* entry_at(Core core, name, id):
     return index_get(&queue_named(core, name).index, id)
+
+
+def exhaust(sizes):
+    """Takes all cells of these sizes that there are, and keeps them."""
+    for size in sizes:
+        try:
+            while True:
+                cell_get(size)
+        except MemoryError:
+            pass
 
 
 def engine(Core core):

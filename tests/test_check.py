@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -448,3 +449,30 @@ def test_held_queues_excuse_what_waits(books, corrupt):
     with wrong(corrupt.queue(books.engine, "waiting")["held"], 0), wrong(corrupt.queue(books.engine, "full")["limit"], 2):
         with pytest.raises(xump.InvariantError, match="Quiet"):
             books.engine.check()
+
+
+WITHOUT_MEMORY = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import corrupt
+from xump import Engine, copy_to, match
+engine = Engine()
+for name in "at":
+    engine.create_queue(name)
+engine.create_selector("a", when=match("eq", "x"), do=copy_to("t"))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+corrupt.exhaust([128, 512])     # the tables of a plan
+engine.delete_queue("a")
+engine.check()
+engine.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is set as Linux has it")
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="the sanitizer's own memory is above any limit")
+def test_a_queue_is_deleted_when_there_is_no_memory(corrupt):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, str(Path(corrupt.__file__).parent)], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

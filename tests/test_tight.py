@@ -66,6 +66,21 @@ def test_a_queue_that_overflows_into_the_source_takes_what_leaves_it(make):
     assert [len(found) for found in waiting(engine, "a", "b", "c", "d")] == [3, 1, 0, 2] and not back.blocked
 
 
+def test_the_room_that_a_message_is_about_to_take_is_nobody_s_reason_to_leave_the_line(make):
+    engine = make(hop_limit=3)
+    for name, limit, letters in (("a", None, None), ("b", 1, "b"), ("c", 1, "d"), ("d", 2, "c")):
+        engine.create_queue(name, limit=limit, dead_letter=letters)
+    engine.create_selector("c", when=overflow, do=bounce_to("a"), credit=INFINITE)
+    engine.create_selector("d", when=overflow, do=move_to("b"), credit=2)
+    home = engine.create_selector("b", when=always, do=bounce_to("a"), credit=1)
+    back = engine.create_selector("b", when=always, do=bounce_to("d"), credit=INFINITE)
+    engine.create_selector("a", when=always, do=move_to("d"), credit=2)
+    for queue, addresses in (("d", ["a", "zz"]), ("d", "b"), ("c", "dbc"), ("d", "c")):
+        engine.publish_many(queue, [(address,) for address in addresses])
+    served = engine.stats()["selectors"]
+    assert (served[home.id]["served"], served[back.id]["served"]) == (4, 2)     # by turns, but where the one stands in the line
+
+
 # ---- any such graph: the engine and the model
 
 NAMES = ["a", "b", "c"]

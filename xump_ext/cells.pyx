@@ -91,7 +91,7 @@ cdef inline void chunk_listed(chunk_t* chunk) noexcept:
 
 
 cdef void chunk_has_room(chunk_t* chunk) noexcept:
-    """It was full. An empty one, which was alone in the list, need not be there any more."""
+    """It was full. An empty one from malloc, which was alone in the list, need not be there any more."""
     cdef chunk_t* other = cells.chunks[chunk.cell_bytes >> 3]
     chunk_listed(chunk)
     if other != NULL and other.live == 0:
@@ -99,8 +99,9 @@ cdef void chunk_has_room(chunk_t* chunk) noexcept:
 
 
 cdef void chunk_emptied(chunk_t* chunk) noexcept:
-    """It stays if it is alone in the list, so that a queue that hovers around a chunk's edge finds it at once."""
-    if chunk.next == NULL and chunk.previous == NULL:
+    """One from malloc stays if it is alone in the list, so that a queue that hovers around a chunk's edge finds it at once. One
+    of a region would keep all of that from the system: a hundred sizes could keep a hundred regions."""
+    if chunk.region == NULL and chunk.next == NULL and chunk.previous == NULL:
         return
     if chunk.previous == NULL:
         cells.chunks[chunk.cell_bytes >> 3] = chunk.next
@@ -221,8 +222,8 @@ cdef int cells_check() except -1:
         while chunk != NULL:
             if chunk.previous != before or chunk.cell_bytes != i * 8 or not chunk.listed:
                 return wrong(f"the list of chunks with cells of {i * 8} bytes is broken")
-            if chunk.live == 0 and (chunk.next != NULL or before != NULL):
-                return wrong("an empty chunk is listed beside others")
+            if chunk.live == 0 and (chunk.next != NULL or before != NULL or chunk.region != NULL):
+                return wrong("an empty chunk is listed beside others, or keeps its region")
             chunk_check(chunk)
             before = chunk
             chunk = chunk.next

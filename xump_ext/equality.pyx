@@ -30,6 +30,10 @@ cdef enum:
     NEVER = 7               # the type of values that no header equals: NaN, and ints beyond all headers
     TYPES = 8
 
+# Held in C: an engine may end when the interpreter does, and the names of modules are None by then.
+cdef str BYTE_ORDER = sys.byteorder
+cdef object pack = struct.pack
+
 cdef enum: INT_END = 0x8000000000000000
 
 
@@ -64,17 +68,17 @@ cdef tuple form_of(object value):
         return HEADER_BYTES, bytes(value)
     if isinstance(value, int):
         if -2**63 <= value < 2**63:
-            return HEADER_INT, int(value).to_bytes(8, sys.byteorder, signed=True)
+            return HEADER_INT, int(value).to_bytes(8, BYTE_ORDER, signed=True)
         try:
             real = float(value)
         except OverflowError:
             return NEVER, hex(value).encode()
-        return (HEADER_FLOAT, struct.pack("d", real)) if int(real) == value else (NEVER, hex(value).encode())
+        return (HEADER_FLOAT, pack("d", real)) if int(real) == value else (NEVER, hex(value).encode())
     if isinstance(value, float):
         type = form_of_float(value, &integer)
         if type == HEADER_INT:
-            return HEADER_INT, integer.to_bytes(8, sys.byteorder, signed=True)
-        return type, struct.pack("d", value) if type == HEADER_FLOAT else b"nan"
+            return HEADER_INT, integer.to_bytes(8, BYTE_ORDER, signed=True)
+        return type, pack("d", value) if type == HEADER_FLOAT else b"nan"
     raise TypeError(f"a header is compared with a bool, int, float, str or bytes, got {value.__class__.__name__}")
 
 

@@ -6,7 +6,8 @@ from libc.stdlib cimport calloc, free
 from xump_ext.cells cimport cell_put, cell_zeroed
 from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, entry_t, index_t, page_t
 
-TABLE_MIN = 8
+cdef enum:
+    TABLE_MIN = 8
 
 
 # ---- pages

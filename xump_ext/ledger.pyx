@@ -276,14 +276,13 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     cdef bint left = False
     if selector.places != NULL and place_in(selector, target) != NULL:
         place_leave(engine, place_in(selector, target))
-        line_wake(engine, target)       # somebody else stands first now
         left = True
     if hops > engine.hop_limit:     # taken, and paid for at once
         selector.paid += not selector.infinite
         leave_ready(engine, entry)
         rotate(selector, SERVED + engine.served)
         dead_letter(engine, entry, REASON_HOPS, None, trip)
-        return selector_wake(engine, selector) if left else 0
+        return next_in_line(engine, selector, target) if left else 0
     content = content_made(selector, entry)
     detach_ready(engine, entry)
     trip = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
@@ -309,8 +308,15 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     if nack:
         carry_nack(engine, index_get(&target.index, id), nack)
     if left:
-        selector_wake(engine, selector)
+        next_in_line(engine, selector, target)
     return room_made(engine, queue)
+
+
+cdef int next_in_line(engine_t* engine, selector_t* selector, queue_t* target) except -1:
+    """The selector was served and has left the line; somebody else stands first now. Asked when the message is in the target: the
+    room that it has taken is nobody's reason to leave the line."""
+    line_wake(engine, target)
+    return selector_wake(engine, selector)
 
 
 # ---- copies (rule 3)

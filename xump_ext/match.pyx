@@ -23,6 +23,8 @@ from xump_ext.items cimport blocks_free, blocks_size, items_hit
 from xump_ext.texts cimport (
     text_hash, text_of, text_t, texts_add_item, texts_check_items, texts_find, texts_free, texts_remove_item, texts_size)
 
+cdef object place_in = bisect_left      # in C: an engine may end when the interpreter does, and the names of modules are None
+
 
 @cython.final
 cdef class MatchIndex:
@@ -156,7 +158,7 @@ cdef class MatchIndex:
                 raise TypeError(f"operator {operator!r} is not built in: add() needs its function, got {function!r}")
             entry = self.registered[operator, pattern] = (function, [])
         items = entry[1]
-        at = bisect_left(items, item)
+        at = place_in(items, item)
         if at < len(items) and items[at] == item:
             return False
         items.insert(at, item)

@@ -65,6 +65,7 @@ cdef class Plan(Waiting):
     cdef route_t* route_for(self, uint32_t* slots, uint32_t count) except NULL
     cdef route_t* route_new(self, uint32_t* slots, uint32_t count, uint64_t hash) except NULL
     cdef int routes_resize(self, uint32_t size) except -1
+    cdef int empty(self) except -1
     cdef int forget(self) except -1
     cdef int close(self) except -1
 

@@ -105,6 +105,7 @@ cdef class Plan(Waiting):
     def __dealloc__(self):
         if self.known != NULL:
             cell_put(self.known, (self.known_mask + 1) * sizeof(known_t))
+        if self.routes != NULL:
             cell_put(self.routes, (self.route_mask + 1) * sizeof(route_t*))
         hits_free(&self.hits)
         hits_free(&self.candidates)
@@ -452,11 +453,12 @@ cdef class Plan(Waiting):
             hits_add(&self.hits, group.slots[i])
         return self.route_for(self.hits.items, self.hits.count)
 
-    cdef int forget(self) except -1:
-        """Forgets addresses and routes; groups stay as long as something waits in them."""
+    cdef int empty(self) except -1:
+        """Without tables; they are laid out when the next message asks. Frees only: what ends needs no memory for it."""
         cdef uint32_t i
         cdef route_t* route
         cdef route_t* next
+        self.dirty = True
         for i in range(self.known_mask + 1 if self.known != NULL else 0):
             Py_XDECREF(<PyObject*> self.known[i].address)
         if self.known != NULL:
@@ -478,6 +480,11 @@ cdef class Plan(Waiting):
             cell_put(self.routes, (self.route_mask + 1) * sizeof(route_t*))
         self.routes = NULL
         self.route_count = 0
+        return 0
+
+    cdef int forget(self) except -1:
+        """Forgets addresses and routes, and lays out the tables anew; groups stay as long as something waits in them."""
+        self.empty()
         self.known_resize(KNOWN_MIN)
         self.routes_resize(KNOWN_MIN)
         self.dirty = False
@@ -490,24 +497,8 @@ cdef class Plan(Waiting):
 
     cdef int close(self) except -1:
         """Frees what is remembered; the queue holds nothing any more."""
-        self.forget()
-        tables_free(self)
+        self.empty()
         while self.queue.groups != NULL:
             self.queue.groups.pinned = False
             self.group_left(self.queue.groups)
         return 0
-
-
-cdef void tables_free(Plan plan) noexcept:
-    """Empties the tables that `forget` has just laid out anew."""
-    cdef uint32_t i
-    cdef route_t* route
-    for i in range(plan.route_mask + 1):
-        while plan.routes[i] != NULL:
-            route = plan.routes[i]
-            plan.routes[i] = route.next
-            if route.group != NULL:
-                route.group.pinned = False
-            route_free(route)
-    plan.everything = NULL
-    plan.dirty = True
