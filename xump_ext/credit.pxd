@@ -2,9 +2,10 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from xump_ext.aside cimport group_oldest
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
-    DELIVER, DISCARD, CHOOSY, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+    CHOOSY, DISCARD, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 from xump_ext.heap cimport heap_change, heap_root, node_t
 
@@ -14,11 +15,6 @@ cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcep
 
 cdef inline bint is_able(const selector_t* selector) noexcept:
     return selector.enabled and has_credit(selector)
-
-cdef inline bint puts(const selector_t* selector) noexcept:
-    """Whether the selector puts what it takes into another queue."""
-    return selector.verb != DISCARD and (
-        selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
 
 # Lines come before lanes where both wait for the same message: a step that starts with a line looks at the lanes too.
 cdef inline uint64_t line_key(const entry_t* entry) noexcept:
@@ -30,7 +26,18 @@ cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
 cdef void selector_rest(selector_t* selector) noexcept
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
-cdef entry_t* lane_oldest(lane_t* lane) noexcept
+cdef entry_t* lane_corrected(lane_t* lane) noexcept
+cdef inline entry_t* lane_oldest(lane_t* lane) noexcept:
+    """The oldest entry that waits for this lane, or NULL."""
+    cdef node_t* node = heap_root(&lane.groups)
+    cdef entry_t* entry
+    if node == NULL:
+        return NULL
+    entry = group_oldest(<group_t*> node.owner)
+    if entry != NULL and entry.sequence == node.key:
+        return entry
+    return lane_corrected(lane)
+
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept

@@ -114,8 +114,8 @@ cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
         entry.next.previous = entry.previous
 
 
-cdef entry_t* lane_oldest(lane_t* lane) noexcept:
-    """The oldest entry that waits for this lane, or NULL."""
+cdef entry_t* lane_corrected(lane_t* lane) noexcept:
+    """`lane_oldest`, when others have taken the entry that the root stands for."""
     cdef node_t* node = heap_root(&lane.groups)
     cdef entry_t* entry
     while node != NULL:
@@ -198,7 +198,7 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
         return False
     if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
         return False
-    if not puts(overflow):
+    if not overflow.puts:
         return True
     target[0] = target_of(overflow, content)
     return target[0] != NULL and target[0] != queue

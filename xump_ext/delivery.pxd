@@ -1,7 +1,7 @@
 """Deliveries; the declarations of `delivery.pyx`."""
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XINCREF
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.door cimport Door
@@ -35,12 +35,16 @@ cdef class DeliveryIterator:
     cdef offer_t* first_wanted(self) except? NULL
     cdef offer_t* following(self, const offer_t* offer) noexcept
 
-cdef offer_t* first_offer(Door door, object destination) except? NULL
+cdef offer_t* first_offer_to(Door door, object destination) except? NULL
+cdef inline offer_t* first_offer(Door door, object destination) except? NULL:
+    """The oldest offer to this destination; None: to any."""
+    return door.e.offers_head if destination is None else first_offer_to(door, destination)
+
 cdef Delivery delivery_new()
 
-cdef inline PyObject* counted(void* object) noexcept:
-    Py_XINCREF(<PyObject*> object)
-    return <PyObject*> object
+cdef inline PyObject* counted(void* held) noexcept:
+    Py_INCREF(<object> held)
+    return <PyObject*> held
 
 cdef inline bint is_redelivered(const entry_t* entry) noexcept:
     """Whether its next delivery is not the first, or it was outstanding before and came back."""

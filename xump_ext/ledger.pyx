@@ -10,7 +10,7 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
-    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
+    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, room_made, selector_wake, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
@@ -139,10 +139,11 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready` for one that may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef group_t* group
-    if entry.flags & QUEUED:
-        parked_forget(engine, entry)
-    if entry.flags & PAUSED:
-        forget_pause(engine, entry)
+    if entry.flags & (QUEUED | PAUSED):
+        if entry.flags & QUEUED:
+            parked_forget(engine, entry)
+        if entry.flags & PAUSED:
+            forget_pause(engine, entry)
     if entry.state == WAITING:
         group = <group_t*> entry.holder
         waiting_remove(group, entry)
@@ -215,31 +216,35 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tr
     """The selector, which can, takes a ready message."""
     engine.served += 1
     selector.served += 1
-    if puts(selector):
+    if selector.puts:
         return put(engine, selector, entry, trip)
     if selector.verb == DISCARD:
         leave_ready(engine, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         return settle(engine, entry, PROCESSED, 0)
     return offer(engine, selector, entry)
 
 
-cdef inline int rotate(selector_t* selector, uint64_t key) except -1:
+cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
     """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
+    cdef uint64_t key = SERVED + engine.served
+    if selector.ready.position == 0 or not is_able(selector):
+        return rotate_out(selector, key)
+    if not canary_rotation(engine.sequence):
+        selector.ready.key = key            # the highest of all: it can only sink
+        if selector.clause.ready.count > 1:
+            heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
+    return 0
+
+
+cdef int rotate_out(selector_t* selector, uint64_t key) except -1:
+    """The same for one who is not ready, or has to rest now."""
     if selector.clause == NULL:
         return 0
-    if not is_able(selector):
-        heap_remove(&selector.clause.ready, &selector.ready)
-        selector.ready.key = key
-    elif selector.ready.position:
-        if not canary_rotation(selector.source.engine.sequence):
-            selector.ready.key = key        # the highest of all: it can only sink
-            if selector.clause.ready.count > 1:
-                heap_sink(&selector.clause.ready, &selector.ready)
-    else:
-        selector.ready.key = key
-        if selector.places == NULL or selector.clause.names_queue:
-            heap_add(&selector.clause.ready, &selector.ready, key)
+    heap_remove(&selector.clause.ready, &selector.ready)
+    selector.ready.key = key
+    if is_able(selector) and (selector.places == NULL or selector.clause.names_queue):
+        heap_add(&selector.clause.ready, &selector.ready, key)
     return 0
 
 
@@ -261,7 +266,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     if hops > engine.hop_limit:     # taken, and paid for at once
         selector.paid += not selector.infinite
         leave_ready(engine, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         dead_letter(engine, entry, REASON_HOPS, None, trip)
         return selector_wake(engine, selector) if left else 0
     content = content_made(selector, entry)
@@ -270,7 +275,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     if selector.infinite:
         parent = entry.parent
         entry.parent = NULL
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         end(engine, entry, PROCESSED, 0)
     else:
         selector.available -= 1
@@ -278,7 +283,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         entry.state = MOVED
         entry.holder = selector
         list_append(&selector.held, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
     id = enter(engine, target, content, hops, delivery_count, flags, parent, trip)
     trip_release(engine, trip)
     if nack:
@@ -394,7 +399,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
         entry.state = OFFERED
     entry.holder = selector
     list_append(&selector.held, entry)
-    rotate(selector, SERVED + engine.served)
+    rotate(engine, selector)
     offer_append(engine, destination, offer, entry)
     return 0
 

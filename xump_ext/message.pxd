@@ -18,6 +18,7 @@ cdef inline void content_release(content_t* content) noexcept:
 cdef str checked_text(object value, str what)
 cdef void content_free(content_t* content) noexcept
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL
+cdef content_t* content_of(object message) except NULL
 cdef content_t* content_of_block(
     object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
 ) except NULL

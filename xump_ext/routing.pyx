@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
     choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
-    puts, selector_wake, waiting_add, waiting_remove,
+    selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
@@ -224,40 +224,56 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
 cdef int step_work(engine_t* engine) except -1:
     """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted."""
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
-    cdef route_t* hits = NULL
-    if item.entry != NULL and item.entry.state == UNROUTED:
-        content_needed(engine, item.entry)
-        hits = look_up(item.entry)
+    cdef route_t* hits
+    content_needed(engine, item.entry)
+    hits = look_up(engine, item.entry)
     engine.work_head += 1
     engine.work_count -= 1
-    if engine.work_count:
-        foresee_next(engine)
-    if item.entry != NULL:
-        try:
-            route(engine, item.entry, hits, item.trip)
-        finally:
-            trip_release(engine, item.trip)
-    return 0
+    if item.trip == NULL:
+        return route(engine, item.entry, hits, NULL)
+    return route_trip(engine, item.entry, hits, item.trip)
 
 
 cdef inline int foresee_next(engine_t* engine) except -1:
-    cdef entry_t* entry = engine.work[engine.work_head & engine.work_mask].entry
-    if entry != NULL and is_made(entry):
-        foresee(<Plan> entry.queue.plan, entry.content)
+    """Behind the entry that is looked up now."""
+    cdef entry_t* entry
+    if engine.work_count > 1:
+        entry = engine.work[(engine.work_head + 1) & engine.work_mask].entry
+        if is_made(entry):
+            foresee(entry.queue, entry.content)
     return 0
 
 
 # ---- routing one entry
 
-cdef route_t* look_up(entry_t* entry) except NULL:
+cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
     """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
+    cdef route_t* hits = (<Plan> entry.queue.plan).everything
+    if hits != NULL and hits.slot_count and not (<Plan> entry.queue.plan).dirty:
+        return hits
+    return look_up_message(engine, entry)
+
+
+cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
+    """The same where it depends on the message, as it may for the next one."""
     cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* hits = plan.everything if plan.everything != NULL and not plan.dirty else plan.route(entry)
+    cdef route_t* hits
+    foresee_next(engine)
+    hits = plan.route(entry)
     if hits.slot_count == 0 and plan.defaults:
         hits = plan.defaults_route(entry)
         if hits.slot_count:
             entry.flags |= MARKED
     return hits
+
+
+cdef int route_trip(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+    """Takes over the reference to the trip."""
+    try:
+        route(engine, entry, hits, trip)
+    finally:
+        trip_release(engine, trip)
+    return 0
 
 
 cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
@@ -317,30 +333,29 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
 
 cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
-    cdef bint copied = False, own = False
-    cdef selector_t* selector
-    if hits.copy_count:
-        own = trip == NULL
-        if own:
-            trip = trip_new(engine, entry.queue.slot)
-        copied = make_copies(engine, entry, hits, trip)
-    if hits.clause_count:
-        if hits.clause_count == 1 and not hits.names_queue:
-            selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
-        else:
-            selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
-        if selector != NULL:
-            take(engine, selector, entry, trip)
-        else:
-            wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
-    elif copied:
+    cdef bint copied
+    if hits.copy_count == 0:
+        return consume(engine, entry, hits, trip, False)
+    trip = trip_new(engine, entry.queue.slot) if trip == NULL else trip_share(trip)
+    copied = make_copies(engine, entry, hits, trip)
+    if hits.clause_count == 0 and copied:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        wait(engine, entry, hits, True, trip)
-    if own:
-        trip_release(engine, trip)
+        consume(engine, entry, hits, trip, copied)
+    trip_release(engine, trip)
     return 0
+
+
+cdef int consume(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip, bint copied) except -1:
+    cdef selector_t* selector = NULL
+    if hits.clause_count == 1 and not hits.names_queue:
+        selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
+    elif hits.clause_count:
+        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
+    if selector != NULL:
+        return take(engine, selector, entry, trip)
+    return wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
 
 
 cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip_t* trip) except -1:
@@ -388,7 +403,7 @@ cdef inline selector_t* choose_one(engine_t* engine, clause_t* clause, entry_t* 
         return choose(engine, &clause, 1, entry, before)
     while node != NULL and node.key < before:
         best = <selector_t*> node.owner
-        if not puts(best) or may_put(engine, best, entry, best.target):
+        if not best.puts or may_put(engine, best, entry, best.target):
             return best
         node = heap_root(&clause.ready)
     return NULL
@@ -420,7 +435,7 @@ cdef selector_t* choose(
                     return head
                 tried = head.ready.key
                 continue
-        if best == NULL or not puts(best) or may_put(engine, best, entry, best.target):
+        if best == NULL or not best.puts or may_put(engine, best, entry, best.target):
             return best
 
 
@@ -477,7 +492,7 @@ cdef selector_t* choose_by_field(
             if nodes[i].key >= before:
                 break
             selector = <selector_t*> nodes[i].owner
-            if not puts(selector):
+            if not selector.puts:
                 return selector
             target = target_of(selector, content_at(entry))
             if target != NULL and may_put(engine, selector, entry, target):
