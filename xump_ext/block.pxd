@@ -1,6 +1,8 @@
 """Content and its compact headers; the declarations of `block.pyx`."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
@@ -129,7 +131,6 @@ cdef int block_write(dict headers, char* out) except -1
 cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil
 # Finds a header by its UTF-8 name; cost: a comparison of lengths and bytes per header that precedes it.
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
-cdef object header_value(const header_t* header)
 cdef dict headers_dict(const content_t* content)
 
 cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
@@ -154,8 +155,37 @@ cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcep
     """The first bytes tell most names apart, without a call."""
     return a[0] == b[0] and (size == 1 or memcmp(a + 1, b + 1, size - 1) == 0)
 
-cdef inline object field_value(const content_t* content, const char* at):
+cdef inline const char* field_read(const char* at, header_t* header) noexcept nogil:
+    """Reads the field that starts there; returns where the next one does."""
+    header.type = <uint8_t> at[0]
+    memcpy(&header.name_bytes, at + 1, 2)
+    header.name = at + 3
+    at += 3 + header.name_bytes
+    if header.type >= HEADER_STR:
+        memcpy(&header.value_bytes, at, 4)
+        header.value = at + 4
+        return at + 4 + header.value_bytes
+    if header.type == HEADER_INT:
+        memcpy(&header.integer, at, 8)
+        return at + 8
+    if header.type == HEADER_FLOAT:
+        memcpy(&header.real, at, 8)
+        return at + 8
+    return at
+
+cdef inline object header_value(const header_t* header):
+    if header.type == HEADER_STR:
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+    if header.type == HEADER_BYTES:
+        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
+    if header.type == HEADER_INT:
+        return header.integer
+    if header.type == HEADER_FLOAT:
+        return header.real
+    return header.type == HEADER_TRUE
+
+cdef inline object field_value(const char* at):
     """The value of the field that starts there."""
     cdef header_t header
-    header_next(content, <uint32_t> (at - headers_of(content)), &header)
+    field_read(at, &header)
     return header_value(&header)

@@ -9,7 +9,7 @@
 What a program gives is either short and plain, which is written in one pass, or measured and checked first.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
@@ -165,42 +165,14 @@ cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noex
 # ---- reading
 
 cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
-    cdef const char* at = headers_of(content) + position
     if position >= content.header_bytes:
         return 0
-    header.type = <uint8_t> at[0]
-    memcpy(&header.name_bytes, at + 1, 2)
-    header.name = at + 3
-    position += 3 + header.name_bytes
-    at += 3 + header.name_bytes
-    if header.type == HEADER_INT:
-        memcpy(&header.integer, at, 8)
-        return position + 8
-    if header.type == HEADER_FLOAT:
-        memcpy(&header.real, at, 8)
-        return position + 8
-    if header.type == HEADER_STR or header.type == HEADER_BYTES:
-        memcpy(&header.value_bytes, at, 4)
-        header.value = at + 4
-        return position + 4 + header.value_bytes
-    return position
+    return <uint32_t> (field_read(headers_of(content) + position, header) - headers_of(content))
 
 
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
     cdef const char* at = field_find(content, name, name_bytes)
-    return at != NULL and header_next(content, <uint32_t> (at - headers_of(content)), header) != 0
-
-
-cdef object header_value(const header_t* header):
-    if header.type == HEADER_STR:
-        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
-    if header.type == HEADER_INT:
-        return header.integer
-    if header.type == HEADER_FLOAT:
-        return header.real
-    if header.type == HEADER_BYTES:
-        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
-    return header.type == HEADER_TRUE
+    return at != NULL and field_read(at, header) != NULL
 
 
 cdef inline str header_name(const header_t* header):

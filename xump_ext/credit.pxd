@@ -24,6 +24,7 @@ cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
     return entry.sequence << 1 | 1
 
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
+cdef int stand_ready(selector_t* selector) except -1
 cdef void selector_rest(selector_t* selector) noexcept
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
 cdef entry_t* lane_corrected(lane_t* lane) noexcept
@@ -34,9 +35,10 @@ cdef inline entry_t* lane_oldest(lane_t* lane) noexcept:
     if node == NULL:
         return NULL
     entry = group_oldest(<group_t*> node.owner)
-    if entry != NULL and entry.sequence == node.key:
-        return entry
-    return lane_corrected(lane)
+    if entry == NULL or (entry.sequence != node.key and lane.groups.count > 1):
+        return lane_corrected(lane)
+    node.key = entry.sequence
+    return entry
 
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
@@ -63,4 +65,5 @@ cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     return room_used(engine, queue)
 
 cdef int waiting_add(group_t* group, entry_t* entry) except -1
+cdef int members_lower(group_t* group, uint64_t sequence) except -1
 cdef void waiting_remove(group_t* group, entry_t* entry) noexcept

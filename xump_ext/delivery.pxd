@@ -18,7 +18,7 @@ cdef class Delivery:
     cdef bint settled               # by the taking: INFINITE
     cdef uint64_t checked           # the check that it was in last, of its engine
     cdef bint answered              # acked, nacked or rejected by the application
-    cdef Door door(self)
+    cdef PyObject* door(self) except NULL
     cdef int pay_for_it(self) except -1
     cdef int give_back(self, bint requeue, object detail) except -1
 

@@ -75,11 +75,12 @@ cdef class Delivery:
         if not making:
             raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
 
-    cdef Door door(self):
+    cdef PyObject* door(self) except NULL:
+        """The engine, borrowed: our queue holds it."""
         if not in_hands(self.entry):
             queue_face(self).engine._check_open()
             raise stale(self)
-        return <Door> self.entry.queue.engine.face
+        return <PyObject*> self.entry.queue.engine.face
 
     @property
     def id(self):
@@ -91,19 +92,19 @@ cdef class Delivery:
         self.pay_for_it()
 
     cdef int pay_for_it(self) except -1:
-        cdef Door door
+        cdef PyObject* door
         if self.settled:
             return 0
         door = self.door()
-        door.begin()
+        (<Door> door).begin()
         try:
             if not in_hands(self.entry):
                 raise stale(self)
             self.answered = True
-            pay(&door.e, self.entry)
-            go_on(&door.e)
+            pay(&(<Door> door).e, self.entry)
+            go_on(&(<Door> door).e)
         finally:
-            door.leave()
+            (<Door> door).leave()
         return 0
 
     def nack(self, *, requeue=True):
@@ -122,7 +123,7 @@ cdef class Delivery:
         cdef entry_t* entry
         if self.settled:
             return 0
-        door = self.door()
+        door = <Door> self.door()
         door.begin()
         try:
             entry = self.entry

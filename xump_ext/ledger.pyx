@@ -10,14 +10,15 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
-    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, room_made, selector_wake, waiting_remove,
+    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, room_made, selector_rest, selector_wake,
+    stand_ready, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
-    BOUND, CHOOSY, DELIVERIES_MAX, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
+    BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
     REASON_OVERFLOW, REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
-from xump_ext.heap cimport heap_add, heap_remove, heap_sink
+from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
@@ -63,7 +64,6 @@ cdef extern from *:
 
 REASONS = ("overflow", "unroutable", "rejected", "delivery-limit", "hops", "no-queue")
 
-cdef uint64_t SERVED = <uint64_t> 1 << 32       # never served: the key is the selector's id, which is below this
 
 
 cdef str reason_name(int reason):
@@ -164,7 +164,7 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
     while True:
         parent = entry.parent
         entry.parent = NULL
-        end(engine, entry, how, reason)
+        end_here(engine, entry, how, reason)
         if parent == NULL:
             return 0
         supplier = <selector_t*> parent.holder
@@ -180,6 +180,10 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 
 
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    return end_here(engine, entry, how, reason)
+
+
+cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """Into the history, or gone and counted."""
     cdef queue_t* queue = entry.queue
     if how == DROPPED:
@@ -227,25 +231,25 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tr
 
 cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
     """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
-    cdef uint64_t key = SERVED + engine.served
-    if selector.ready.position == 0 or not is_able(selector):
-        return rotate_out(selector, key)
-    if not canary_rotation(engine.sequence):
+    cdef uint64_t key = (<uint64_t> 1 << 32) + engine.served    # never served: the key is the selector's id, which is lower
+    if selector.ready.position == 0:
+        return rotate_in(selector, key)
+    if not is_able(selector):
+        selector_rest(selector)
+        selector.ready.key = key
+    elif not canary_rotation(engine.sequence):
         selector.ready.key = key            # the highest of all: it can only sink
         if selector.clause.ready.count > 1:
             heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
     return 0
 
 
-cdef int rotate_out(selector_t* selector, uint64_t key) except -1:
-    """The same for one who is not ready, or has to rest now."""
+cdef int rotate_in(selector_t* selector, uint64_t key) except -1:
+    """The same for one who was not ready."""
     if selector.clause == NULL:
         return 0
-    heap_remove(&selector.clause.ready, &selector.ready)
     selector.ready.key = key
-    if is_able(selector) and (selector.places == NULL or selector.clause.names_queue):
-        heap_add(&selector.clause.ready, &selector.ready, key)
-    return 0
+    return stand_ready(selector) if is_able(selector) and (selector.places == NULL or selector.clause.names_queue) else 0
 
 
 cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
@@ -404,22 +408,10 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     return 0
 
 
-cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
-    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
-    by that, and not remembered."""
-    cdef selector_t* selector = <selector_t*> entry.holder
-    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
-    if entry.state == BOUND:
-        unbind(engine, entry)
-        room_left(engine, entry.queue)
-        return settle(engine, entry, PROCESSED, 0)
-    offer_remove(engine, entry)
-    list_remove(&selector.held, entry)
-    list_append(&selector.taken, entry)
-    entry.state = TAKEN
-    entry.child = remembered
-    remembered[0] = entry
-    return 0
+cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
+    unbind(engine, entry)
+    room_left(engine, entry.queue)
+    return settle(engine, entry, PROCESSED, 0)
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:

@@ -36,8 +36,6 @@ cdef content_t* content_without_destination(content_t* content) except NULL
 
 cdef class Headers:
     cdef content_t* content
-    cdef const char* find(self, object name) except? NULL
-    cdef const char* find_other(self, object name) except? NULL
 
 cdef class Message:
     cdef content_t* content

@@ -33,16 +33,17 @@ cdef extern from "Python.h":
     void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_Check(object)
-    PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)
     Py_ssize_t PyTuple_GET_SIZE(object tuple)
     PyObject* NONE "Py_None"
 
 cdef extern from *:
     """
+    #define xump_items(tuple) (((PyTupleObject *) (tuple))->ob_item)
     #define XUMP_ADDRESS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, address_member)
     #define XUMP_BODY_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, body_member)
     #define XUMP_HEADERS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, headers_member)
     """
+    PyObject** tuple_items "xump_items"(object tuple) noexcept
     const size_t address_offset "XUMP_ADDRESS_OFFSET"
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
@@ -138,52 +139,53 @@ cdef void content_free(content_t* content) noexcept:
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
     """Content from what a program gave. Raises TypeError and ValueError that say what was wrong."""
-    return content_given(
-        <PyObject*> address, <PyObject*> body, <PyObject*> headers, <PyObject*> reply_to, <PyObject*> message_id)
+    cdef PyObject* parts[5]
+    parts[0] = <PyObject*> address
+    parts[1] = <PyObject*> body
+    parts[2] = <PyObject*> headers
+    parts[3] = <PyObject*> reply_to
+    parts[4] = <PyObject*> message_id
+    return content_of_parts(parts, 5)
 
 
 cdef content_t* content_of(object message) except NULL:
     """Of a `Message`, or of a tuple in the order of its arguments."""
-    cdef Py_ssize_t size
-    if not isinstance(message, tuple):
-        if isinstance(message, Message):
-            return content_without_destination((<Message> message).content)
-        raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
-                        f"{type(message).__name__}")
-    size = PyTuple_GET_SIZE(message)
-    if size > 5:
-        raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {size}")
-    return content_given(
-        part(message, size, 0), part(message, size, 1), part(message, size, 2), part(message, size, 3), part(message, size, 4))
+    if isinstance(message, tuple):
+        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message))
+    if isinstance(message, Message):
+        return content_without_destination((<Message> message).content)
+    raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
+                    f"{type(message).__name__}")
 
 
-cdef tuple EMPTY = ("", b"", None, None, None)      # the parts of an empty message
+cdef str NO_TEXT = ""
+cdef bytes NO_BYTES = b""
 
 
-cdef inline PyObject* part(object message, Py_ssize_t size, Py_ssize_t at) noexcept:
-    return PyTuple_GET_ITEM(message, at) if at < size else PyTuple_GET_ITEM(EMPTY, at)
-
-
-cdef inline content_t* content_given(
-    PyObject* address, PyObject* body, PyObject* headers, PyObject* reply_to, PyObject* message_id
-) except NULL:
+cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
     """Plain text, exact bytes and a few short headers are written in one pass; for whatever else is given see `content_checked`."""
+    cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
+    cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
+    cdef PyObject* headers = parts[2] if count > 2 else NONE
     cdef char block[BLOCK_SMALL]
     cdef char* end = block
     cdef content_t* content
     cdef Py_ssize_t size
-    cdef uint32_t count = 0
+    cdef uint32_t header_count = 0
     if (ascii_of(address, &size) != NULL and size <= ADDRESS_BYTES_MAX
             and PyBytes_CheckExact(<object> body) and PyBytes_GET_SIZE(<object> body) <= BODY_BYTES_MAX
-            and reply_to == NONE and message_id == NONE):
+            and (count <= 3 or (count == 5 and parts[3] == NONE and parts[4] == NONE))):
         if headers != NONE:
-            end = block_small(headers, block, &count) if PyDict_CheckExact(<object> headers) else NULL
+            end = block_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
         if end != NULL:
-            content = content_alloc(address, body, count, <uint32_t> (end - block), 0)
+            content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0)
             xump_copy(<char*> headers_of(content), block, end - block)
             return content
+    if count > 5:
+        raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")
     return content_checked(
-        <object> address, <object> body, <object> headers, <object> reply_to, <object> message_id, HEADERS_BYTES_MAX)
+        <object> address, <object> body, <object> headers, <object> (parts[3] if count > 3 else NONE),
+        <object> (parts[4] if count > 4 else NONE), HEADERS_BYTES_MAX)
 
 
 cdef content_t* content_checked(
@@ -336,6 +338,27 @@ cdef void message_dealloc(PyObject* object) noexcept:
     xump_pool_put(&message_pool, object)
 
 
+cdef inline const char* field_named(const content_t* content, object name) except? NULL:
+    cdef Py_ssize_t size
+    cdef const char* text = ascii_of(<PyObject*> name, &size)
+    if text == NULL:
+        return field_named_otherwise(content, name)
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+
+
+cdef const char* field_named_otherwise(const content_t* content, object name) except? NULL:
+    """By whatever is no plain text."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    if not PyUnicode_Check(name):
+        return NULL
+    text = raw_text_of(name, &size)
+    if text == NULL:
+        PyErr_Clear()
+        return NULL                 # a lone surrogate is in no header
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+
+
 @cython.final
 cdef class Headers:
     """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in their order.
@@ -348,37 +371,18 @@ cdef class Headers:
             raise TypeError("headers come with a message: Message(headers={...}).headers")
 
     def __getitem__(self, name):
-        cdef const char* at = self.find(name)
+        cdef const char* at = field_named(self.content, name)
         if at == NULL:
             raise KeyError(name)
-        return field_value(self.content, at)
+        return field_value(at)
 
     def get(self, name, default=None):
         """The value of a header, or `default`."""
-        cdef const char* at = self.find(name)
-        return default if at == NULL else field_value(self.content, at)
-
-    cdef const char* find(self, object name) except? NULL:
-        cdef Py_ssize_t size
-        cdef const char* text = ascii_of(<PyObject*> name, &size)
-        if text == NULL:
-            return self.find_other(name)
-        return field_find(self.content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
-
-    cdef const char* find_other(self, object name) except? NULL:
-        """By whatever is no plain text."""
-        cdef Py_ssize_t size
-        cdef const char* text
-        if not PyUnicode_Check(name):
-            return NULL
-        text = raw_text_of(name, &size)
-        if text == NULL:
-            PyErr_Clear()
-            return NULL             # a lone surrogate is in no header
-        return field_find(self.content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+        cdef const char* at = field_named(self.content, name)
+        return default if at == NULL else field_value(at)
 
     def __contains__(self, name):
-        return self.find(name) != NULL
+        return field_named(self.content, name) != NULL
 
     def __len__(self):
         return self.content.header_count

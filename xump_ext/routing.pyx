@@ -229,9 +229,11 @@ cdef int step_work(engine_t* engine) except -1:
     hits = look_up(engine, item.entry)
     engine.work_head += 1
     engine.work_count -= 1
-    if item.trip == NULL:
-        return route(engine, item.entry, hits, NULL)
-    return route_trip(engine, item.entry, hits, item.trip)
+    try:
+        route(engine, item.entry, hits, item.trip)
+    finally:
+        trip_release(engine, item.trip)
+    return 0
 
 
 cdef inline int foresee_next(engine_t* engine) except -1:
@@ -267,16 +269,7 @@ cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
     return hits
 
 
-cdef int route_trip(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
-    """Takes over the reference to the trip."""
-    try:
-        route(engine, entry, hits, trip)
-    finally:
-        trip_release(engine, trip)
-    return 0
-
-
-cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     entry.queue.frontier = entry.id + 1
     if hits.slot_count == 0:
         leave_ready(engine, entry)
@@ -331,31 +324,28 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
     return copied
 
 
-cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
-    cdef bint copied
-    if hits.copy_count == 0:
-        return consume(engine, entry, hits, trip, False)
-    trip = trip_new(engine, entry.queue.slot) if trip == NULL else trip_share(trip)
-    copied = make_copies(engine, entry, hits, trip)
-    if hits.clause_count == 0 and copied:
-        leave_ready(engine, entry)
-        settle(engine, entry, PROCESSED, 0)
-    else:
-        consume(engine, entry, hits, trip, copied)
-    trip_release(engine, trip)
-    return 0
-
-
-cdef int consume(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip, bint copied) except -1:
     cdef selector_t* selector = NULL
+    cdef trip_t* own = NULL
+    cdef bint copied = False
+    if hits.copy_count:
+        if trip == NULL:
+            trip = own = trip_new(engine, entry.queue.slot)
+        copied = make_copies(engine, entry, hits, trip)
     if hits.clause_count == 1 and not hits.names_queue:
         selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
     elif hits.clause_count:
         selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
     if selector != NULL:
-        return take(engine, selector, entry, trip)
-    return wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
+        take(engine, selector, entry, trip)
+    elif copied and not hits.clause_count:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    else:
+        wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
+    trip_release(engine, own)
+    return 0
 
 
 cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip_t* trip) except -1:
