@@ -58,15 +58,14 @@ cdef class Core(Door):
 
     # ---- publishing
 
-    cdef uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0:
-        """Lets one message in, or dead-letters it (0), or raises. Takes over the reference unless it raises."""
+    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0:
         if queue == NULL:
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
                 raise no_queue(name_text(name))
             self.no_queue += 1
             content_release(content)
             return 0
-        if queue.ready >= queue.limit and not overflow_has_room(queue, content, NULL):
+        if not overflow_has_room(queue, content, NULL):
             letters = own_dead_letter(queue)
             if not letters_take(letters, content, (<QueueFace> queue.face).name, REASON_OVERFLOW, 1):
                 raise QueueFull(f"queue {(<QueueFace> queue.face).name!r} has {queue.ready} ready messages, its limit is "

@@ -32,6 +32,7 @@ cdef class DeliveryIterator:
     cdef uint64_t passed_number     # and its number then
     cdef Delivery next_delivery(self)
     cdef Delivery left_over(self)
+    cdef bint is_picky(self) noexcept
     cdef offer_t* first_wanted(self) except? NULL
     cdef offer_t* following(self, const offer_t* offer) noexcept
 

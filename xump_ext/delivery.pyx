@@ -284,28 +284,32 @@ cdef class DeliveryIterator:
         return self.next_delivery()
 
     cdef Delivery next_delivery(self):
-        cdef Door door = self.door
+        cdef PyObject* door = <PyObject*> self.door     # borrowed: it is ours for good
         cdef Delivery delivery = None
         cdef offer_t* offer
         cdef bint ended = False
         try:
-            door.begin()
+            (<Door> door).begin()
             try:
-                if door.e.interrupted or door.kept_back:
+                if (<Door> door).e.interrupted or (<Door> door).kept_back:
                     delivery = self.left_over()
                 if delivery is None:
-                    offer = self.first_wanted()
+                    offer = self.first_wanted() if self.is_picky() else first_offer(<Door> door, self.destination)
                     if offer != NULL:
-                        delivery = hand_over(door, offer)
+                        delivery = hand_over(<Door> door, offer)
                         if delivery.settled:
-                            go_on(&door.e)
+                            go_on(&(<Door> door).e)
             finally:
-                door.leave()
+                (<Door> door).leave()
             ended = True
         finally:
             if not ended and delivery is not None:
-                keep_back(door, [delivery])
+                keep_back(<Door> door, [delivery])
         return delivery
+
+    cdef inline bint is_picky(self) noexcept:
+        """Something was nacked since the iteration began."""
+        return self.began != self.door.e.nacks
 
     cdef Delivery left_over(self):
         """What was kept back, if there is something for this destination; else what was interrupted goes on."""
@@ -314,11 +318,9 @@ cdef class DeliveryIterator:
             run(&self.door.e)
         return kept
 
-    cdef inline offer_t* first_wanted(self) except? NULL:
+    cdef offer_t* first_wanted(self) except? NULL:
         """The oldest one that was not nacked since the iteration began."""
         cdef offer_t* offer
-        if self.began == self.door.e.nacks:     # none was
-            return first_offer(self.door, self.destination)
         # Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
         # tells whether the one that was skipped last still stands there.
         if self.passed != NULL and self.passed.number == self.passed_number:

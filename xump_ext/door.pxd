@@ -1,12 +1,13 @@
 """The door of the engine; the declarations of `door.pyx`."""
 
+from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
 
 cdef extern from "Python.h":
-    Py_ssize_t size_of "PyList_GET_SIZE"(list items)
+    Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
 
 cdef enum:
     IDLE = 0
@@ -55,7 +56,8 @@ cdef class Door:
     cdef inline int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
             self.state = IDLE
-        if self.contenders | size_of(self.troubles) | size_of(self._waiters) | size_of(self.spent):
+        if self.contenders | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
+                size_of(<PyObject*> self.spent)):
             self.end_slowly()
         return 0
 
