@@ -11,8 +11,8 @@ from xump_ext.envelope cimport DestinationHandle, field_text
 from xump_ext.errors import InvariantError
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t, index_t,
-    list_t, offer_t,
+    BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t,
+    index_t, list_t, offer_t,
 )
 from xump_ext.index cimport page_find, page_from
 from xump_ext.source cimport content_at

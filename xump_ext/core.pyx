@@ -31,7 +31,7 @@ from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
-from xump_ext.plan cimport Plan, foresee
+from xump_ext.plan cimport foresee
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_at, content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free

@@ -3,7 +3,9 @@
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
-from xump_ext.graph cimport BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, STIRRED, TAKEN, engine_t, entry_t, queue_t, selector_t, trip_t
+from xump_ext.graph cimport (
+    BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, STIRRED, TAKEN, engine_t, entry_t, queue_t, selector_t, trip_t,
+)
 from xump_ext.index cimport list_append, list_remove
 from xump_ext.listed cimport queue_list
 from xump_ext.offers cimport offer_remove

@@ -16,7 +16,7 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.graph cimport (
     BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
-    REASON_OVERFLOW, REDELIVERED, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    REASON_OVERFLOW, REDELIVERED, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
@@ -63,7 +63,6 @@ cdef extern from *:
     bint canary_rotation "xump_canary_rotation"(uint64_t sequence) noexcept nogil
 
 REASONS = ("overflow", "unroutable", "rejected", "delivery-limit", "hops", "no-queue")
-
 
 
 cdef str reason_name(int reason):

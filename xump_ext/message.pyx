@@ -163,7 +163,7 @@ cdef bytes NO_BYTES = b""
 
 
 cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
-    """Plain text, exact bytes and a few short headers are written in one pass; for whatever else is given see `content_checked`."""
+    """Plain text, exact bytes and a few short headers are written in one pass; whatever else is given is checked first."""
     cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
     cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
     cdef PyObject* headers = parts[2] if count > 2 else NONE

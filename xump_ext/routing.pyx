@@ -20,7 +20,7 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
-    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
+    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take

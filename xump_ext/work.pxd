@@ -17,7 +17,7 @@ cdef enum:
     WORK_KEPT = 1 << 12     # a ring of more items does not outlast its run: 64 KiB
 
 cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry is to be routed; it came last. Shares the trip."""
+    """The entry is to be routed; it came last. Shares the trip. None that stands here leaves its queue before its turn."""
     cdef work_t* item
     if engine.work == NULL or engine.work_count > engine.work_mask:
         work_enlarge(engine)

@@ -5,7 +5,7 @@ that waits leaves before all is quiet.
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, realloc
 
-from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, trip_t, work_t
+from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, work_t
 from xump_ext.trip cimport trip_release, trip_share
 
 
