@@ -191,6 +191,7 @@ def selector(Core core, id):
         "id": at(&s.id, sizeof(s.id)),
         "verb": at(&s.verb, sizeof(s.verb)),
         "role": at(&s.role, sizeof(s.role)),
+        "puts": at(&s.puts, sizeof(s.puts)),
         "enabled": at(&s.enabled, sizeof(s.enabled)),
         "infinite": at(&s.infinite, sizeof(s.infinite)),
         "window": at(&s.window, sizeof(s.window)),

@@ -358,6 +358,8 @@ WRONG = [
     ("selector", (1,), "verb", 0, "Links: queue 'entry', clause"),
     ("selector", (1,), "role", 1, "Links: queue 'entry', clause"),
     ("selector", (1,), "role", 2, "Links: selector 1: a selector has a clause"),
+    ("selector", (1,), "puts", 0, "Links: selector 1: whether it puts"),
+    ("selector", (2,), "puts", 1, "Links: selector 2: whether it puts"),
     ("selector", (1,), "enabled", 0, "Credit: selector 1: it is ready"),
     ("selector", (8,), "infinite", 0, "Links: selector 8, what it holds|Credit"),
     ("selector", (1,), "window", "+1", "Credit: selector 1: a window of 10, but 4 available and 5 outstanding"),

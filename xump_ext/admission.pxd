@@ -21,13 +21,25 @@ cdef class Admissions:
     cdef dict ready             # what would be added to the ready ones
     cdef dict spent             # what would be taken of a selector's credit
 
-    cdef int push(self, content_t* content) except -1
+    cdef inline int push(self, content_t* content) except -1:
+        """`add` for a queue that is known later."""
+        cdef admission_t* item = self.next_item()
+        item.queue = NULL
+        item.content = content
+        item.paid = NULL
+        return 0
+
+    cdef inline admission_t* next_item(self) except NULL:
+        if self.count == self.capacity:
+            self.enlarge()
+        self.count += 1
+        return &self.items[self.count - 1]
+
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
     cdef int add_payment(self, entry_t* entry) except -1
     cdef int check(self) except -1
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
-    cdef admission_t* next_item(self) except NULL
     cdef int enlarge(self) except -1
     cdef int check_one(self, Py_ssize_t i) except -1
     cdef int check_store(self, queue_t* queue, content_t* content) except -1

@@ -36,12 +36,6 @@ cdef class Admissions:
                 content_release(self.items[i].content)
         free(self.items)
 
-    cdef inline admission_t* next_item(self) except NULL:
-        if self.count == self.capacity:
-            self.enlarge()
-        self.count += 1
-        return &self.items[self.count - 1]
-
     cdef int enlarge(self) except -1:
         cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else 16
         cdef admission_t* items = <admission_t*> realloc(self.items, capacity * sizeof(admission_t))
@@ -49,14 +43,6 @@ cdef class Admissions:
             raise MemoryError()
         self.items = items
         self.capacity = capacity
-        return 0
-
-    cdef int push(self, content_t* content) except -1:
-        """`add` for a queue that is known later."""
-        if self.count == self.capacity:
-            self.enlarge()
-        self.items[self.count] = admission_t(NULL, content, NULL)
-        self.count += 1
         return 0
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1:

@@ -1,8 +1,16 @@
 """Content and its compact headers; the declarations of `block.pyx`."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy
+
+from xump_ext.light cimport xump_copy
+
+cdef extern from "Python.h":
+    Py_ssize_t PyDict_GET_SIZE(PyObject* dict)
+    int PyDict_Next(PyObject* dict, Py_ssize_t* position, PyObject** key, PyObject** value)
 
 cdef enum:
     # Types of header values; the numbers are part of the record formats of stores.
@@ -48,6 +56,12 @@ cdef inline const char* headers_of(const content_t* content) noexcept nogil:
 
 cdef extern from *:
     """
+    /* The text of an exact str of ASCII, which is its UTF-8 as well, or NULL. */
+    static inline const char *xump_ascii(PyObject *text, Py_ssize_t *size) {
+        if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_COMPACT_ASCII(text)) return NULL;
+        *size = PyUnicode_GET_LENGTH(text);
+        return (const char *) ((PyASCIIObject *) text + 1);
+    }
     /* The UTF-8 of a str: for ASCII, which is most of it, the text itself. */
     static inline const char *xump_text(PyObject *text, Py_ssize_t *size) {
         if (PyUnicode_IS_COMPACT_ASCII(text)) {
@@ -57,6 +71,7 @@ cdef extern from *:
         return PyUnicode_AsUTF8AndSize(text, size);
     }
     """
+    const char* ascii_of "xump_ascii"(PyObject* text, Py_ssize_t* size) noexcept
     const char* raw_text_of "xump_text"(object text, Py_ssize_t* size) noexcept
 
 cdef int text_has_none(object text, str what) except -1
@@ -68,9 +83,45 @@ cdef inline const char* text_of(object text, str what, Py_ssize_t* size) except 
         text_has_none(text, what)
     return found
 
-# Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
-# `block_measure` then looks at.
-cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2
+cdef inline char* block_small(PyObject* headers, char* out, uint32_t* count) noexcept:
+    """Writes a dict of short texts and numbers in one pass into BLOCK_SMALL bytes; returns its end. NULL for anything else,
+    errors included, which `block_measure` then looks at."""
+    cdef const char* end = out + BLOCK_SMALL
+    cdef Py_ssize_t position = 0, size
+    cdef Py_ssize_t left = PyDict_GET_SIZE(headers)
+    cdef uint16_t name_bytes
+    cdef uint32_t value_bytes
+    cdef const char* text
+    cdef PyObject* name
+    cdef PyObject* value
+    count[0] = <uint32_t> left
+    while left:
+        left -= 1
+        PyDict_Next(headers, &position, &name, &value)
+        text = ascii_of(name, &size)
+        if text == NULL or size == 0 or size > end - out - 11:
+            return NULL
+        name_bytes = <uint16_t> size
+        memcpy(out + 1, &name_bytes, 2)
+        xump_copy(out + 3, text, size)
+        text = ascii_of(value, &size)
+        if text != NULL:
+            out[0] = HEADER_STR
+            out += 3 + name_bytes
+            if size > end - out - 4:
+                return NULL
+            value_bytes = <uint32_t> size
+            memcpy(out, &value_bytes, 4)
+            xump_copy(out + 4, text, size)
+            out += 4 + size
+        else:
+            out = number_write(value, out, out + 3 + name_bytes)
+            if out == NULL:
+                return NULL
+    return out
+
+# Writes an exact float, or an exact int of 64 bits, and its type; returns where the next field starts, NULL for anything else.
+cdef char* number_write(PyObject* value, char* type, char* out) noexcept
 # Checks every header and returns the bytes of the block; ValueError if these are more than `bytes_max`.
 cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1
 # Writes what `block_measure` has checked.
@@ -80,7 +131,6 @@ cdef int block_write(dict headers, char* out) except -1
 cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil
 # Finds a header by its UTF-8 name; cost: a comparison of lengths and bytes per header that precedes it.
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
-cdef object header_value(const header_t* header)
 cdef dict headers_dict(const content_t* content)
 
 cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
@@ -105,8 +155,37 @@ cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcep
     """The first bytes tell most names apart, without a call."""
     return a[0] == b[0] and (size == 1 or memcmp(a + 1, b + 1, size - 1) == 0)
 
-cdef inline object field_value(const content_t* content, const char* at):
+cdef inline const char* field_read(const char* at, header_t* header) noexcept nogil:
+    """Reads the field that starts there; returns where the next one does."""
+    header.type = <uint8_t> at[0]
+    memcpy(&header.name_bytes, at + 1, 2)
+    header.name = at + 3
+    at += 3 + header.name_bytes
+    if header.type >= HEADER_STR:
+        memcpy(&header.value_bytes, at, 4)
+        header.value = at + 4
+        return at + 4 + header.value_bytes
+    if header.type == HEADER_INT:
+        memcpy(&header.integer, at, 8)
+        return at + 8
+    if header.type == HEADER_FLOAT:
+        memcpy(&header.real, at, 8)
+        return at + 8
+    return at
+
+cdef inline object header_value(const header_t* header):
+    if header.type == HEADER_STR:
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+    if header.type == HEADER_BYTES:
+        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
+    if header.type == HEADER_INT:
+        return header.integer
+    if header.type == HEADER_FLOAT:
+        return header.real
+    return header.type == HEADER_TRUE
+
+cdef inline object field_value(const char* at):
     """The value of the field that starts there."""
     cdef header_t header
-    header_next(content, <uint32_t> (at - headers_of(content)), &header)
+    field_read(at, &header)
     return header_value(&header)

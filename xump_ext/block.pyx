@@ -9,21 +9,14 @@
 What a program gives is either short and plain, which is written in one pass, or measured and checked first.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Next
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
-from xump_ext.light cimport xump_copy
-
 cdef extern from "Python.h":
     void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    const void* PyUnicode_1BYTE_DATA(object)
-    Py_ssize_t PyDict_GET_SIZE(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyBytes_Check(object)
     bint PyUnicode_Check(object)
     bint PyFloat_Check(object)
@@ -73,50 +66,16 @@ cdef Py_ssize_t value_measure(object name, object value) except -1:
     raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
 
 
-cdef Py_ssize_t block_small(dict headers, char* out, uint32_t* count) except -2:
-    """Writes a block of short texts and numbers in one pass into BLOCK_SMALL bytes; -1 for anything else, errors included, which
-    `block_measure` then looks at."""
-    cdef Py_ssize_t position = 0, size, at = 0
-    cdef Py_ssize_t left = PyDict_GET_SIZE(headers)
-    cdef uint16_t name_bytes
-    cdef uint32_t value_bytes
-    cdef PyObject* name
-    cdef PyObject* value
-    count[0] = <uint32_t> left
-    while left:
-        left -= 1
-        PyDict_Next(headers, &position, &name, &value)
-        if not PyUnicode_CheckExact(<object> name) or not PyUnicode_IS_COMPACT_ASCII(<object> name):
-            return -1
-        size = PyUnicode_GET_LENGTH(<object> name)
-        if size == 0 or at + size + 11 > BLOCK_SMALL:
-            return -1
-        name_bytes = <uint16_t> size
-        memcpy(out + at + 1, &name_bytes, 2)
-        xump_copy(out + at + 3, PyUnicode_1BYTE_DATA(<object> name), size)
-        if PyUnicode_CheckExact(<object> value) and PyUnicode_IS_COMPACT_ASCII(<object> value):
-            out[at] = HEADER_STR
-            at += 3 + size
-            size = PyUnicode_GET_LENGTH(<object> value)
-            if at + size + 4 > BLOCK_SMALL:
-                return -1
-            value_bytes = <uint32_t> size
-            memcpy(out + at, &value_bytes, 4)
-            xump_copy(out + at + 4, PyUnicode_1BYTE_DATA(<object> value), size)
-            at += 4 + size
-        elif PyFloat_CheckExact(<object> value) or is_small_int(<object> value):
-            at = value_write(<object> value, out + at, out + at + 3 + size) - out
-        else:
-            return -1
-    return at
+cdef char* number_write(PyObject* value, char* type, char* out) noexcept:
+    return value_write(<object> value, type, out) if is_number(<object> value) else NULL
 
 
-cdef inline bint is_small_int(object value) noexcept:
-    """An exact int (so no bool) of at most 64 bits."""
+cdef inline bint is_number(object value) noexcept:
+    """An exact float, or an exact int (so no bool) of at most 64 bits."""
     cdef int overflow = 1
     if PyLong_CheckExact(value):
         PyLong_AsLongLongAndOverflow(value, &overflow)
-    return overflow == 0
+    return overflow == 0 or PyFloat_CheckExact(value)
 
 
 cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1:
@@ -125,7 +84,7 @@ cdef Py_ssize_t block_measure(dict headers, uint32_t* count, Py_ssize_t bytes_ma
     cdef PyObject* name
     cdef PyObject* value
     cdef bint exact = True
-    while PyDict_Next(headers, &position, &name, &value):
+    while PyDict_Next(<PyObject*> headers, &position, &name, &value):
         exact = exact and PyUnicode_CheckExact(<object> name)
         if not PyUnicode_Check(<object> name):
             raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
@@ -159,7 +118,7 @@ cdef int block_write(dict headers, char* out) except -1:
     cdef PyObject* name
     cdef PyObject* value
     cdef const char* text
-    while PyDict_Next(headers, &position, &name, &value):
+    while PyDict_Next(<PyObject*> headers, &position, &name, &value):
         text = raw_text_of(<object> name, &size)
         name_bytes = <uint16_t> size
         memcpy(out + 1, &name_bytes, 2)
@@ -206,42 +165,14 @@ cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noex
 # ---- reading
 
 cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
-    cdef const char* at = headers_of(content) + position
     if position >= content.header_bytes:
         return 0
-    header.type = <uint8_t> at[0]
-    memcpy(&header.name_bytes, at + 1, 2)
-    header.name = at + 3
-    position += 3 + header.name_bytes
-    at += 3 + header.name_bytes
-    if header.type == HEADER_INT:
-        memcpy(&header.integer, at, 8)
-        return position + 8
-    if header.type == HEADER_FLOAT:
-        memcpy(&header.real, at, 8)
-        return position + 8
-    if header.type == HEADER_STR or header.type == HEADER_BYTES:
-        memcpy(&header.value_bytes, at, 4)
-        header.value = at + 4
-        return position + 4 + header.value_bytes
-    return position
+    return <uint32_t> (field_read(headers_of(content) + position, header) - headers_of(content))
 
 
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
     cdef const char* at = field_find(content, name, name_bytes)
-    return at != NULL and header_next(content, <uint32_t> (at - headers_of(content)), header) != 0
-
-
-cdef object header_value(const header_t* header):
-    if header.type == HEADER_STR:
-        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
-    if header.type == HEADER_INT:
-        return header.integer
-    if header.type == HEADER_FLOAT:
-        return header.real
-    if header.type == HEADER_BYTES:
-        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
-    return header.type == HEADER_TRUE
+    return at != NULL and field_read(at, header) != NULL
 
 
 cdef inline str header_name(const header_t* header):

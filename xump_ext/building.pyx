@@ -15,8 +15,8 @@ from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED, REDELIVERED,
-    TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED,
+    REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
@@ -199,6 +199,7 @@ cdef int selector_create(
     selector.id = face.id
     selector.verb = verb
     selector.role = role
+    selector.puts = verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None)
     selector.source = source
     selector.ready.key = face.id
     selector.ready.owner = selector

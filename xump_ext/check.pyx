@@ -22,7 +22,6 @@ from xump_ext.check_quiet cimport check_quiet
 from xump_ext.check_structure cimport Books, broken, check_structure, cursor_t, of_entry, of_queue, of_selector, start, step
 from xump_ext.check_waiting cimport check_waiting
 from xump_ext.core cimport Core
-from xump_ext.credit cimport puts
 from xump_ext.envelope cimport target_of
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
@@ -127,7 +126,7 @@ cdef int check_state(Books books, entry_t* entry) except -1:
 cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1:
     if selector.source != entry.queue or selector.infinite != (entry.state == BOUND):
         raise broken("Credit", of_entry(entry), f"{of_selector(selector)} holds it, which has another source or kind of credit")
-    if (entry.state == MOVED) != puts(selector) or (entry.state != MOVED and selector.verb != DELIVER):
+    if (entry.state == MOVED) != selector.puts or (entry.state != MOVED and selector.verb != DELIVER):
         raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, which does something else ({entry.state})")
     if entry.state == MOVED:
         return check_child(books, entry, <entry_t*> entry.child, selector)

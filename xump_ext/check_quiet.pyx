@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, of_selector, start, step
 from xump_ext.check_waiting cimport next_in, oldest
-from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in, puts
+from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in
 from xump_ext.envelope cimport names_queue_now, queue_named
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
@@ -64,7 +64,7 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
     while place != NULL:
         if place.previous != before or place.target != queue or <uintptr_t> place.selector not in books.selectors:
             raise broken("Links", where, "a place is not linked back, or is that of another")
-        if not puts(place.selector) or (place.selector.target != queue and place.selector.to_queue.kind == FIELD_NONE):
+        if not place.selector.puts or (place.selector.target != queue and place.selector.to_queue.kind == FIELD_NONE):
             raise broken("Links", where, f"{of_selector(place.selector)} does not put anything here")
         places.add(<uintptr_t> place)
         own_room += place.selector.source == queue or (
@@ -173,7 +173,7 @@ cdef int check_lanes(Plan plan) except -1:
 
 cdef int check_able(selector_t* selector, entry_t* entry, lane_t* lane) except -1:
     cdef queue_t* target = selector.target
-    if not puts(selector):
+    if not selector.puts:
         raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} is able to take it")
     if lane.target != NULL:
         target = queue_named(lane.queue.engine, <object> lane.target)

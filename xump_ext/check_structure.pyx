@@ -11,7 +11,8 @@ from xump_ext.envelope cimport DestinationHandle, field_text
 from xump_ext.errors import InvariantError
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t, index_t, list_t, offer_t,
+    BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t,
+    index_t, list_t, offer_t,
 )
 from xump_ext.index cimport page_find, page_from
 from xump_ext.source cimport content_at
@@ -97,6 +98,11 @@ cdef int check_queue_names(Books books) except -1:
     return 0
 
 
+cdef bint action_puts(const selector_t* selector) noexcept:
+    return selector.verb != DISCARD and (
+        selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
+
+
 cdef int check_selector_numbers(Books books) except -1:
     cdef SelectorFace face
     cdef selector_t* selector
@@ -111,6 +117,8 @@ cdef int check_selector_numbers(Books books) except -1:
             raise broken("Links", where, "its target is not a queue of this engine")
         if (selector.clause == NULL) != (selector.role == OVERFLOW):
             raise broken("Links", where, "a selector has a clause unless it is for overflow")
+        if selector.puts != action_puts(selector):
+            raise broken("Links", where, "whether it puts messages into queues is not what its action says")
         books.selectors.add(<uintptr_t> selector)
     return 0
 

@@ -31,9 +31,9 @@ from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.journal cimport Group, Journal
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.log cimport no_room, store_has_room
-from xump_ext.message cimport Message, content_new, content_release, content_without_destination, message_object
+from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
-from xump_ext.plan cimport Plan, foresee
+from xump_ext.plan cimport foresee
 from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_at, content_shown, fetched_forget
@@ -41,13 +41,8 @@ from xump_ext.trip cimport trip_new, trip_release, trips_free
 from xump_ext.work cimport end_trips
 
 cdef extern from "Python.h":
-    PyObject* PyTuple_GET_ITEM(object tuple, Py_ssize_t at)
-    Py_ssize_t PyTuple_GET_SIZE(object tuple)
+    PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
-# `content_new` on what somebody else holds: nothing is counted up and down again.
-ctypedef content_t* (*content_new_t)(PyObject*, PyObject*, PyObject*, PyObject*, PyObject*) except NULL
-
-cdef tuple NOTHING = ("", b"", None, None, None)     # the parts of an empty message
 STORES_MAX = 64
 PAGE = 256      # messages read by one call of `browse`
 
@@ -67,8 +62,7 @@ cdef class Core(Door):
 
     # ---- publishing
 
-    cdef uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0:
-        """Lets one message in, or dead-letters it (0), or raises. Takes over the reference unless it raises."""
+    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0:
         if queue == NULL:
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
                 raise no_queue(name_text(name))
@@ -102,7 +96,7 @@ cdef class Core(Door):
             try:
                 named = self.queue_of(queue)
                 if named != NULL:
-                    foresee(<Plan> named.plan, content)
+                    foresee(named, content)
                 id = self.admit(named, queue, content)
                 content = NULL
                 go_on(&self.e)
@@ -220,7 +214,7 @@ cdef class Core(Door):
 
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
         cdef offer_t* offer
-        cdef Delivery delivery
+        cdef bint settled
         while n > 0 and self.kept_back:
             delivery = next_kept(self, destination)
             if delivery is None:
@@ -233,9 +227,9 @@ cdef class Core(Door):
             offer = first_offer(self, destination)
             if offer == NULL:
                 break
-            delivery = hand_over(self, offer)
-            taken.append(delivery)
-            if delivery.settled:
+            settled = (<selector_t*> offer.entry.holder).infinite
+            taken.append(hand_over(self, offer))
+            if settled:
                 go_on(&self.e)
             n -= 1
         return 0
@@ -245,18 +239,20 @@ cdef class Core(Door):
 
         Raises `StaleDelivery` if one of them is stale or given twice; then none was acked.
         """
-        cdef Delivery delivery
+        cdef PyObject* given
         cdef list checked
+        cdef Py_ssize_t i
         if isinstance(deliveries, Delivery):
             deliveries = (deliveries,)
         checked = list(deliveries)
         self.begin()
         try:
             check_deliveries(self, checked)
-            for delivery in checked:
-                delivery.answered = True
-                if not delivery.settled:
-                    pay(&self.e, delivery.entry)
+            for i in range(len(checked)):
+                given = PyList_GET_ITEM(checked, i)     # borrowed: the list is our own
+                (<Delivery> given).answered = True
+                if not (<Delivery> given).settled:
+                    pay(&self.e, (<Delivery> given).entry)
             go_on(&self.e)
         finally:
             self.leave()
@@ -707,22 +703,3 @@ cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
     """The first id whose message entered at `time` or later. Cost: O(log of the queue's pages)."""
     cdef entry_t* entry = index_since(&queue.index, time)
     return queue.next_id if entry == NULL else entry.id
-
-
-cdef content_t* content_of(object message) except NULL:
-    """Of a `Message`, or of a tuple in the order of its arguments."""
-    cdef PyObject* parts[5]
-    cdef Py_ssize_t i, size
-    if not isinstance(message, tuple):
-        if isinstance(message, Message):
-            return content_without_destination((<Message> message).content)
-        raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
-                        f"{type(message).__name__}")
-    if len(<tuple> message) > 5:
-        raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {len(message)}")
-    size = PyTuple_GET_SIZE(message)
-    for i in range(size):
-        parts[i] = PyTuple_GET_ITEM(message, i)
-    for i in range(size, 5):
-        parts[i] = PyTuple_GET_ITEM(NOTHING, i)
-    return (<content_new_t> content_new)(parts[0], parts[1], parts[2], parts[3], parts[4])

@@ -2,9 +2,10 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from xump_ext.aside cimport group_oldest
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
-    DELIVER, DISCARD, CHOOSY, FIELD_NONE, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+    CHOOSY, DISCARD, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 from xump_ext.heap cimport heap_change, heap_root, node_t
 
@@ -15,11 +16,6 @@ cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcep
 cdef inline bint is_able(const selector_t* selector) noexcept:
     return selector.enabled and has_credit(selector)
 
-cdef inline bint puts(const selector_t* selector) noexcept:
-    """Whether the selector puts what it takes into another queue."""
-    return selector.verb != DISCARD and (
-        selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
-
 # Lines come before lanes where both wait for the same message: a step that starts with a line looks at the lanes too.
 cdef inline uint64_t line_key(const entry_t* entry) noexcept:
     return entry.sequence << 1
@@ -28,9 +24,22 @@ cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
     return entry.sequence << 1 | 1
 
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
+cdef int stand_ready(selector_t* selector) except -1
 cdef void selector_rest(selector_t* selector) noexcept
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
-cdef entry_t* lane_oldest(lane_t* lane) noexcept
+cdef entry_t* lane_corrected(lane_t* lane) noexcept
+cdef inline entry_t* lane_oldest(lane_t* lane) noexcept:
+    """The oldest entry that waits for this lane, or NULL."""
+    cdef node_t* node = heap_root(&lane.groups)
+    cdef entry_t* entry
+    if node == NULL:
+        return NULL
+    entry = group_oldest(<group_t*> node.owner)
+    if entry == NULL or (entry.sequence != node.key and lane.groups.count > 1):
+        return lane_corrected(lane)
+    node.key = entry.sequence
+    return entry
+
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
@@ -56,4 +65,5 @@ cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     return room_used(engine, queue)
 
 cdef int waiting_add(group_t* group, entry_t* entry) except -1
+cdef int members_lower(group_t* group, uint64_t sequence) except -1
 cdef void waiting_remove(group_t* group, entry_t* entry) noexcept

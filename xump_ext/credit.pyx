@@ -48,13 +48,18 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
     if selector.places != NULL and not clause.names_queue:  # its turn comes when there is room
         return line_wake(engine, selector.places.target) if selector.places.target.is_listed[CHOOSY] else 0
     if selector.ready.position == 0:
-        heap_add(&clause.ready, &selector.ready, selector.ready.key)
+        stand_ready(selector)
     lane = clause.lanes
     while lane != NULL:
         if lane.groups.count and lane.able.position == 0:
             lane_wake(engine, lane)
         lane = lane.next
     return 0
+
+
+cdef int stand_ready(selector_t* selector) except -1:
+    """It has its place by when it was last served."""
+    return heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
 
 
 cdef void selector_rest(selector_t* selector) noexcept:
@@ -67,14 +72,14 @@ cdef void selector_rest(selector_t* selector) noexcept:
 
 cdef int waiting_add(group_t* group, entry_t* entry) except -1:
     """New ones belong at the end. What returns is the oldest again, or stands aside."""
-    cdef uint32_t i
-    if group.tail == NULL or group.tail.sequence < entry.sequence:
+    cdef entry_t* last = group.tail
+    if last == NULL or last.sequence < entry.sequence:
         entry.next = NULL
-        entry.previous = group.tail
-        if group.tail == NULL:
+        entry.previous = last
+        if last == NULL:
             group.head = entry
         else:
-            group.tail.next = entry
+            last.next = entry
         group.tail = entry
     elif entry.sequence < group.head.sequence:
         entry.previous = NULL
@@ -86,9 +91,14 @@ cdef int waiting_add(group_t* group, entry_t* entry) except -1:
     entry.holder = group
     entry.state = WAITING
     group.count += 1
-    if group_oldest(group) == entry:
-        for i in range(group.member_count):
-            member_lower(group.members[i], entry.sequence)
+    return members_lower(group, entry.sequence) if group_oldest(group) == entry else 0
+
+
+cdef int members_lower(group_t* group, uint64_t sequence) except -1:
+    """Another entry is its oldest."""
+    cdef uint32_t i
+    for i in range(group.member_count):
+        member_lower(group.members[i], sequence)
     return 0
 
 
@@ -116,8 +126,8 @@ cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
         entry.next.previous = entry.previous
 
 
-cdef entry_t* lane_oldest(lane_t* lane) noexcept:
-    """The oldest entry that waits for this lane, or NULL."""
+cdef entry_t* lane_corrected(lane_t* lane) noexcept:
+    """`lane_oldest`, when others have taken the entry that the root stands for."""
     cdef node_t* node = heap_root(&lane.groups)
     cdef entry_t* entry
     while node != NULL:
@@ -202,7 +212,7 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
         return False
     if overflow.to_destination.kind != FIELD_NONE and field_text(&overflow.to_destination, content) is None:
         return False
-    if not puts(overflow):
+    if not overflow.puts:
         return True
     target[0] = target_of(overflow, content)
     return target[0] != NULL and target[0] != queue
@@ -292,9 +302,7 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
     target.own_room -= makes_own_room(place)
     free(place)
     line_changed(engine, target)
-    if is_able(selector) and selector.ready.position == 0:
-        heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
-    return 0
+    return stand_ready(selector) if is_able(selector) and selector.ready.position == 0 else 0
 
 
 cdef entry_t* place_oldest(const place_t* place) except? NULL:

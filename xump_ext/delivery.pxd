@@ -1,7 +1,7 @@
 """Deliveries; the declarations of `delivery.pyx`."""
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XINCREF
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.door cimport Door
@@ -18,7 +18,7 @@ cdef class Delivery:
     cdef bint settled               # by the taking: INFINITE
     cdef uint64_t checked           # the check that it was in last, of its engine
     cdef bint answered              # acked, nacked or rejected by the application
-    cdef Door door(self)
+    cdef PyObject* door(self) except NULL
     cdef int pay_for_it(self) except -1
     cdef int give_back(self, bint requeue, object detail) except -1
 
@@ -32,15 +32,20 @@ cdef class DeliveryIterator:
     cdef uint64_t passed_number     # and its number then
     cdef Delivery next_delivery(self)
     cdef Delivery left_over(self)
+    cdef bint is_picky(self) noexcept
     cdef offer_t* first_wanted(self) except? NULL
     cdef offer_t* following(self, const offer_t* offer) noexcept
 
-cdef offer_t* first_offer(Door door, object destination) except? NULL
+cdef offer_t* first_offer_to(Door door, object destination) except? NULL
+cdef inline offer_t* first_offer(Door door, object destination) except? NULL:
+    """The oldest offer to this destination; None: to any."""
+    return door.e.offers_head if destination is None else first_offer_to(door, destination)
+
 cdef Delivery delivery_new()
 
-cdef inline PyObject* counted(void* object) noexcept:
-    Py_XINCREF(<PyObject*> object)
-    return <PyObject*> object
+cdef inline PyObject* counted(void* held) noexcept:
+    Py_INCREF(<object> held)
+    return <PyObject*> held
 
 cdef inline bint is_redelivered(const entry_t* entry) noexcept:
     """Whether its next delivery is not the first, or it was outstanding before and came back."""

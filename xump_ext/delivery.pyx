@@ -21,6 +21,7 @@ from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_at
 
 cdef extern from "Python.h":
+    PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 cdef xump_pool delivery_pool
@@ -31,19 +32,21 @@ cdef PyMemberDef queue_member_def
 cdef PyMemberDef selector_member_def
 
 
-cdef void delivery_clean(PyObject* object) noexcept:
-    delivery = <Delivery> object
-    if in_hands(delivery.entry):
-        delivery.entry.child = NULL
-    delivery.entry = NULL
-    Py_XDECREF(delivery.message)
-    Py_XDECREF(delivery.destination)
-    Py_XDECREF(delivery.queue)
-    Py_XDECREF(delivery.selector)
-    delivery.message = delivery.destination = delivery.queue = delivery.selector = NULL
+cdef inline void delivery_clean(PyObject* object) noexcept:
+    """One without a message holds nothing else either."""
+    if in_hands((<Delivery> object).entry):
+        (<Delivery> object).entry.child = NULL
+    (<Delivery> object).entry = NULL
+    if (<Delivery> object).message != NULL:
+        Py_XDECREF((<Delivery> object).message)
+        (<Delivery> object).message = NULL
+        Py_XDECREF((<Delivery> object).destination)
+        Py_XDECREF((<Delivery> object).queue)
+        Py_XDECREF((<Delivery> object).selector)
 
 
 cdef void delivery_dealloc(PyObject* object) noexcept:
+    delivery_clean(object)
     xump_pool_put(&delivery_pool, object)
 
 
@@ -72,11 +75,12 @@ cdef class Delivery:
         if not making:
             raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
 
-    cdef Door door(self):
+    cdef PyObject* door(self) except NULL:
+        """The engine, borrowed: our queue holds it."""
         if not in_hands(self.entry):
             queue_face(self).engine._check_open()
             raise stale(self)
-        return <Door> self.entry.queue.engine.face
+        return <PyObject*> self.entry.queue.engine.face
 
     @property
     def id(self):
@@ -88,19 +92,19 @@ cdef class Delivery:
         self.pay_for_it()
 
     cdef int pay_for_it(self) except -1:
-        cdef Door door
+        cdef PyObject* door
         if self.settled:
             return 0
         door = self.door()
-        door.begin()
+        (<Door> door).begin()
         try:
             if not in_hands(self.entry):
                 raise stale(self)
             self.answered = True
-            pay(&door.e, self.entry)
-            go_on(&door.e)
+            pay(&(<Door> door).e, self.entry)
+            go_on(&(<Door> door).e)
         finally:
-            door.leave()
+            (<Door> door).leave()
         return 0
 
     def nack(self, *, requeue=True):
@@ -119,7 +123,7 @@ cdef class Delivery:
         cdef entry_t* entry
         if self.settled:
             return 0
-        door = self.door()
+        door = <Door> self.door()
         door.begin()
         try:
             entry = self.entry
@@ -174,17 +178,19 @@ cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
 
 cdef int check_deliveries(Door door, list deliveries) except -1:
     """Every one is a live delivery of this engine, and is there once: each remembers the number of the check."""
-    cdef Delivery delivery
+    cdef PyObject* given
+    cdef Py_ssize_t i
     door.checks += 1
-    for given in deliveries:
-        if not isinstance(given, Delivery):
-            raise TypeError(f"expected a Delivery, got {type(given).__name__}")
-        delivery = <Delivery> given
-        if queue_face(delivery).engine is not door:
-            raise StaleDelivery(f"delivery of message {message_face(delivery).id} belongs to another engine")
-        if not delivery.settled and (not in_hands(delivery.entry) or delivery.checked == door.checks):
-            raise stale(delivery)
-        delivery.checked = door.checks
+    for i in range(len(deliveries)):
+        given = PyList_GET_ITEM(deliveries, i)      # borrowed: the list is the caller's own
+        if not isinstance(<object> given, Delivery):
+            raise TypeError(f"expected a Delivery, got {type(<object> given).__name__}")
+        if <void*> (<QueueFace> (<Delivery> given).queue).engine != <void*> door:
+            raise StaleDelivery(f"delivery of message {message_face(<Delivery> given).id} belongs to another engine")
+        if not (<Delivery> given).settled and (
+                not in_hands((<Delivery> given).entry) or (<Delivery> given).checked == door.checks):
+            raise stale(<Delivery> given)
+        (<Delivery> given).checked = door.checks
     return 0
 
 
@@ -203,12 +209,8 @@ cdef inline QueueFace queue_face(Delivery delivery):
 
 # ---- taking
 
-cdef offer_t* first_offer(Door door, object destination) except? NULL:
-    """The oldest offer to this destination; None: to any."""
-    cdef PyObject* found
-    if destination is None:
-        return door.e.offers_head
-    found = PyDict_GetItemWithError(door.destinations, destination)
+cdef offer_t* first_offer_to(Door door, object destination) except? NULL:
+    cdef PyObject* found = PyDict_GetItemWithError(door.destinations, destination)
     return NULL if found == NULL else (<DestinationHandle> found).destination.head
 
 
@@ -282,28 +284,32 @@ cdef class DeliveryIterator:
         return self.next_delivery()
 
     cdef Delivery next_delivery(self):
-        cdef Door door = self.door
+        cdef PyObject* door = <PyObject*> self.door     # borrowed: it is ours for good
         cdef Delivery delivery = None
         cdef offer_t* offer
         cdef bint ended = False
         try:
-            door.begin()
+            (<Door> door).begin()
             try:
-                if door.e.interrupted or door.kept_back:
+                if (<Door> door).e.interrupted or (<Door> door).kept_back:
                     delivery = self.left_over()
                 if delivery is None:
-                    offer = self.first_wanted()
+                    offer = self.first_wanted() if self.is_picky() else first_offer(<Door> door, self.destination)
                     if offer != NULL:
-                        delivery = hand_over(door, offer)
+                        delivery = hand_over(<Door> door, offer)
                         if delivery.settled:
-                            go_on(&door.e)
+                            go_on(&(<Door> door).e)
             finally:
-                door.leave()
+                (<Door> door).leave()
             ended = True
         finally:
             if not ended and delivery is not None:
-                keep_back(door, [delivery])
+                keep_back(<Door> door, [delivery])
         return delivery
+
+    cdef inline bint is_picky(self) noexcept:
+        """Something was nacked since the iteration began."""
+        return self.began != self.door.e.nacks
 
     cdef Delivery left_over(self):
         """What was kept back, if there is something for this destination; else what was interrupted goes on."""
@@ -312,11 +318,9 @@ cdef class DeliveryIterator:
             run(&self.door.e)
         return kept
 
-    cdef inline offer_t* first_wanted(self) except? NULL:
+    cdef offer_t* first_wanted(self) except? NULL:
         """The oldest one that was not nacked since the iteration began."""
         cdef offer_t* offer
-        if self.began == self.door.e.nacks:     # none was
-            return first_offer(self.door, self.destination)
         # Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
         # tells whether the one that was skipped last still stands there.
         if self.passed != NULL and self.passed.number == self.passed_number:
@@ -346,7 +350,6 @@ cdef extern from *:
     const size_t queue_offset "XUMP_QUEUE_OFFSET"
     const size_t selector_offset "XUMP_SELECTOR_OFFSET"
 
-delivery_pool.clean = delivery_clean
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
 xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", message_offset, b"The message.")
 xump_member(<PyTypeObject*> Delivery, &destination_member_def, b"destination", destination_offset, b"The name it came under.")

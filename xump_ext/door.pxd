@@ -1,8 +1,13 @@
 """The door of the engine; the declarations of `door.pyx`."""
 
+from cpython.object cimport PyObject
+from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport uint32_t, uint64_t
 
-from xump_ext.graph cimport engine_t, queue_t
+from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
+
+cdef extern from "Python.h":
+    Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
 
 cdef enum:
     IDLE = 0
@@ -35,13 +40,34 @@ cdef class Door:
     cdef uint64_t offered_before
     cdef public list _waiters       # (destination, callable) of threads and tasks that wait for deliveries
 
-    cdef int begin(self) except -1
-    cdef int enter(self) except -1
+    cdef inline int begin(self) except -1:
+        self.enter()
+        if self.clock is not None:
+            self.begin_clocked()
+        return 0
+
+    cdef inline int enter(self) except -1:
+        """`begin` for a call that does not fail for its clock: it reads that by itself, if at all."""
+        if self.state != IDLE:
+            self.begin_slowly()
+        self.state = BUSY
+        self.owner = <void*> PyThreadState_Get()
+        self.e.now = TIME_UNREAD
+        self.e.entered_stores = 0
+        return 0
+
+    cdef inline int leave(self) except -1:
+        if self.state == BUSY:      # a fork in user code has left the child outside
+            self.state = IDLE
+        if self.contenders | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
+                size_of(<PyObject*> self.spent)) or self.e.dirty != NULL:
+            self.end_slowly()
+        return 0
+
     cdef int begin_slowly(self) except -1
     cdef int pass_on(self) except -1
     cdef int wait_turn(self) except -1
     cdef int begin_clocked(self) except -1
     cdef int read_clock(self) except -1
-    cdef int leave(self) except -1
     cdef int end_slowly(self) except -1
     cdef queue_t* queue_of(self, object queue) except? NULL

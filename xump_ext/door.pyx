@@ -13,7 +13,7 @@ from libc.string cimport memset
 from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
+from xump_ext.graph cimport engine_t, queue_t
 from xump_ext.journal cimport tell_stores
 
 cdef extern from "pythread.h":
@@ -78,16 +78,6 @@ cdef class Door:
 
     # ---- one at a time
 
-    cdef int begin(self) except -1:
-        come_in(self)
-        if self.clock is not None:
-            self.begin_clocked()
-        return 0
-
-    cdef int enter(self) except -1:
-        """`begin` for a call that does not fail for its clock: it reads that by itself, if at all."""
-        return come_in(self)
-
     cdef int begin_slowly(self) except -1:
         """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited
         passes the turn on."""
@@ -142,13 +132,6 @@ cdef class Door:
         if not -2 ** 63 < now < 2 ** 63:
             raise ValueError(f"clock must return nanoseconds from -2**63 + 1 to 2**63 - 1, got {now}")
         self.e.now = now
-        return 0
-
-    cdef int leave(self) except -1:
-        if self.state == BUSY:      # a fork in user code has left the child outside
-            self.state = IDLE
-        if self.contenders or self.troubles or self._waiters or self.spent or self.e.dirty != NULL:
-            self.end_slowly()
         return 0
 
     cdef int end_slowly(self) except -1:
@@ -209,13 +192,3 @@ cdef class Door:
     def closed(self):
         """Whether the engine was closed."""
         return self.state == CLOSED
-
-
-cdef inline int come_in(Door door) except -1:
-    if door.state != IDLE:
-        door.begin_slowly()
-    door.state = BUSY
-    door.owner = <void*> PyThreadState_Get()
-    door.e.now = TIME_UNREAD
-    door.e.entered_stores = 0
-    return 0

@@ -17,7 +17,11 @@ cdef object field_text(const field_t* field, content_t* content)
 cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_t* size) except? NULL
 cdef str name_text(object queue)
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL
-cdef queue_t* target_of(const selector_t* selector, content_t* content) except? NULL
+cdef queue_t* target_by_field(const selector_t* selector, content_t* content) except? NULL
+cdef inline queue_t* target_of(const selector_t* selector, content_t* content) except? NULL:
+    """Where the selector would put this content: its named target, or the one that the field names; NULL for none."""
+    return selector.target if selector.to_queue.kind == FIELD_NONE else target_by_field(selector, content)
+
 cdef inline bint names_queue_now(const selector_t* selector, entry_t* entry) except -1:
     """Whether the field that names the selector's target, if there is one, names a queue that exists."""
     return selector.to_queue.kind == FIELD_NONE or target_of(selector, content_at(entry)) != NULL

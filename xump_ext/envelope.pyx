@@ -109,10 +109,7 @@ cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
     return NULL if found == NULL else (<QueueHandle> found).queue
 
 
-cdef queue_t* target_of(const selector_t* selector, content_t* content) except? NULL:
-    """Where the selector would put this content: its named target, or the one that the field names; NULL for none."""
-    if selector.to_queue.kind == FIELD_NONE:
-        return selector.target
+cdef queue_t* target_by_field(const selector_t* selector, content_t* content) except? NULL:
     return queue_named(selector.source.engine, field_text(&selector.to_queue, content))
 
 

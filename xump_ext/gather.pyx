@@ -101,8 +101,7 @@ cdef bint gather_group(engine_t* engine, Plan plan, group_t* group, uint64_t fir
     return found
 
 
-cdef bint may_act(const route_t* route, entry_t* entry) except -1:
-    """Whether somebody in the hit set is enabled and does not start behind the message, or has replayed it."""
+cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
     cdef uint32_t i
     for i in range(route.clause_count):
         if route.clauses[i].enabled:

@@ -193,6 +193,7 @@ cdef struct selector_t:
     uint32_t id
     uint8_t verb
     uint8_t role
+    uint8_t puts            # what it takes goes into another queue
     # what taking asks for
     node_t ready            # in its clause's heap, by rotation; key: when it was last served
     int64_t available

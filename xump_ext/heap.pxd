@@ -18,70 +18,81 @@ cdef struct heap_t:
     uint32_t count
     uint32_t capacity
 
-cdef inline void heap_place(heap_t* heap, uint32_t at, node_t* node) noexcept nogil:
-    heap.nodes[at] = node
+cdef inline void heap_place(node_t** nodes, uint32_t at, node_t* node) noexcept nogil:
+    nodes[at] = node
     node.position = at + 1
 
-cdef inline void heap_rise(heap_t* heap, node_t* node) noexcept nogil:
-    cdef uint32_t at = node.position - 1, above
+cdef inline void heap_rise(heap_t* heap, node_t* node, uint32_t at) noexcept nogil:
+    """The node belongs at this place, which is free, or above it."""
+    cdef node_t** nodes = heap.nodes
+    cdef uint64_t key = node.key
+    cdef uint32_t above
     while at:
         above = (at - 1) >> 1
-        if heap.nodes[above].key <= node.key:
+        if nodes[above].key <= key:
             break
-        heap_place(heap, at, heap.nodes[above])
+        heap_place(nodes, at, nodes[above])
         at = above
-    heap_place(heap, at, node)
+    heap_place(nodes, at, node)
 
-cdef inline void heap_sink(heap_t* heap, node_t* node) noexcept nogil:
-    cdef uint32_t at = node.position - 1, below
+cdef inline void heap_sink(heap_t* heap, node_t* node, uint32_t at) noexcept nogil:
+    """The node belongs at this place, which is free, or below it."""
+    cdef node_t** nodes = heap.nodes
+    cdef uint64_t key = node.key
+    cdef uint32_t below, count = heap.count
     while True:
         below = 2 * at + 1
-        if below >= heap.count:
+        if below >= count:
             break
-        if below + 1 < heap.count and heap.nodes[below + 1].key < heap.nodes[below].key:
+        if below + 1 < count and nodes[below + 1].key < nodes[below].key:
             below += 1
-        if heap.nodes[below].key >= node.key:
+        if nodes[below].key >= key:
             break
-        heap_place(heap, at, heap.nodes[below])
+        heap_place(nodes, at, nodes[below])
         at = below
-    heap_place(heap, at, node)
+    heap_place(nodes, at, node)
 
 cdef inline int heap_add(heap_t* heap, node_t* node, uint64_t key) except -1 nogil:
-    cdef uint32_t capacity
-    cdef node_t** nodes
-    if heap.count == heap.capacity:
-        capacity = heap.capacity * 2 if heap.capacity else 4
-        nodes = <node_t**> realloc(heap.nodes, capacity * sizeof(node_t*))
-        if nodes == NULL:
-            with gil:
-                raise MemoryError()
-        heap.nodes = nodes
-        heap.capacity = capacity
+    cdef uint32_t at = heap.count
+    if at == heap.capacity:
+        heap_enlarge(heap)
+    heap.count = at + 1
     node.key = key
-    heap_place(heap, heap.count, node)
-    heap.count += 1
-    heap_rise(heap, node)
+    heap_rise(heap, node, at)
+    return 0
+
+cdef inline int heap_enlarge(heap_t* heap) except -1 nogil:
+    cdef uint32_t capacity = heap.capacity * 2 if heap.capacity else 4
+    cdef node_t** nodes = <node_t**> realloc(heap.nodes, capacity * sizeof(node_t*))
+    if nodes == NULL:
+        with gil:
+            raise MemoryError()
+    heap.nodes = nodes
+    heap.capacity = capacity
     return 0
 
 cdef inline void heap_change(heap_t* heap, node_t* node, uint64_t key) noexcept nogil:
     cdef bint lower = key < node.key
     node.key = key
     if lower:
-        heap_rise(heap, node)
+        heap_rise(heap, node, node.position - 1)
     else:
-        heap_sink(heap, node)
+        heap_sink(heap, node, node.position - 1)
 
 cdef inline void heap_remove(heap_t* heap, node_t* node) noexcept nogil:
+    cdef uint32_t at = node.position
     cdef node_t* last
-    if node.position == 0:
+    if at == 0:
         return
+    node.position = 0
     heap.count -= 1
     last = heap.nodes[heap.count]
-    if last != node:
-        heap_place(heap, node.position - 1, last)
-        heap_rise(heap, last)
-        heap_sink(heap, last)
-    node.position = 0
+    if last == node:
+        return
+    if last.key < node.key:
+        heap_rise(heap, last, at - 1)
+    else:
+        heap_sink(heap, last, at - 1)
 
 cdef inline node_t* heap_root(heap_t* heap) noexcept nogil:
     return heap.nodes[0] if heap.count else NULL

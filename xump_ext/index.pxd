@@ -68,22 +68,25 @@ cdef page_t* page_from(const index_t* index, uint64_t number) noexcept
 # ---- lists of entries
 
 cdef inline void list_append(list_t* list, entry_t* entry) noexcept:
+    cdef entry_t* last = list.tail
     entry.next = NULL
-    entry.previous = list.tail
-    if list.tail == NULL:
+    entry.previous = last
+    if last == NULL:
         list.head = entry
     else:
-        list.tail.next = entry
+        last.next = entry
     list.tail = entry
     list.count += 1
 
 cdef inline void list_remove(list_t* list, entry_t* entry) noexcept:
-    if entry.previous == NULL:
-        list.head = entry.next
+    cdef entry_t* previous = entry.previous
+    cdef entry_t* next = entry.next
+    if previous == NULL:
+        list.head = next
     else:
-        entry.previous.next = entry.next
-    if entry.next == NULL:
-        list.tail = entry.previous
+        previous.next = next
+    if next == NULL:
+        list.tail = previous
     else:
-        entry.next.previous = entry.previous
+        next.previous = previous
     list.count -= 1

@@ -3,8 +3,12 @@
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
-from xump_ext.graph cimport DEAD, DEAD_ENTRY, STIRRED, engine_t, entry_t, queue_t, selector_t, trip_t
+from xump_ext.graph cimport (
+    BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, STIRRED, TAKEN, engine_t, entry_t, queue_t, selector_t, trip_t,
+)
+from xump_ext.index cimport list_append, list_remove
 from xump_ext.listed cimport queue_list
+from xump_ext.offers cimport offer_remove
 
 cdef enum:
     # the last word
@@ -56,7 +60,22 @@ cdef int room_left(engine_t* engine, queue_t* queue) except -1
 cdef int unbind(engine_t* engine, entry_t* entry) except -1
 cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
-cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1
+cdef int accept_bound(engine_t* engine, entry_t* entry) except -1
+cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
+    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
+    by that, and not remembered."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
+    if entry.state == BOUND:
+        return accept_bound(engine, entry)
+    offer_remove(engine, entry)
+    list_remove(&selector.held, entry)
+    list_append(&selector.taken, entry)
+    entry.state = TAKEN
+    entry.child = remembered
+    remembered[0] = entry
+    return 0
+
 cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL

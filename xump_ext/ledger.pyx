@@ -10,15 +10,16 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
-    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, puts, room_made, selector_wake, waiting_remove,
+    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, room_made, selector_rest, selector_wake,
+    stand_ready, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.fences cimport claim_take, has_owner, log_copied, owner_claim, owner_settled
 from xump_ext.graph cimport (
-    BOUND, CHOOSY, DELIVERIES_MAX, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
-    REASON_OVERFLOW, REDELIVERED, SHADOW, TAKEN, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW,
+    REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
-from xump_ext.heap cimport heap_add, heap_remove, heap_sink
+from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
 from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes
 from xump_ext.message cimport content_bounced, content_release, content_share
@@ -64,8 +65,6 @@ cdef extern from *:
     bint canary_rotation "xump_canary_rotation"(uint64_t sequence) noexcept nogil
 
 REASONS = ("overflow", "unroutable", "rejected", "delivery-limit", "hops", "no-queue")
-
-cdef uint64_t SERVED = <uint64_t> 1 << 32       # never served: the key is the selector's id, which is below this
 
 
 cdef str reason_name(int reason):
@@ -150,10 +149,11 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready` for one that may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef group_t* group
-    if entry.flags & QUEUED:
-        parked_forget(engine, entry)
-    if entry.flags & PAUSED:
-        forget_pause(engine, entry)
+    if entry.flags & (QUEUED | PAUSED):
+        if entry.flags & QUEUED:
+            parked_forget(engine, entry)
+        if entry.flags & PAUSED:
+            forget_pause(engine, entry)
     if entry.state == WAITING:
         group = <group_t*> entry.holder
         waiting_remove(group, entry)
@@ -174,7 +174,7 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
     while True:
         parent = entry.parent
         entry.parent = NULL
-        end(engine, entry, how, reason)
+        end_here(engine, entry, how, reason)
         if parent == NULL:
             return 0
         supplier = <selector_t*> parent.holder
@@ -190,6 +190,10 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 
 
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    return end_here(engine, entry, how, reason)
+
+
+cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """Into the history, or gone and counted."""
     cdef queue_t* queue = entry.queue
     if how == DROPPED:
@@ -235,32 +239,36 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tr
     """The selector, which can, takes a ready message."""
     engine.served += 1
     selector.served += 1
-    if puts(selector):
+    if selector.puts:
         return put(engine, selector, entry, trip)
     if selector.verb == DISCARD:
         leave_ready(engine, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         return settle(engine, entry, PROCESSED, 0)
     return offer(engine, selector, entry)
 
 
-cdef inline int rotate(selector_t* selector, uint64_t key) except -1:
+cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
     """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
+    cdef uint64_t key = (<uint64_t> 1 << 32) + engine.served    # never served: the key is the selector's id, which is lower
+    if selector.ready.position == 0:
+        return rotate_in(selector, key)
+    if not is_able(selector):
+        selector_rest(selector)
+        selector.ready.key = key
+    elif not canary_rotation(engine.sequence):
+        selector.ready.key = key            # the highest of all: it can only sink
+        if selector.clause.ready.count > 1:
+            heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
+    return 0
+
+
+cdef int rotate_in(selector_t* selector, uint64_t key) except -1:
+    """The same for one who was not ready."""
     if selector.clause == NULL:
         return 0
-    if not is_able(selector):
-        heap_remove(&selector.clause.ready, &selector.ready)
-        selector.ready.key = key
-    elif selector.ready.position:
-        if not canary_rotation(selector.source.engine.sequence):
-            selector.ready.key = key        # the highest of all: it can only sink
-            if selector.clause.ready.count > 1:
-                heap_sink(&selector.clause.ready, &selector.ready)
-    else:
-        selector.ready.key = key
-        if selector.places == NULL or selector.clause.names_queue:
-            heap_add(&selector.clause.ready, &selector.ready, key)
-    return 0
+    selector.ready.key = key
+    return stand_ready(selector) if is_able(selector) and (selector.places == NULL or selector.clause.names_queue) else 0
 
 
 cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
@@ -280,7 +288,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     if hops > engine.hop_limit:     # taken, and paid for at once
         selector.paid += not selector.infinite
         leave_ready(engine, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         dead_letter(engine, entry, REASON_HOPS, None, trip)
         return next_in_line(engine, selector, target) if left else 0
     content = content_made(selector, entry)
@@ -289,7 +297,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
     if selector.infinite:
         parent = entry.parent
         entry.parent = NULL
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
         if engine.store_count:
             if target.durable:      # before the end is told: it has to wait for that
                 engine.entered_stores |= <uint64_t> 1 << target.store.slot
@@ -302,7 +310,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         entry.state = MOVED
         entry.holder = selector
         list_append(&selector.held, entry)
-        rotate(selector, SERVED + engine.served)
+        rotate(engine, selector)
     id = enter(engine, target, content, hops, delivery_count, flags, parent, trip)
     trip_release(engine, trip)
     if nack:
@@ -429,27 +437,15 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
             log_handed(entry)
     entry.holder = selector
     list_append(&selector.held, entry)
-    rotate(selector, SERVED + engine.served)
+    rotate(engine, selector)
     offer_append(engine, destination, offer, entry)
     return 0
 
 
-cdef int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
-    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
-    by that, and not remembered."""
-    cdef selector_t* selector = <selector_t*> entry.holder
-    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
-    if entry.state == BOUND:
-        unbind(engine, entry)
-        room_left(engine, entry.queue)
-        return settle(engine, entry, PROCESSED, 0)
-    offer_remove(engine, entry)
-    list_remove(&selector.held, entry)
-    list_append(&selector.taken, entry)
-    entry.state = TAKEN
-    entry.child = remembered
-    remembered[0] = entry
-    return 0
+cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
+    unbind(engine, entry)
+    room_left(engine, entry.queue)
+    return settle(engine, entry, PROCESSED, 0)
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:

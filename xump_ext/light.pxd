@@ -18,7 +18,6 @@ cdef extern from *:
 
     typedef struct {
         int count;
-        void (*clean)(PyObject *);          /* gives back what the object holds; called with one reference */
         PyObject *spare[XUMP_POOL_SIZE];
     } xump_pool;
 
@@ -30,10 +29,8 @@ cdef extern from *:
         return object;
     }
 
+    /* An object that was cleaned, without touching its counter: it has no reference any more. */
     static inline void xump_pool_put(xump_pool *pool, PyObject *object) {
-        Py_SET_REFCNT(object, 1);           /* while it is cleaned, as any destructor has it */
-        pool->clean(object);
-        Py_SET_REFCNT(object, 0);
         if (pool->count < XUMP_POOL_SIZE) pool->spare[pool->count++] = object;
         else Py_TYPE(object)->tp_free(object);
     }
@@ -46,7 +43,7 @@ cdef extern from *:
                               memcpy(to, &a, 8); memcpy(to + size - 8, &b, 8); }
         else if (size >= 4) { uint32_t a, b; memcpy(&a, from, 4); memcpy(&b, from + size - 4, 4);
                               memcpy(to, &a, 4); memcpy(to + size - 4, &b, 4); }
-        else if (size) { to[0] = from[0]; to[size >> 1] = from[size >> 1]; to[size - 1] = from[size - 1]; }
+        else if (size) { to[0] = from[0]; if (size > 1) { to[1] = from[1]; to[size - 1] = from[size - 1]; } }
     }
 
     /* Replaces the attribute by a member at this offset of the object. */
@@ -69,7 +66,6 @@ cdef extern from *:
     const int XUMP_POOL_SIZE
     ctypedef struct xump_pool:
         int count
-        void (*clean)(PyObject*) noexcept
     ctypedef struct PyTypeObject:
         void (*tp_dealloc)(PyObject*) noexcept
     ctypedef struct PyMemberDef:

@@ -18,6 +18,7 @@ cdef inline void content_release(content_t* content) noexcept:
 cdef str checked_text(object value, str what)
 cdef void content_free(content_t* content) noexcept
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL
+cdef content_t* content_of(object message) except NULL
 cdef content_t* content_of_block(
     object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
 ) except NULL
@@ -35,8 +36,6 @@ cdef content_t* content_without_destination(content_t* content) except NULL
 
 cdef class Headers:
     cdef content_t* content
-    cdef const char* find(self, object name) except? NULL
-    cdef const char* find_other(self, object name) except? NULL
 
 cdef class Message:
     cdef content_t* content

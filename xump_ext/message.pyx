@@ -12,13 +12,13 @@ cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport UINT32_MAX, uint16_t
+from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF
+from libc.stdint cimport UINT32_MAX, uint16_t, uintptr_t
 from libc.string cimport memcpy
 
 from xump_ext.block cimport (
-    BLOCK_SMALL, NAME_BYTES_MAX, block_measure, block_small, block_write, field_find, field_value, headers_dict, headers_of,
-    raw_text_of, text_of,
+    BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value, headers_dict,
+    headers_of, raw_text_of, text_of,
 )
 from xump_ext.cells cimport cell_get, cell_put
 from xump_ext.light cimport (
@@ -32,17 +32,18 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
     void PyErr_Clear()
     bint PyUnicode_CheckExact(object)
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    const void* PyUnicode_1BYTE_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyUnicode_Check(object)
+    Py_ssize_t PyTuple_GET_SIZE(object tuple)
+    PyObject* NONE "Py_None"
 
 cdef extern from *:
     """
+    #define xump_items(tuple) (((PyTupleObject *) (tuple))->ob_item)
     #define XUMP_ADDRESS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, address_member)
     #define XUMP_BODY_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, body_member)
     #define XUMP_HEADERS_OFFSET offsetof(struct __pyx_obj_8xump_ext_7message_Message, headers_member)
     """
+    PyObject** tuple_items "xump_items"(object tuple) noexcept
     const size_t address_offset "XUMP_ADDRESS_OFFSET"
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
@@ -84,21 +85,20 @@ cdef bytes checked_body(object body):
 
 
 cdef inline content_t* content_alloc(
-    object address, object body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
+    PyObject* address, PyObject* body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
 ) except NULL:
-    """Content over checked objects, with room for the headers and for a body behind them; `body` is None then."""
+    """Content over checked objects, with room for the headers and for a body behind them; `body` is NULL then."""
     cdef content_t* content = <content_t*> cell_get(sizeof(content_t) + header_bytes + inline_bytes)
     content.references = 1
     content.header_count = header_count
     content.header_bytes = header_bytes
-    content.body_inline = body is None
-    content.body_bytes = inline_bytes
-    content.body = NULL
-    if body is not None:
-        content.body_bytes = <uint32_t> PyBytes_GET_SIZE(body)
-        content.body = counted(body)
-    content.address = counted(address)
+    content.body_inline = body == NULL
+    content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
+    content.address = address
+    content.body = body
     content.reply_to = content.message_id = content.destination = NULL
+    Py_XINCREF(address)
+    Py_XINCREF(body)
     return content
 
 
@@ -106,7 +106,7 @@ cdef content_t* content_full(
     object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
 ) except NULL:
     """With all that an envelope can have; None for what it has not."""
-    cdef content_t* content = content_alloc(address, body, count, size, 0)
+    cdef content_t* content = content_alloc(<PyObject*> address, <PyObject*> body, count, size, 0)
     content.reply_to = optional(reply_to)
     content.message_id = optional(message_id)
     content.destination = optional(destination)
@@ -130,7 +130,7 @@ cdef void content_free(content_t* content) noexcept:
     cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
     Py_XDECREF(<PyObject*> content.address)
     Py_XDECREF(<PyObject*> content.body)
-    if content.reply_to != NULL or content.message_id != NULL or content.destination != NULL:
+    if <uintptr_t> content.reply_to | <uintptr_t> content.message_id | <uintptr_t> content.destination:     # few have one
         Py_XDECREF(<PyObject*> content.reply_to)
         Py_XDECREF(<PyObject*> content.message_id)
         Py_XDECREF(<PyObject*> content.destination)
@@ -139,25 +139,53 @@ cdef void content_free(content_t* content) noexcept:
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
     """Content from what a program gave. Raises TypeError and ValueError that say what was wrong."""
+    cdef PyObject* parts[5]
+    parts[0] = <PyObject*> address
+    parts[1] = <PyObject*> body
+    parts[2] = <PyObject*> headers
+    parts[3] = <PyObject*> reply_to
+    parts[4] = <PyObject*> message_id
+    return content_of_parts(parts, 5)
+
+
+cdef content_t* content_of(object message) except NULL:
+    """Of a `Message`, or of a tuple in the order of its arguments."""
+    if isinstance(message, tuple):
+        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message))
+    if isinstance(message, Message):
+        return content_without_destination((<Message> message).content)
+    raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
+                    f"{type(message).__name__}")
+
+
+cdef str NO_TEXT = ""
+cdef bytes NO_BYTES = b""
+
+
+cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
+    """Plain text, exact bytes and a few short headers are written in one pass; whatever else is given is checked first."""
+    cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
+    cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
+    cdef PyObject* headers = parts[2] if count > 2 else NONE
     cdef char block[BLOCK_SMALL]
+    cdef char* end = block
     cdef content_t* content
-    cdef Py_ssize_t size = 0
-    cdef uint32_t count = 0
-    if not (is_plain_text(address) and PyBytes_CheckExact(body) and PyBytes_GET_SIZE(body) <= BODY_BYTES_MAX
-            and reply_to is None and message_id is None):
-        return content_checked(address, body, headers, reply_to, message_id, HEADERS_BYTES_MAX)
-    if headers is not None:
-        size = block_small(<dict> headers, block, &count) if PyDict_CheckExact(headers) else -1
-        if size < 0:
-            return content_checked(address, body, headers, None, None, HEADERS_BYTES_MAX)
-    content = content_alloc(address, body, count, <uint32_t> size, 0)
-    xump_copy(<char*> headers_of(content), block, size)
-    return content
-
-
-cdef inline bint is_plain_text(object value) noexcept:
-    """An exact str of ASCII, not too long: nothing about it has to be checked further."""
-    return PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value) and PyUnicode_GET_LENGTH(value) <= ADDRESS_BYTES_MAX
+    cdef Py_ssize_t size
+    cdef uint32_t header_count = 0
+    if (ascii_of(address, &size) != NULL and size <= ADDRESS_BYTES_MAX
+            and PyBytes_CheckExact(<object> body) and PyBytes_GET_SIZE(<object> body) <= BODY_BYTES_MAX
+            and (count <= 3 or (count == 5 and parts[3] == NONE and parts[4] == NONE))):
+        if headers != NONE:
+            end = block_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
+        if end != NULL:
+            content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0)
+            xump_copy(<char*> headers_of(content), block, end - block)
+            return content
+    if count > 5:
+        raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")
+    return content_checked(
+        <object> address, <object> body, <object> headers, <object> (parts[3] if count > 3 else NONE),
+        <object> (parts[4] if count > 4 else NONE), HEADERS_BYTES_MAX)
 
 
 cdef content_t* content_checked(
@@ -203,7 +231,7 @@ cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
     uint32_t header_bytes
 ) except NULL:
-    cdef content_t* content = content_alloc(address, None, header_count, header_bytes, body_bytes)
+    cdef content_t* content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes)
     content.reply_to = optional(reply_to)
     content.message_id = optional(message_id)
     memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
@@ -270,14 +298,10 @@ cdef PyMemberDef body_member_def
 cdef PyMemberDef headers_member_def
 
 
-cdef void headers_clean(PyObject* object) noexcept:
-    headers = <Headers> object
-    if headers.content != NULL:
-        content_release(headers.content)
-        headers.content = NULL
-
-
 cdef void headers_dealloc(PyObject* object) noexcept:
+    if (<Headers> object).content != NULL:
+        content_release((<Headers> object).content)
+        (<Headers> object).content = NULL
     xump_pool_put(&headers_pool, object)
 
 
@@ -296,22 +320,43 @@ cdef PyObject* headers_new() except NULL:
     return spare
 
 
-cdef void message_clean(PyObject* object) noexcept:
-    message = <Message> object
-    if message.content == NULL:
+cdef inline void message_clean(PyObject* object) noexcept:
+    cdef PyObject* headers = (<Message> object).headers_member
+    if (<Message> object).content == NULL:
         return
-    message.address_member = message.body_member = NULL
-    if Py_REFCNT(message.headers_member) == 1 and message_pool.count < XUMP_POOL_SIZE:   # they stay with the spare message
-        content_release(message.content)
-        (<Headers> message.headers_member).content = NULL
+    if Py_REFCNT(headers) == 1 and message_pool.count < XUMP_POOL_SIZE:     # they stay with the spare message
+        content_release((<Message> object).content)
+        (<Headers> headers).content = NULL
     else:       # the reference to the content is theirs from now on
-        Py_XDECREF(message.headers_member)
-        message.headers_member = NULL
-    message.content = NULL
+        (<Message> object).headers_member = NULL
+        Py_XDECREF(headers)
+    (<Message> object).content = NULL
 
 
 cdef void message_dealloc(PyObject* object) noexcept:
+    message_clean(object)
     xump_pool_put(&message_pool, object)
+
+
+cdef inline const char* field_named(const content_t* content, object name) except? NULL:
+    cdef Py_ssize_t size
+    cdef const char* text = ascii_of(<PyObject*> name, &size)
+    if text == NULL:
+        return field_named_otherwise(content, name)
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+
+
+cdef const char* field_named_otherwise(const content_t* content, object name) except? NULL:
+    """By whatever is no plain text."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    if not PyUnicode_Check(name):
+        return NULL
+    text = raw_text_of(name, &size)
+    if text == NULL:
+        PyErr_Clear()
+        return NULL                 # a lone surrogate is in no header
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
 
 
 @cython.final
@@ -326,37 +371,18 @@ cdef class Headers:
             raise TypeError("headers come with a message: Message(headers={...}).headers")
 
     def __getitem__(self, name):
-        cdef const char* at = self.find(name)
+        cdef const char* at = field_named(self.content, name)
         if at == NULL:
             raise KeyError(name)
-        return field_value(self.content, at)
+        return field_value(at)
 
     def get(self, name, default=None):
         """The value of a header, or `default`."""
-        cdef const char* at = self.find(name)
-        return default if at == NULL else field_value(self.content, at)
-
-    cdef const char* find(self, object name) except? NULL:
-        if PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name):
-            if PyUnicode_GET_LENGTH(name) > NAME_BYTES_MAX:
-                return NULL
-            return field_find(self.content, <const char*> PyUnicode_1BYTE_DATA(name), <uint16_t> PyUnicode_GET_LENGTH(name))
-        return self.find_other(name)
-
-    cdef const char* find_other(self, object name) except? NULL:
-        """By whatever is no plain text."""
-        cdef Py_ssize_t size
-        cdef const char* text
-        if not PyUnicode_Check(name):
-            return NULL
-        text = raw_text_of(name, &size)
-        if text == NULL:
-            PyErr_Clear()
-            return NULL             # a lone surrogate is in no header
-        return field_find(self.content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+        cdef const char* at = field_named(self.content, name)
+        return default if at == NULL else field_value(at)
 
     def __contains__(self, name):
-        return self.find(name) != NULL
+        return field_named(self.content, name) != NULL
 
     def __len__(self):
         return self.content.header_count
@@ -524,8 +550,6 @@ cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, u
 
 cdef content_t* nothing = content_new("", b"", None, None, None)     # what a message says before it is told
 
-headers_pool.clean = headers_clean
-message_pool.clean = message_clean
 (<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
 (<PyTypeObject*> Message).tp_dealloc = message_dealloc
 xump_member(<PyTypeObject*> Message, &address_member_def, b"address", address_offset, b"What it is routed by.")

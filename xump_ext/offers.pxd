@@ -2,10 +2,17 @@
 
 from xump_ext.graph cimport destination_t, engine_t, entry_t, offer_t
 
-cdef offer_t* offer_new(engine_t* engine) except NULL
+cdef offer_t* offer_alloc() except NULL
 cdef destination_t* destination_named(engine_t* engine, object name) except NULL
-cdef int destination_left(engine_t* engine, destination_t* destination) except -1
+cdef int destination_forget(engine_t* engine, destination_t* destination) except -1
 cdef void offers_free(engine_t* engine) noexcept
+
+cdef inline offer_t* offer_new(engine_t* engine) except NULL:
+    cdef offer_t* offer = engine.spare_offers
+    if offer == NULL:
+        return offer_alloc()
+    engine.spare_offers = offer.next
+    return offer
 
 cdef inline void offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) noexcept:
     """The last one, of all and of its destination."""
@@ -34,27 +41,35 @@ cdef inline void offer_append(engine_t* engine, destination_t* destination, offe
 cdef inline int offer_remove(engine_t* engine, entry_t* entry) except -1:
     """The entry is not offered any more."""
     cdef offer_t* offer = <offer_t*> entry.child
+    cdef offer_t* previous = offer.previous
+    cdef offer_t* next = offer.next
+    cdef offer_t* above = offer.above
+    cdef offer_t* below = offer.below
     cdef destination_t* destination = offer.destination
     entry.child = NULL
-    if offer.previous == NULL:
-        engine.offers_head = offer.next
+    if previous == NULL:
+        engine.offers_head = next
     else:
-        offer.previous.next = offer.next
-    if offer.next == NULL:
-        engine.offers_tail = offer.previous
+        previous.next = next
+    if next == NULL:
+        engine.offers_tail = previous
     else:
-        offer.next.previous = offer.previous
-    if offer.above == NULL:
-        destination.head = offer.below
+        next.previous = previous
+    if above == NULL:
+        destination.head = below
     else:
-        offer.above.below = offer.below
-    if offer.below == NULL:
-        destination.tail = offer.above
+        above.below = below
+    if below == NULL:
+        destination.tail = above
     else:
-        offer.below.above = offer.above
+        below.above = above
     engine.offer_count -= 1
     destination.count -= 1
     offer.number = 0            # whoever remembers this offer sees that it is gone
     offer.next = engine.spare_offers
     engine.spare_offers = offer
     return destination_left(engine, destination)
+
+cdef inline int destination_left(engine_t* engine, destination_t* destination) except -1:
+    """A destination that holds nothing and that no selector names is forgotten."""
+    return 0 if destination.count or destination.pins else destination_forget(engine, destination)

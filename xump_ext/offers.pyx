@@ -9,12 +9,8 @@ from libc.string cimport memset
 from xump_ext.envelope cimport DestinationHandle
 
 
-cdef offer_t* offer_new(engine_t* engine) except NULL:
-    cdef offer_t* offer = engine.spare_offers
-    if offer != NULL:
-        engine.spare_offers = offer.next
-        return offer
-    offer = <offer_t*> malloc(sizeof(offer_t))
+cdef offer_t* offer_alloc() except NULL:
+    cdef offer_t* offer = <offer_t*> malloc(sizeof(offer_t))
     if offer == NULL:
         raise MemoryError()
     return offer
@@ -30,10 +26,8 @@ cdef destination_t* destination_named(engine_t* engine, object name) except NULL
     return &handle.destination
 
 
-cdef int destination_left(engine_t* engine, destination_t* destination) except -1:
-    """A destination that holds nothing and that no selector names is forgotten."""
-    if destination.count == 0 and destination.pins == 0:
-        del (<dict> engine.destinations)[<object> destination.name]
+cdef int destination_forget(engine_t* engine, destination_t* destination) except -1:
+    del (<dict> engine.destinations)[<object> destination.name]
     return 0
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from xump_ext.block cimport content_t
 from xump_ext.clause cimport Clause
 from xump_ext.equality cimport EqualityIndex
-from xump_ext.graph cimport entry_t, group_t, route_t, selector_t
+from xump_ext.graph cimport entry_t, group_t, queue_t, route_t, selector_t
 from xump_ext.hits cimport hits_t
 from xump_ext.match cimport MatchIndex
 from xump_ext.waiting cimport Waiting
@@ -69,8 +69,8 @@ cdef class Plan(Waiting):
     cdef int forget(self) except -1
     cdef int close(self) except -1
 
-cdef inline int foresee(Plan plan, const content_t* content) except -1:
-    """A message will be looked up soon: what is known of its address is fetched meanwhile."""
-    if plan.known_count:
-        prefetch(&plan.known[<uint32_t> hash_of(<object> content.address) & plan.known_mask])
+cdef inline int foresee(queue_t* queue, const content_t* content) except -1:
+    """A message will be looked up soon in this queue: what is known of its address is fetched meanwhile."""
+    if (<Plan> queue.plan).known_count:
+        prefetch(&(<Plan> queue.plan).known[<uint32_t> hash_of(<object> content.address) & (<Plan> queue.plan).known_mask])
     return 0

@@ -15,12 +15,12 @@ from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
     choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
-    puts, selector_wake, waiting_add, waiting_remove,
+    selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
-    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, UNROUTED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
+    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
@@ -225,35 +225,44 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
 cdef int step_work(engine_t* engine) except -1:
     """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted."""
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
-    cdef route_t* hits = NULL
-    if item.entry != NULL and item.entry.state == UNROUTED:
-        content_needed(engine, item.entry)
-        hits = look_up(item.entry)
+    cdef route_t* hits
+    content_needed(engine, item.entry)
+    hits = look_up(engine, item.entry)
     engine.work_head += 1
     engine.work_count -= 1
-    if engine.work_count:
-        foresee_next(engine)
-    if item.entry != NULL:
-        try:
-            route(engine, item.entry, hits, item.trip)
-        finally:
-            trip_release(engine, item.trip)
+    try:
+        route(engine, item.entry, hits, item.trip)
+    finally:
+        trip_release(engine, item.trip)
     return 0
 
 
 cdef inline int foresee_next(engine_t* engine) except -1:
-    cdef entry_t* entry = engine.work[engine.work_head & engine.work_mask].entry
-    if entry != NULL and is_made(entry):
-        foresee(<Plan> entry.queue.plan, entry.content)
+    """Behind the entry that is looked up now."""
+    cdef entry_t* entry
+    if engine.work_count > 1:
+        entry = engine.work[(engine.work_head + 1) & engine.work_mask].entry
+        if is_made(entry):
+            foresee(entry.queue, entry.content)
     return 0
 
 
 # ---- routing one entry
 
-cdef route_t* look_up(entry_t* entry) except NULL:
+cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
     """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
+    cdef route_t* hits = (<Plan> entry.queue.plan).everything
+    if hits != NULL and hits.slot_count and not (<Plan> entry.queue.plan).dirty:
+        return hits
+    return look_up_message(engine, entry)
+
+
+cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
+    """The same where it depends on the message, as it may for the next one."""
     cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* hits = plan.everything if plan.everything != NULL and not plan.dirty else plan.route(entry)
+    cdef route_t* hits
+    foresee_next(engine)
+    hits = plan.route(entry)
     if hits.slot_count == 0 and plan.defaults:
         hits = plan.defaults_route(entry)
         if hits.slot_count:
@@ -261,7 +270,7 @@ cdef route_t* look_up(entry_t* entry) except NULL:
     return hits
 
 
-cdef int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
         touch(entry.queue)
@@ -318,31 +327,27 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* t
     return copied
 
 
-cdef int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
-    cdef bint copied = False, own = False
-    cdef selector_t* selector
+    cdef selector_t* selector = NULL
+    cdef trip_t* own = NULL
+    cdef bint copied = False
     if hits.copy_count:
-        own = trip == NULL
-        if own:
-            trip = trip_new(engine, entry.queue.slot)
+        if trip == NULL:
+            trip = own = trip_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, hits, trip)
-    if hits.clause_count:
-        if hits.clause_count == 1 and not hits.names_queue:
-            selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
-        else:
-            selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
-        if selector != NULL:
-            take(engine, selector, entry, trip)
-        else:
-            wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
-    elif copied:
+    if hits.clause_count == 1 and not hits.names_queue:
+        selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
+    elif hits.clause_count:
+        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
+    if selector != NULL:
+        take(engine, selector, entry, trip)
+    elif copied and not hits.clause_count:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        wait(engine, entry, hits, True, trip)
-    if own:
-        trip_release(engine, trip)
+        wait(engine, entry, hits, not copied and not may_act(hits, entry), trip)
+    trip_release(engine, own)
     return 0
 
 
@@ -391,7 +396,7 @@ cdef inline selector_t* choose_one(engine_t* engine, clause_t* clause, entry_t* 
         return choose(engine, &clause, 1, entry, before)
     while node != NULL and node.key < before:
         best = <selector_t*> node.owner
-        if not puts(best) or may_put(engine, best, entry, best.target):
+        if not best.puts or may_put(engine, best, entry, best.target):
             return best
         node = heap_root(&clause.ready)
     return NULL
@@ -423,7 +428,7 @@ cdef selector_t* choose(
                     return head
                 tried = head.ready.key
                 continue
-        if best == NULL or not puts(best) or may_put(engine, best, entry, best.target):
+        if best == NULL or not best.puts or may_put(engine, best, entry, best.target):
             return best
 
 
@@ -480,7 +485,7 @@ cdef selector_t* choose_by_field(
             if nodes[i].key >= before:
                 break
             selector = <selector_t*> nodes[i].owner
-            if not puts(selector):
+            if not selector.puts:
                 return selector
             target = target_of(selector, content_at(entry))
             if target != NULL and may_put(engine, selector, entry, target):

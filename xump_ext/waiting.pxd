@@ -14,7 +14,13 @@ cdef class Waiting:
     cdef list woken             # clauses that parked messages may be acted on by, since a selector was enabled
     cdef dict groups            # key -> address of the group
 
-    cdef group_t* group(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL
+    cdef inline group_t* group(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL:
+        """Where an entry with these hits waits. With `marked`, default clauses belong to it too."""
+        if route.group != NULL and not marked and not parked:
+            return route.group
+        return self.group_for(route, entry, marked, parked)
+
+    cdef group_t* group_for(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL
     cdef tuple lane_key(self, Clause clause, entry_t* entry)
     cdef group_t* group_keyed(self, tuple key) except NULL
     cdef int group_rekey(self, group_t* group, object key) except -1

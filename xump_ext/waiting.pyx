@@ -30,13 +30,10 @@ cdef class Waiting:
         self.woken = []
         self.groups = {}
 
-    cdef group_t* group(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL:
-        """Where an entry with these hits waits. With `marked`, default clauses belong to it too."""
+    cdef group_t* group_for(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL:
         cdef Clause clause
         cdef uint32_t i
         cdef group_t* group
-        if route.group != NULL and not marked and not parked:
-            return route.group
         lanes = []
         for i in range(route.clause_count):
             clause = <Clause> route.clauses[i].face

@@ -5,7 +5,7 @@ that waits leaves before all is quiet.
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, realloc
 
-from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, trip_t, work_t
+from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, work_t
 from xump_ext.trip cimport trip_release, trip_share
 
 
@@ -63,24 +63,8 @@ cdef int works_grow(work_t** items, uint64_t count, uint64_t* capacity) except -
     return 0
 
 
-cdef int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
-    if entry.flags & PAUSED:
-        return 0
-    works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
-    engine.pauses[engine.pause_count].entry = entry
-    engine.pauses[engine.pause_count].trip = trip_share(trip)
-    engine.pause_count += 1
-    entry.flags |= PAUSED
-    entry.child = <void*> <uintptr_t> engine.pause_count
-    return 0
-
-
-cdef trip_t* paused_trip(engine_t* engine, const entry_t* entry) noexcept:
-    """The trip that goes on with the entry, or NULL; valid until the step ends."""
-    if not entry.flags & (PAUSED | QUEUED):
-        return NULL
-    return (engine.parked if entry.flags & QUEUED else engine.pauses)[<uintptr_t> entry.child - 1].trip
+cdef int pauses_grow(engine_t* engine) except -1:
+    return works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
 
 
 cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
