@@ -157,3 +157,10 @@ def test_nothing_generated_is_in_git():
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     generated = re.compile(r"\.(c|cpp|so|o|pyc)$|(^|/)__pycache__/|^(build|dist|\.venv)/|\.egg-info")
     assert [file for file in files if generated.search(file)] == []
+
+
+def test_aio_is_there_when_it_is_asked_for():
+    program = ("import sys, xump; assert 'asyncio' not in sys.modules; "
+               "assert xump.aio.deliveries and 'asyncio' in sys.modules; xump.nothing")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "module 'xump' has no attribute 'nothing'" in done.stderr, done.stderr

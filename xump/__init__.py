@@ -96,3 +96,12 @@ __all__ = [
     "register_store",
     "where",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`xump.aio`, when it is first asked for: not every program pays for asyncio."""
+    if name == "aio":
+        import importlib
+
+        return importlib.import_module("xump.aio")
+    raise AttributeError(f"module 'xump' has no attribute {name!r}")

@@ -177,6 +177,10 @@ class Committer:
         finally:
             self._backend.close()
 
+    def give_up(self, reason: str) -> None:
+        """What was gathered is not to be trusted: the store keeps what it has."""
+        self.error = self.error or StoreFailed(reason)
+
     def forked(self) -> None:
         """In the child: the store is the parent's."""
         self.error = ForkedError("the store belongs to the parent process")

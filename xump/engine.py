@@ -486,6 +486,8 @@ class Engine(Core):
         errors: list[BaseException] = []
         for committer in committers:
             committer.stop()
+            if self._broken:
+                committer.give_up("the engine ran out of memory")
         while any(committer.fenced for committer in committers):
             for committer in committers:
                 committer.flush(errors)

@@ -20,7 +20,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset, strlen
 
 from xump_ext.arrow cimport ascii_only, int32_at, int64_at, offset_at
-from xump_ext.cells cimport cell_large
+from xump_ext.cells cimport memory_large
 
 cdef extern from "Python.h":
     double PyFloat_Unpack2(const char* value, int little_endian) noexcept nogil
@@ -237,7 +237,7 @@ cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) 
 cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL:
     cdef int64_t start = values_bytes(kind, first & ~7) - values_bytes(kind, 0)
     cdef int64_t size = values_bytes(kind, (first & 7) + rows)
-    cdef char* copy = <char*> cell_large(size + 1)
+    cdef char* copy = <char*> memory_large(size + 1)
     memcpy(copy, values + start, size)
     return copy
 
@@ -270,8 +270,8 @@ cdef int column_own(column_t* column) except -1:
     for row in range(column.rows):
         if not column_absent(column, row) and column_bytes(column, row, &text, &size):
             total += size
-    column.own_bytes = <char*> cell_large(total + 1)
-    offsets = <int64_t*> cell_large((column.first + column.rows + 1) * 8)
+    column.own_bytes = <char*> memory_large(total + 1)
+    offsets = <int64_t*> memory_large((column.first + column.rows + 1) * 8)
     total = 0
     for row in range(column.rows):
         offsets[column.first + row] = total

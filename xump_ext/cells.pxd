@@ -14,7 +14,6 @@ All engines of a process share the cells, under the interpreter's lock.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 cdef extern from *:
@@ -63,7 +62,9 @@ cdef cells_t cells
 cdef chunk_t* chunk_new(uint32_t cell_bytes) except NULL
 cdef void chunk_has_room(chunk_t* chunk) noexcept
 cdef void chunk_emptied(chunk_t* chunk) noexcept
-cdef void* cell_large(size_t size) except NULL       # given back by free()
+cdef void* cell_large(size_t size) except NULL
+cdef void cell_large_put(void* cell, size_t size) noexcept
+cdef void* memory_large(size_t size) except NULL     # given back by free()
 
 cdef inline uint32_t cell_bytes(size_t size) noexcept:
     return <uint32_t> ((size + 7) & ~<size_t> 7)
@@ -103,7 +104,7 @@ cdef inline void cell_put(void* cell, size_t size) noexcept:
     """Gives back a cell of that size."""
     cdef chunk_t* chunk
     if not CELLS or size > CELL_BYTES_MAX:
-        free(cell)
+        cell_large_put(cell, size)
         return
     chunk = chunk_of(cell)
     (<void**> cell)[0] = chunk.spare

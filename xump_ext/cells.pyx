@@ -1,5 +1,7 @@
 """The slow half of `cells.pxd`: chunks and regions come and go."""
 
+from libc.stdlib cimport free
+
 from xump_ext.errors import InvariantError
 
 cdef extern from *:
@@ -9,16 +11,19 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     /* Aligned, as huge pages must be: what lies before and behind is given back at once. */
-    static void *xump_region_map(void) {
-        size_t size = XUMP_REGION_BYTES, before;
-        char *map = (char *) mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static void *xump_map(size_t size) {
+        size_t unit = XUMP_REGION_BYTES, before;
+        char *map = (char *) mmap(NULL, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (map == (char *) MAP_FAILED) return NULL;
-        before = (size - (size_t) map % size) % size;
+        before = (unit - (size_t) map % unit) % unit;
         if (before) munmap(map, before);
-        munmap(map + before + size, size - before);
+        if (before < unit) munmap(map + before + size, unit - before);
         madvise(map + before, size, MADV_HUGEPAGE);     /* where it is not known, the pages are small ones */
         return map + before;
     }
+    static void *xump_region_map(void) { return xump_map(XUMP_REGION_BYTES); }
+    static void *xump_table_map(size_t size) { return xump_map((size + 4095) & ~(size_t) 4095); }
+    static void xump_table_unmap(void *table, size_t size) { munmap(table, (size + 4095) & ~(size_t) 4095); }
     static void xump_huge(void *memory, size_t size) { madvise(memory, size, MADV_HUGEPAGE); }
     static void xump_region_unmap(void *region) { munmap(region, XUMP_REGION_BYTES); }
     #else
@@ -28,6 +33,8 @@ cdef extern from *:
     }
     static void xump_huge(void *memory, size_t size) { (void) memory; (void) size; }
     static void xump_region_unmap(void *region) { free(region); }
+    static void *xump_table_map(size_t size) { return malloc(size); }
+    static void xump_table_unmap(void *table, size_t size) { (void) size; free(table); }
     #endif
     static void *xump_chunk_alloc(void) {
         void *chunk = NULL;
@@ -36,6 +43,8 @@ cdef extern from *:
     """
     const size_t REGION_BYTES "XUMP_REGION_BYTES"
     void huge "xump_huge"(void* memory, size_t size) noexcept
+    void* table_map "xump_table_map"(size_t size) noexcept
+    void table_unmap "xump_table_unmap"(void* table, size_t size) noexcept
     void* region_map "xump_region_map"() noexcept
     void region_unmap "xump_region_unmap"(void* region) noexcept
     void* chunk_alloc "xump_chunk_alloc"() noexcept
@@ -43,7 +52,25 @@ cdef extern from *:
 
 
 cdef void* cell_large(size_t size) except NULL:
-    """By itself; in huge pages, if it is half of one."""
+    """By itself. Tables of half a huge page are mapped in such: they come and go, and malloc would keep them."""
+    cdef void* memory
+    if not CELLS or size < REGION_BYTES // 2:
+        return memory_large(size)
+    memory = table_map(size)
+    if memory == NULL:
+        raise MemoryError()
+    return memory
+
+
+cdef void cell_large_put(void* cell, size_t size) noexcept:
+    if not CELLS or size < REGION_BYTES // 2:
+        free(cell)
+    else:
+        table_unmap(cell, size)
+
+
+cdef void* memory_large(size_t size) except NULL:
+    """In huge pages, if it is half of one."""
     cdef void* memory = NULL
     cdef size_t alignment = REGION_BYTES if size >= REGION_BYTES // 2 else 64 if size % 64 == 0 else 16
     if posix_memalign(&memory, alignment, size):

@@ -17,14 +17,13 @@ from xump_ext.credit cimport is_able, line_wake, overflow_has_room, selector_res
 from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
 )
-from xump_ext.door cimport CLOSED, FORKED, IDLE, NEW
 from xump_ext.envelope cimport name_text, queue_named, target_of
 from xump_ext.errors import QueueFull, no_queue
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
-    BOUND, HISTORY, MOVED, OFFERED, REASON_NO_QUEUE, REASON_OVERFLOW, TAKEN, UNLIMITED, UNROUTED, WAITING, entry_t, offer_t,
-    queue_t, selector_t, store_t, trip_t,
+    BOUND, BROKEN, CLOSED, FORKED, HISTORY, IDLE, MOVED, NEW, OFFERED, REASON_NO_QUEUE, REASON_OVERFLOW, TAKEN, UNLIMITED,
+    UNROUTED, WAITING, entry_t, offer_t, queue_t, selector_t, store_t, trip_t,
 )
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport index_from, index_get, index_since, index_until
@@ -103,7 +102,7 @@ cdef class Core(Door):
             finally:
                 self.leave()
         finally:
-            if content != NULL:
+            if content != NULL and self.e.at_rest == IDLE:
                 content_release(content)
         return id
 
@@ -133,16 +132,21 @@ cdef class Core(Door):
             for i in range(batch.count):
                 batch.items[i].queue = queue
             batch.check()
-        for i in range(batch.count):
-            content = batch.items[i].content
-            batch.items[i].content = NULL
-            if batch.limited:
-                id = self.admit(queue, batch.name, content)
-            else:
-                id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-            if id:
-                first = first or id
-                count += 1
+        try:
+            for i in range(batch.count):
+                content = batch.items[i].content
+                batch.items[i].content = NULL
+                if batch.limited:
+                    id = self.admit(queue, batch.name, content)
+                else:
+                    id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+                if id:
+                    first = first or id
+                    count += 1
+        except MemoryError:
+            if count:           # those before are in, and cannot be taken back
+                self.e.at_rest = BROKEN
+            raise
         go_on(&self.e)
         return range(first, first + count)
 
@@ -662,11 +666,16 @@ cdef class Core(Door):
         """Nobody enters any more. Whether it was open."""
         if self.state == CLOSED or self.state == FORKED:
             return False
-        if self.state != NEW:
+        if self.state != NEW and self.state != BROKEN:
             self.enter()
         self.state = CLOSED
         self.pass_on()
         return True
+
+    @property
+    def _broken(self):
+        """Whether it ran out of memory: nothing that it gathered is to be trusted."""
+        return self.e.at_rest == BROKEN
 
     def _free(self):
         """After `_close`, when the stores have what they need: frees all. Deliveries become stale."""
@@ -678,6 +687,9 @@ cdef class Core(Door):
         """Frees all that the engine holds. Its queues and selectors are as if deleted."""
         cdef QueueFace queue
         if self.e.face == NULL:
+            return 0
+        if self.e.at_rest == BROKEN:        # nobody can say what is whose: it stays where it is
+            self.e.face = NULL
             return 0
         self.e.building = 1
         self.kept_back.clear()

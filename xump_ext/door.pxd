@@ -4,17 +4,10 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport uint32_t, uint64_t
 
-from xump_ext.graph cimport TIME_UNREAD, engine_t, queue_t
+from xump_ext.graph cimport BUSY, IDLE, TIME_UNREAD, engine_t, queue_t
 
 cdef extern from "Python.h":
     Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
-
-cdef enum:
-    IDLE = 0
-    BUSY = 1
-    CLOSED = 2
-    FORKED = 3
-    NEW = 4         # `_configure` was not called yet
 
 cdef class Door:
     cdef engine_t e
@@ -58,7 +51,7 @@ cdef class Door:
 
     cdef inline int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
-            self.state = IDLE
+            self.state = self.e.at_rest
         if self.contenders | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
                 size_of(<PyObject*> self.spent)) or self.e.dirty != NULL:
             self.end_slowly()

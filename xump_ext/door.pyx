@@ -13,7 +13,7 @@ from libc.string cimport memset
 from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport engine_t, queue_t
+from xump_ext.graph cimport BROKEN, CLOSED, FORKED, IDLE, NEW, engine_t, queue_t
 from xump_ext.journal cimport tell_stores
 
 cdef extern from "pythread.h":
@@ -100,6 +100,9 @@ cdef class Door:
                 raise Closed("the engine is closed; create another one")
             if self.state == NEW:
                 raise Closed("the engine was not initialised: call super().__init__() before anything else")
+            if self.state == BROKEN:
+                raise Closed("the engine ran out of memory in the middle of a call, and ended there; durable stores have all "
+                             "that was written before: close it, and create another one")
             if self.state == FORKED:
                 raise ForkedError("the engine belongs to the parent process; create another one in this process")
             if self.owner == <void*> PyThreadState_Get():

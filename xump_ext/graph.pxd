@@ -401,6 +401,15 @@ cdef struct store_t:        # a durable one; its log is gathered here
     bint failed             # nothing is written any more
     bint refused            # somebody upstream waits for room
 
+cdef enum:
+    # states of the door
+    IDLE = 0
+    BUSY = 1
+    CLOSED = 2
+    FORKED = 3
+    NEW = 4         # `_configure` was not called yet
+    BROKEN = 5      # memory ended in the middle of a step: the books may be wrong
+
 cdef struct engine_t:
     uint64_t sequence
     uint64_t run_start      # the first sequence that has not waited yet
@@ -410,6 +419,7 @@ cdef struct engine_t:
     int64_t now
     uint32_t hop_limit
     uint32_t building
+    int at_rest             # the state of the door between calls: IDLE, or BROKEN
     bint interrupted        # the last run did not come to its end: the next one goes on with it
     uint32_t watched        # sum over the queues
     uint32_t field_copies   # sum over the queues

@@ -28,15 +28,16 @@ cdef page_t* page_find(const index_t* index, uint64_t number) noexcept
 cdef void page_remove(index_t* index, page_t* page) noexcept
 cdef void index_free(index_t* index) noexcept
 
-cdef inline int index_add(index_t* index, entry_t* entry) except -1:
-    """Ids only ever grow: a new entry belongs in the last page, or in a new one."""
-    cdef uint64_t number = entry.id >> PAGE_SHIFT
-    cdef page_t* page = index.tail
-    if page == NULL or page.number != number:
-        page = page_new(index, number)
-    page.slots[entry.id & (PAGE_SLOTS - 1)] = entry
-    page.live += 1
+cdef inline int index_reserve(index_t* index, uint64_t id) except -1:
+    """The page for the next id, which only ever grows: it belongs in the last page, or in a new one."""
+    if index.tail == NULL or index.tail.number != id >> PAGE_SHIFT:
+        page_new(index, id >> PAGE_SHIFT)
     return 0
+
+cdef inline void index_add(index_t* index, entry_t* entry) noexcept:
+    """A new entry, whose page is there."""
+    index.tail.slots[entry.id & (PAGE_SLOTS - 1)] = entry
+    index.tail.live += 1
 
 cdef int index_insert(index_t* index, entry_t* entry) except -1
 

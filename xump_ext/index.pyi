@@ -1,3 +1,2 @@
 """Chunks and pages of a queue's index; for the compiled modules only."""
 
-TABLE_MIN: int

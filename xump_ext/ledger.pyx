@@ -16,18 +16,18 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.fences cimport claim_take, has_owner, log_copied, owner_claim, owner_settled
 from xump_ext.graph cimport (
-    BOUND, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS, REASON_OVERFLOW,
-    REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    BOUND, BROKEN, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
+    REASON_OVERFLOW, REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_sink
-from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, list_append, list_remove
+from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove
 from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
 from xump_ext.source cimport content_at, content_drop
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
-from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push
+from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push, work_reserve
 
 cdef extern from *:
     """
@@ -89,6 +89,8 @@ cdef uint64_t enter(
     cdef uint64_t id = queue.next_id
     if queue.durable:
         log_reserve(queue, content)
+    work_reserve(engine)            # from here on a message that nobody moves on needs no memory
+    index_reserve(&queue.index, id)
     entry = entry_new(engine)
     queue.next_id += 1
     engine.sequence += 1
@@ -120,7 +122,7 @@ cdef uint64_t enter(
     if trip != NULL:
         trip_add(trip, queue.slot)
     if queue.ready > queue.limit:
-        take(engine, queue.overflow, entry, trip)
+        take_overflow(engine, entry, trip)
     elif not queue.active or queue.held:
         pass
     elif engine.building or queue.is_listed[STIRRED]:      # it will be gathered when the call goes on
@@ -130,6 +132,15 @@ cdef uint64_t enter(
     else:
         work_push(engine, entry, trip)
     return id
+
+
+cdef int take_overflow(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
+    """It is in the queue already: whoever called can take nothing back."""
+    try:
+        return take(engine, entry.queue.overflow, entry, trip)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
 
 
 cdef bint can_enter(queue_t* queue, content_t* content) except -1:

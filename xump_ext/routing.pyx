@@ -20,7 +20,7 @@ from xump_ext.credit cimport (
 from xump_ext.envelope cimport names_queue_now, target_of
 from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
-    CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
+    BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
@@ -37,7 +37,7 @@ cdef enum:
 
 cdef int run(engine_t* engine) except -1:
     """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
-    the run ends there, and the next one goes on with what is left."""
+    the run ends there, and the next one goes on with what is left. Without memory in the middle of a step nobody can go on."""
     cdef bint ended = False
     try:
         if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
@@ -45,6 +45,9 @@ cdef int run(engine_t* engine) except -1:
         if not engine.building:
             steps(engine)
         ended = True
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
     finally:
         engine.interrupted = not ended
         if not ended:

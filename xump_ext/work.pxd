@@ -27,6 +27,10 @@ cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except
     engine.work_count += 1
     return 0
 
+cdef inline int work_reserve(engine_t* engine) except -1:
+    """The next `work_push` needs no memory."""
+    return work_enlarge(engine) if engine.work == NULL or engine.work_count > engine.work_mask else 0
+
 cdef inline int pause_trip(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     """The entry waits, or its queue does; the trip goes on if it leaves before all is quiet. Shares the trip."""
     cdef work_t* item

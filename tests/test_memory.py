@@ -1,0 +1,122 @@
+"""Memory ends: the Nth allocation of the core fails, N counting up, once and for ever.
+
+Either the call raises MemoryError and nothing has changed, or the engine is shut: every call says so, and `close` does not
+crash. Each case runs in a process of its own, `python -m tests.test_memory NAME`, which tells of every N.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xump import Closed, Engine, always, copy_to, deliver, match, move_to, overflow, where
+
+ROOT = Path(__file__).parent.parent
+SHIM = ROOT / "build" / "failing_malloc.so"
+
+def in_building(engine):
+    with engine.building():
+        engine.publish("a", "x.y")
+        engine.publish("a", "x.z")
+
+
+CALLS = {
+    "publish": lambda engine: engine.publish("a", "x.new", b"body", {"n": 1}),
+    "publish to many": lambda engine: engine.publish("fan", "x", b"body"),
+    "publish_many": lambda engine: engine.publish_many("a", [(f"x.{number}", b"body") for number in range(200)]),
+    "overflow": lambda engine: engine.publish_many("full", [("x",)] * 3),
+    "building": in_building,
+    "create_queue": lambda engine: engine.create_queue("new"),
+    "create_selector": lambda engine: engine.create_selector("a", when=match("prefix", "x"), do=copy_to("c")),
+    "create a mover": lambda engine: engine.create_selector("b", when=always, do=move_to("c"), credit=100),
+    "take and nack": lambda engine: [delivery.nack() for delivery in engine.take(3)],
+    "delete_queue": lambda engine: engine.delete_queue("a"),
+    "purge": lambda engine: engine.queues["h"].purge(),
+}
+
+
+def busy_engine():
+    engine = Engine(dead_letter="z")
+    for name in ("b", "c", "z", "fan", *(f"fan-{number}" for number in range(50))):
+        engine.create_queue(name)
+    engine.create_queue("a")
+    engine.create_queue("full", limit=0)
+    engine.create_queue("h", history_limit=None)
+    engine.create_selector("full", when=overflow, do=move_to("c"), credit=10)
+    for number in range(50):
+        engine.create_selector("fan", when=always, do=copy_to(f"fan-{number}"))
+    engine.create_selector("a", when=match("topic", "x.#"), do=copy_to("b"))
+    engine.create_selector("a", when=always, do=copy_to("h"))
+    engine.create_selector("a", when=match("eq", "x.y"), do=move_to("c"), credit=3)
+    engine.create_selector("h", when=where({"n": 1}), do=copy_to("b"))
+    engine.create_selector("c", when=always, do=deliver("d"), credit=5)
+    for number in range(70):
+        engine.publish("a", f"x.{number % 5}", bytes(number), {"n": number % 3})
+    return engine
+
+
+def one(name, at, ever, shim):
+    """What happened: "done", "unchanged", "shut"."""
+    engine = busy_engine()
+    before = engine.stats()
+    shim.fail_at(at, ever)
+    raised = None
+    try:
+        CALLS[name](engine)
+    except (MemoryError, Closed) as error:
+        raised = error
+    failed = shim.failures()
+    try:
+        engine.check()
+    except Closed:
+        outcome = "shut"
+        with pytest.raises(Closed):
+            engine.publish("a")
+    else:
+        if raised is not None:
+            after = engine.stats()
+            assert after == before or name in ("take and nack", "building", "purge"), (name, at, ever)
+        engine.publish("a", "x.y", b"later")
+        engine.check()
+        outcome = "done" if raised is None else "unchanged"
+    engine.close()
+    return outcome, failed
+
+
+def program(name):
+    shim = ctypes.CDLL(str(SHIM))
+    outcomes = []
+    for ever in (0, 1):
+        at, failed = 0, 1
+        while failed:
+            outcome, failed = one(name, at, ever, shim)
+            outcomes.append(outcome)
+            at += 1
+    print(json.dumps(outcomes))
+
+
+@pytest.fixture(scope="module")
+def shim():
+    """Compiled, if its source is newer."""
+    source = ROOT / "tests" / "failing_malloc.c"
+    if not SHIM.exists() or SHIM.stat().st_mtime < source.stat().st_mtime:
+        SHIM.parent.mkdir(exist_ok=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", SHIM, source, "-ldl"], check=True)
+    return SHIM
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_allocation_may_fail(name, shim):
+    done = subprocess.run([sys.executable, "-m", "tests.test_memory", name], cwd=ROOT, env=os.environ | {"LD_PRELOAD": str(shim)},
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    outcomes = json.loads(done.stdout)
+    assert outcomes[-1] == "done"
+
+
+if __name__ == "__main__":
+    program(sys.argv[1])
