@@ -15,7 +15,7 @@ def try_it():
         assert module.__file__ is not None
         assert Path(module.__file__).is_relative_to(sys.prefix), f"{module.__name__} is not the installed one: {module.__file__}"
     assert doctest.testmod(xump).failed == 0
-    assert {entry.name for entry in entry_points(group="xump.stores")} == {"ram"}
+    assert {entry.name for entry in entry_points(group="xump.stores")} == {"lmdb", "ram"}
 
     files = [file.as_posix() for file in distribution("xump").files or ()]
     assert not [file for file in files if file.endswith((".c", ".pyx"))], "sources of the core are in the wheel"
