@@ -33,12 +33,13 @@ from typing import Any
 from weakref import WeakSet
 
 import lmdb
+
 from xump_ext.errors import Closed, ForkedError, StoreCorrupt, StoreFailed, StoreFull
 from xump_ext.records import entry_key, items
 from xump_ext.store import DURABILITIES, Backend, Report
 
 from . import lmdb_files as files
-from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta, wrong_record, wrong_records
+from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta, wrong_records
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, NotLmdb, Pages
 
@@ -54,8 +55,8 @@ class LmdbStore(Backend):
     """`path`: a directory, made if it is not there. `durability`: see `DURABILITIES`; `group_ms`: how long groups are gathered.
     `max_bytes`: of the pages in use. `max_readers`: how many may read at the same time; others wait.
 
-    Raises `StoreLocked`, `StoreCorrupt`, `StoreFull` (the disk is), `Conflict` where something else is, PermissionError; ValueError
-    and TypeError for options; files are as they were then.
+    Raises `StoreLocked`, `StoreCorrupt`, `StoreFull` (the disk is), `Conflict` where something else is, PermissionError;
+    ValueError and TypeError for options; files are as they were then.
     """
 
     type = "lmdb"
@@ -72,11 +73,15 @@ class LmdbStore(Backend):
         self._gate = _Gate(max_readers)
         self._environment: lmdb.Environment | None = None
         self._owner = self._own()
+        made = False
         try:
             if not files.is_there(self.path):
+                made = True
                 self._create()
             self._open(max_readers)
         except BaseException:
+            if made:
+                files.discard(self.path)
             self._owner.release(remove=self._owner.made)
             if self._made_directory and not os.listdir(self.path):
                 os.rmdir(self.path)
@@ -262,8 +267,8 @@ class LmdbStore(Backend):
         environment = self._usable()
         size = environment.info()["map_size"]
         if size >= self._map_bytes_max:
-            raise StoreFailed(f"{self.path} would need more than {size} bytes, with max_bytes={self.max_bytes}: its free space is in "
-                              f"pieces; close it and run: xump compact {self.path}") from error
+            raise StoreFailed(f"{self.path} would need more than {size} bytes, with max_bytes={self.max_bytes}: its free space "
+                              f"is in pieces; close it and run: xump compact {self.path}") from error
         with self._gate.exclusive():
             environment.set_mapsize(min(2 * size, self._map_bytes_max))
 
@@ -304,8 +309,9 @@ class LmdbStore(Backend):
 
     def stats(self) -> dict[str, Any]:
         return {
-            "path": self.path, "bytes_used": self._pages_used * self._page_bytes, "bytes_file": self._pages_file * self._page_bytes,
-            "bytes_max": self.max_bytes, "groups": self._groups_written, "syncs": self._syncs, "failed": self._failed,
+            "path": self.path, "bytes_used": self._pages_used * self._page_bytes,
+            "bytes_file": self._pages_file * self._page_bytes, "bytes_max": self.max_bytes, "groups": self._groups_written,
+            "syncs": self._syncs, "failed": self._failed,
         }
 
     @classmethod

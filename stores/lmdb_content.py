@@ -3,8 +3,8 @@
     META_KEY    magic 8 bytes, version u32, salt u32, end u64, groups u64, crc u32: written with each group
     others      as `xump_ext.records.items` gives them
 
-A record has its own CRC, and says which queue and id it is of, and where in the log it was: so one that stands under another's key
-is found, too.
+A record has its own CRC, and says which queue and id it is of, and where in the log it was: so one that stands under another's
+key is found, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of an `lmdb` store: a directory, and in it the environment, LMDB's lock file, and the file that says who owns it.
 
     orders.xump/data.mdb    the environment           orders.xump/owner       locked by the process that owns the store
-    orders.xump/lock.mdb    LMDB's own                orders.xump/data.new    one that is being made; left over from a crash: nothing
+    orders.xump/lock.mdb    LMDB's own                orders.xump/data.new    one that is being made, or was in a crash
 
 A directory, because these belong together: what is copied, moved or deleted is one thing with one name.
 """
@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 import lmdb
+
 from xump_ext.errors import Conflict, StoreCorrupt, StoreFailed, StoreFull
 
 from .lmdb_content import META_KEY, DamagedMeta, NotOurs, StoreMeta, unpack_meta
@@ -44,8 +45,8 @@ def is_there(path: str) -> bool:
         return True
     others = sorted(names - OURS)
     if others:
-        raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and no "
-                       f"{DATA}; give the path of a new or empty directory, or of an lmdb store")
+        raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and "
+                       f"no {DATA}; give the path of a new or empty directory, or of an lmdb store")
     return False
 
 
@@ -125,7 +126,11 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
 
 
 def discard_new(path: str) -> None:
-    for name in (NEW, NEW_LOCK):
+    discard(path, NEW, NEW_LOCK)
+
+
+def discard(path: str, *names: str) -> None:
+    for name in names or (DATA, LOCK):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(path, name))
 

@@ -43,8 +43,8 @@ class Owner:
                     os.close(self.fd)
                     if not isinstance(error, BlockingIOError | PermissionError):
                         raise
-                    raise StoreLocked(f"{directory} is owned by {f'process {pid}' if pid else 'a process of another machine or container'}; "
-                                      "one process owns a store: close it there first") from None
+                    who = f"process {pid}" if pid else "a process of another machine or container"
+                    raise StoreLocked(f"{directory} is owned by {who}; one process owns a store: close it there first") from None
                 status = os.fstat(self.fd)
                 self.key = status.st_dev, status.st_ino
                 if _is(self.file, self.key):
@@ -84,7 +84,7 @@ def _holder(fd: int) -> int:
     fields = [0] * 5
     for field, at in zip((fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0), _ORDER, strict=True):
         fields[at] = field
-    answer = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, *fields)))
+    answer: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, *fields)))
     return max(0, answer[_ORDER[4]])
 
 

@@ -111,8 +111,9 @@ def _meta(data: bytes, which: int) -> Meta | str:
 
 def _contradiction(first: Meta, second: Meta) -> str | None:
     """What is wrong with two meta pages. Transactions write them in turn."""
-    if first.transaction & 1 or abs(first.transaction - second.transaction) != (1 if first.transaction or second.transaction else 0):
-        return f"the meta pages are of the transactions {first.transaction} and {second.transaction}, which do not follow each other"
+    ids = first.transaction, second.transaction
+    if ids[0] & 1 or (ids != (0, 0) and abs(ids[0] - ids[1]) != 1):
+        return f"the meta pages are of the transactions {ids[0]} and {ids[1]}, which do not follow each other"
     if first.free.page_bytes != second.free.page_bytes:
         return f"the meta pages tell of pages of {first.free.page_bytes} and {second.free.page_bytes} bytes"
     for meta in (first, second):
@@ -122,8 +123,8 @@ def _contradiction(first: Meta, second: Meta) -> str | None:
 
 
 class Pages:
-    """The pages of one file, as of its last transaction. Raises `NotLmdb`; `anyway`: not even then, so that pages can be looked at,
-    but the trees lead nowhere."""
+    """The pages of one file, as of its last transaction. Raises `NotLmdb`; `anyway`: not even then, so that pages can be looked
+    at, but the trees lead nowhere."""
 
     def __init__(self, file: str, anyway: bool = False) -> None:
         self.fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -221,8 +222,8 @@ class Pages:
                     del keys[at], values[at]
             yield child.page, keys, values
         if whole and tuple(found.values()) != tree[3:7]:
-            damaged(BadPage(0, f"the tree says that it has {', '.join(f'{n} {what}' for n, what in zip(tree[3:7], found))}; "
-                               f"there are {', '.join(map(str, found.values()))}"))
+            text = "a tree has {} branches, {} leaves, {} overflow pages and {} entries, and says {}, {}, {} and {}"
+            damaged(BadPage(0, text.format(*found.values(), *tree[3:7])))
 
     def free(self, damaged: Told = _raise) -> int:
         """Reads the list of free pages, after the main tree; returns how many there are."""
@@ -250,8 +251,10 @@ class Pages:
         return -(-(HEADER + size) // self.page_bytes)
 
     def nodes(self, number: int, page: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
-        """Keys and values of a leaf, and which values are to be looked for in overflow pages: instead of these, where they are."""
-        keys, values, big = [], [], []
+        """Keys and values of a leaf, and which values are to be looked for in overflow pages: these say where."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        big: list[int] = []
         key, value, unpack, page_bytes = keys.append, values.append, _NODE.unpack_from, self.page_bytes
         for at in self._offsets(number, page, LEAF):
             low, high, flags, key_bytes = unpack(page, at)
@@ -270,7 +273,8 @@ class Pages:
     def _offsets(self, number: int, page: bytes, kind: int) -> tuple[int, ...]:
         own, _, flags, lower, upper = _PAGE.unpack_from(page)
         if own != number or flags != kind:
-            raise BadPage(number, f"should be a {'branch' if kind == BRANCH else 'leaf'}, says that it is page {own} with flags {flags}")
+            what = "branch" if kind == BRANCH else "leaf"
+            raise BadPage(number, f"should be a {what}, says that it is page {own} with flags {flags}")
         count = (lower - HEADER) // 2
         if lower & 1 or not HEADER + 2 <= lower <= upper <= self.page_bytes:
             raise BadPage(number, f"is filled up to {lower} and from {upper} on, of {self.page_bytes} bytes")

@@ -4,8 +4,8 @@ All of them read the file by `lmdb_pages`, never by LMDB's map, so no damage can
 environment, never the damaged one. Repair takes
 
 1. what the tree leads to, as far as it can be followed, whole records only;
-2. where it cannot be followed: what lies in pages that no sound page leads to, and that are not listed as free. Of several records
-   under one key the one with the highest position is the one that counts.
+2. where it cannot be followed: what lies in pages that no sound page leads to, and that are not listed as free. Of several
+   records under one key the one with the highest position is the one that counts.
 
 What is damaged goes, byte for byte, into a file beside the store, PATH.quarantine-N:
 
@@ -33,7 +33,18 @@ from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
 from .lmdb_content import (
-    HEAD, HEAD_BYTES, META_BYTES, META_KEY, META_MAGIC, NotOurs, StoreMeta, key_of, named, pack_meta, unpack_meta, wrong_records,
+    HEAD,
+    HEAD_BYTES,
+    META_BYTES,
+    META_KEY,
+    META_MAGIC,
+    NotOurs,
+    StoreMeta,
+    key_of,
+    named,
+    pack_meta,
+    unpack_meta,
+    wrong_records,
 )
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, NotLmdb, Pages
@@ -167,8 +178,8 @@ class _Survey:
                     found.append(unpack_meta(page[at : at + META_BYTES]))
                 at = page.find(META_MAGIC, at + 1)
         if not found:
-            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which its "
-                               "records cannot be told: it is no store, or nothing of it is left")
+            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
+                               "its records cannot be told: it is no store, or nothing of it is left")
         self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)
         return max(found, key=lambda meta: meta.end)
 

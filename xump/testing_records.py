@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+
 from xump_ext.records import crc
 
 MAGIC = 0x5A58
