@@ -275,8 +275,11 @@ class LmdbStore(Backend):
     def sync(self) -> None:
         self._check_not_failed()
         with self._poisoned_by_errors():
-            self._usable().sync(True)
+            self._sync()
         self._syncs += 1
+
+    def _sync(self) -> None:
+        self._usable().sync(True)
 
     def _check_not_failed(self) -> None:
         self._usable()

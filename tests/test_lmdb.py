@@ -1,7 +1,26 @@
-"""The store `lmdb`."""
+"""The store `lmdb`: the suite for stores; and what is its own: the map, failures, kills, damage."""
 
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import lmdb
+import pytest
+
+import xump.stores.lmdb as lmdb_store
+import xump.stores.lmdb_files as lmdb_files
+from xump import testing_records as hand
+from xump.errors import Conflict, StoreCorrupt, StoreFailed
 from xump.stores.lmdb import LmdbStore
+from xump.stores.lmdb_content import META_KEY
 from xump.testing import StoreConformance
+from xump.testing_driver import Driver
 
 
 class TestLmdb(StoreConformance):
@@ -10,3 +29,381 @@ class TestLmdb(StoreConformance):
 
     def make_small(self, path):
         return LmdbStore("mine", path=path, max_bytes=1 << 20)
+
+
+def a_store(path, groups=20, durability="process", **options):
+    """A closed one with messages of some sizes in two queues, and its model."""
+    store = LmdbStore("mine", path=path, durability=durability, **options)
+    driver, choose = Driver(store), random.Random(7)
+    driver.write(hand.queue(1, "jobs"), hand.state(1, 1), hand.queue(2, "größer"), hand.state(2, 1))
+    for group in range(groups):
+        driver.write(*(hand.enter(queue, 20 * group + id, "a.b", choose.randbytes(choose.choice((10, 100, 700, 9000))))
+                       for queue in (1, 2) for id in range(1, 21)),
+                     hand.mark(1, 20 * group + 3, 2, hand.REDELIVERED), hand.settle(1, 20 * group + 5, 2), hand.state(1, 20 * group + 21))
+    store.close()
+    return driver.model
+
+
+def data_of(path):
+    return Path(path) / "data.mdb"
+
+
+def run_child(program, *arguments, **options):
+    """A new interpreter; what it prints is the answer."""
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)], capture_output=True, text=True,
+                         cwd=Path(__file__).parent.parent, **options)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+# ---- options and places
+
+@pytest.mark.parametrize("options, error, text", [
+    ({"durability": "always"}, ValueError, "'always'; allowed are 'sync', 'group', 'process', 'none'"),
+    ({"group_ms": -1}, ValueError, "-1; allowed are 0 to 60000"), ({"group_ms": "2"}, TypeError, "'2'"),
+    ({"max_bytes": 1000}, ValueError, "1000; allowed is 1048576 to"), ({"max_bytes": 1e9}, TypeError, "an int"),
+    ({"max_readers": 0}, ValueError, "0; allowed is 1 to 10000"), ({"max_readers": True}, TypeError, "True"),
+])
+def test_options_that_cannot_be(tmp_path, options, error, text):
+    with pytest.raises(error, match=text):
+        LmdbStore("mine", path=tmp_path / "store", **options)
+    assert not os.listdir(tmp_path)
+
+
+def test_the_library_and_the_store_have_the_same_name():
+    assert run_child("""
+        import sys, lmdb, xump.stores.lmdb as ours, importlib.metadata as metadata
+        (entry,) = metadata.entry_points(group="xump.stores", name="lmdb")
+        assert ours.lmdb is lmdb and lmdb.Environment and entry.load() is ours.LmdbStore
+        print("fine")
+    """) == "fine\n"
+    run = subprocess.run([sys.executable, "-m", "xump.stores.lmdb"], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_places_that_are_something_else(tmp_path):
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    lmdb.open(str(tmp_path / "foreign"), map_size=1 << 20).close()
+    with lmdb.open(str(tmp_path / "other"), map_size=1 << 20) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"key", b"value")
+    for name, content in (("empty", b""), ("short", b"\0" * 100), ("text", b"x" * 10_000)):
+        (tmp_path / name).mkdir()
+        data_of(tmp_path / name).write_bytes(content)
+    before = everything(tmp_path)
+    for name, error, text in (
+        ("file", Conflict, "is a file; an lmdb store is a directory"), ("full", Conflict, r"other things in it \(letter.txt\)"),
+        ("foreign", Conflict, "without entries"), ("other", Conflict, "of another program"), ("empty", StoreCorrupt, "is empty"),
+        ("short", StoreCorrupt, "no LMDB file.*cut"), ("text", StoreCorrupt, "no LMDB file"),
+    ):
+        with pytest.raises(error, match=text):
+            LmdbStore("mine", path=tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        LmdbStore("mine", path=tmp_path / "no" / "where")
+    assert everything(tmp_path) == before
+    (tmp_path / "bare").mkdir()
+    LmdbStore("mine", path=tmp_path / "bare").close()
+
+
+def everything(path):
+    return {str(file): file.read_bytes() if file.is_file() else None for file in sorted(path.rglob("*"))}
+
+
+def test_another_version_is_left_alone(tmp_path):
+    a_store(tmp_path / "store", 1)
+    with lmdb.open(str(tmp_path / "store")) as environment, environment.begin(write=True) as transaction:
+        meta = transaction.get(META_KEY)
+        transaction.put(META_KEY, meta[:8] + b"\2\0\0\0" + meta[12:])
+    with pytest.raises(Conflict, match="version 2.*reads version 1"):
+        LmdbStore("mine", path=tmp_path / "store")
+
+
+def test_what_cannot_be_written_to(tmp_path, monkeypatch):
+    a_store(tmp_path / "store", 1)
+    before = everything(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="must be writable"):
+        LmdbStore("mine", path=tmp_path / "store")
+    assert everything(tmp_path).keys() == before.keys()
+
+
+def test_an_unfinished_one_is_made_anew(tmp_path):
+    """What a crash in the middle of the making leaves."""
+    (tmp_path / "store").mkdir()
+    for name in ("owner", "data.new", "data.new-lock"):
+        (tmp_path / "store" / name).write_bytes(b"half")
+    a_store(tmp_path / "store", 1)
+    assert sorted(os.listdir(tmp_path / "store")) == ["data.mdb", "lock.mdb", "owner"]
+
+
+def test_when_opening_fails_after_making(tmp_path, monkeypatch):
+    monkeypatch.setattr(LmdbStore, "_open", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        LmdbStore("mine", path=tmp_path / "store")
+    assert not os.listdir(tmp_path)
+
+
+# ---- the map
+
+def test_the_map_grows_and_readers_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(lmdb_files, "MAP_BYTES_FIRST", 1 << 20)
+    store = LmdbStore("mine", path=tmp_path / "store", durability="none")
+    driver, sizes = Driver(store), set()
+    driver.write(hand.queue(1, "q"), hand.state(1, 1), hand.enter(1, 1, body=b"first"))
+    stop, wrong = threading.Event(), []
+
+    def read():
+        try:
+            while not stop.wait(0.0005):
+                driver.fetch(1, 1)
+        except BaseException as error:
+            wrong.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for id in range(2, 40):
+        driver.write(hand.enter(1, id, body=bytes(1 << 20)))
+        sizes.add(store._environment.info()["map_size"])
+    stop.set()
+    reader.join()
+    driver.check_fetches()
+    store.close()
+    assert not wrong and sorted(sizes) == [2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20]
+
+
+def test_the_map_has_an_end(tmp_path, monkeypatch):
+    """That is a failure: `room` was not asked."""
+    monkeypatch.setattr(lmdb_store, "SLACK_BYTES", 0)
+    monkeypatch.setattr(lmdb_files, "MAP_BYTES_FIRST", 1 << 20)
+    store = LmdbStore("mine", path=tmp_path / "store", max_bytes=1 << 20)
+    driver = Driver(store)
+    driver.write(hand.queue(1, "q"), hand.state(1, 1))
+    with pytest.raises(StoreFailed, match="max_bytes=1048576.*compact"):
+        store.write(driver.batch(hand.enter(1, 1, body=bytes(4 << 20))))
+    with pytest.raises(StoreFailed, match="failed before.*open it anew"):
+        store.write(driver.batch(hand.settle(1, 1)))
+    store.close()
+    store = LmdbStore("mine", path=tmp_path / "store")
+    assert Driver(store).model.says() == driver.model.says()
+    store.close()
+
+
+def test_room_is_kept_free_on_the_disk(tmp_path, monkeypatch):
+    store = LmdbStore("mine", path=tmp_path / "store", max_bytes=1 << 30)
+    assert 0.45 * 2**30 < store.room() <= 2**29
+    disk = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([*disk[:4], (20 << 20) // disk.f_frsize, *disk[5:10]]))
+    assert 1 << 20 < store.room() < 3 << 20
+    store.close()
+
+
+def test_reading_pins_no_pages(tmp_path):
+    """Each fetch ends its transaction: the file does not grow while messages come, are read, and go."""
+    store = LmdbStore("mine", path=tmp_path / "store", durability="none")
+    driver = Driver(store)
+    driver.write(hand.queue(1, "q"), hand.state(1, 1))
+    for id in range(1, 200):
+        driver.write(hand.enter(1, id, body=bytes(50_000)))
+        driver.check_fetches()
+        assert "(no active readers)" in store._environment.readers() or "(no readers)" in store._environment.readers() or all(
+            line.split()[-1] == "-" for line in store._environment.readers().splitlines()[1:])
+        driver.write(hand.settle(1, id))
+        if id == 20:
+            grown = store.stats()["bytes_file"]
+    assert store.stats()["bytes_file"] <= grown
+    store.close()
+
+
+# ---- failures
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+@pytest.mark.parametrize("nth", [1, 2, 5])
+def test_the_nth_fails(tmp_path, monkeypatch, call, nth):
+    store = LmdbStore("mine", path=tmp_path / "store")
+    driver, calls = Driver(store), []
+    driver.write(hand.queue(1, "q"), hand.state(1, 1))
+
+    def fails(*arguments):
+        calls.append(1)
+        if len(calls) == nth:
+            raise lmdb.DiskError("fdatasync: Input/output error")
+        return real(*arguments)
+
+    if call == "write":
+        real = store._commit
+        monkeypatch.setattr(store, "_commit", fails)
+    else:
+        real = store._sync
+        monkeypatch.setattr(store, "_sync", fails)
+    for id in range(1, nth):
+        driver.write(hand.enter(1, id))
+        driver.sync()
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        driver.write(hand.enter(1, nth))
+        driver.sync()
+    assert store.stats()["failed"]
+    for poisoned in (store.sync, lambda: store.write(driver.batch(hand.settle(1, 1)))):
+        with pytest.raises(StoreFailed, match="open it anew"):
+            poisoned()
+    assert len(calls) == nth, "it was tried again"
+    driver.check_fetches()
+    store.close()
+    again = LmdbStore("mine", path=tmp_path / "store")
+    assert Driver(again).model.says() == driver.model.says()
+    again.close()
+
+
+def test_killed_while_writing(tmp_path):
+    """A process that is killed leaves whole groups, all of those that it had said were synced, and of the next ones, in order."""
+    choose = random.Random(4)
+    writer = textwrap.dedent("""
+        import sys
+        from xump import testing_records as hand
+        from xump.stores.lmdb import LmdbStore
+        from xump.testing_driver import Driver
+        store = LmdbStore("mine", path=sys.argv[1], durability=sys.argv[2])
+        driver = Driver(store)
+        if not driver.model.queues:
+            driver.write(hand.queue(1, "q"), hand.state(1, 1))
+        id = max((id for _, id in driver.model.entries), default=0)
+        print("open", flush=True)
+        while True:
+            # Each group: ten messages, and of those before the odd ones go.
+            driver.write(*(hand.enter(1, id + at, body=bytes(at * 300)) for at in range(1, 11)),
+                         *(hand.settle(1, id - at) for at in range(1, 10, 2) if id))
+            driver.sync()
+            id += 10
+            print(id, flush=True)
+    """)
+    path, last = tmp_path / "store", 0
+    for round in range(30):
+        process = subprocess.Popen([sys.executable, "-c", writer, path, choose.choice(("group", "process"))], stdout=subprocess.PIPE,
+                                   text=True, cwd=Path(__file__).parent.parent)
+        with process:
+            assert process.stdout.readline() == "open\n"
+            for _ in range(choose.randrange(12)):
+                process.stdout.readline()
+            time.sleep(choose.random() * 0.003)
+            process.kill()
+            said = process.stdout.read().split()
+        store = LmdbStore("mine", path=path)
+        driver = Driver(store)
+        store.close()
+        ids = sorted(id for _, id in driver.model.entries)
+        end = max(ids, default=0)
+        assert end % 10 == 0 and end >= max([last, *map(int, said)])
+        assert ids == [id for id in range(1, end + 1) if id % 2 == 0 or id > end - 10], f"round {round}"
+        last = end
+    assert last > 300
+
+
+def test_a_process_that_has_ended_leaves_no_lock(tmp_path):
+    a_store(tmp_path / "store", 1)
+    run_child("""
+        import os, sys
+        from xump.stores.lmdb import LmdbStore
+        LmdbStore("mine", path=sys.argv[1])
+        os._exit(0)
+    """, tmp_path / "store")
+    LmdbStore("mine", path=tmp_path / "store").close()
+
+
+def test_a_child_that_ends_in_order_takes_nothing_along(tmp_path):
+    """Its interpreter lets go of all objects."""
+    run_child("""
+        import os, sys
+        from xump import testing_records as hand
+        from xump.stores.lmdb import LmdbStore
+        from xump.testing_driver import Driver
+        store = LmdbStore("mine", path=sys.argv[1])
+        driver = Driver(store)
+        driver.write(hand.queue(1, "q"), hand.state(1, 1), hand.enter(1, 1))
+        pid = os.fork()
+        if pid == 0:
+            store.close()
+            del store, driver
+            sys.exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        driver.write(hand.enter(1, 2))
+        driver.sync()
+        driver.check_fetches()
+        store.close()
+    """, tmp_path / "store")
+    store = LmdbStore("mine", path=tmp_path / "store")
+    assert sorted(Driver(store).model.entries) == [(1, 1), (1, 2)]
+    store.close()
+
+
+# ---- damage
+
+FLIPS = """
+import json, random, sys
+from pathlib import Path
+from xump.errors import StoreCorrupt, XumpError
+from xump.stores.lmdb import LmdbStore
+from xump.testing_driver import Driver, content
+
+path, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+says = {}
+store = LmdbStore("mine", path=path)
+model = Driver(store).model
+store.close()
+data, choose, found = bytearray((path / "data.mdb").read_bytes()), random.Random(seed), {}
+
+def wrong(driver):
+    '''What is there and was not, or not so.'''
+    expected, got = model.says(), driver.model.says()
+    return [str(key) for key in got if got[key] != expected.get(key)]
+
+for number in range(count):
+    # The first pages decide on all, and so do the heads of the others.
+    at = choose.choice((choose.randrange(len(data)), choose.randrange(2 * 4096) % 160 + choose.choice((0, 4096)),
+                        choose.randrange(len(data) // 4096) * 4096 + choose.randrange(64)))
+    bit = 1 << choose.randrange(8)
+    data[at] ^= bit
+    (path / "data.mdb").write_bytes(data)
+    try:
+        store = LmdbStore("mine", path=path)
+        try:
+            driver = Driver(store)
+            assert not wrong(driver) and driver.model.says() == model.says(), f"byte {at} bit {bit}: {wrong(driver)[:3]} unseen"
+            driver.check_fetches()
+            opened = True
+        finally:
+            store.close()
+    except XumpError as error:
+        assert type(error) in (StoreCorrupt,) or "another program" in str(error) or "format" in str(error), repr(error)
+        opened = False
+    try:
+        report = LmdbStore.check(str(path))
+        assert bool(report.damage) != opened, f"byte {at} bit {bit}: opened {opened}, check said {report.damage}"
+    except StoreCorrupt:
+        assert not opened
+    if not opened:
+        report = LmdbStore.repair(str(path))
+        assert report.damage, f"byte {at}"
+        store = LmdbStore("mine", path=path)
+        driver = Driver(store)
+        assert not wrong(driver), f"byte {at} bit {bit}: {wrong(driver)[:5]}"
+        lost = [key for key in model.says() if key not in driver.model.says()]
+        assert not lost or report.quarantine, f"byte {at} bit {bit}: {lost[:5]} vanished"
+        assert len(lost) <= 40, f"byte {at} bit {bit}: {len(lost)} lost: {report}"
+        driver.check_fetches()
+        store.close()
+        found[len(lost)] = found.get(len(lost), 0) + 1
+    data[at] ^= bit
+    for file in path.parent.glob(path.name + ".*"):
+        file.unlink()
+(path / "data.mdb").write_bytes(data)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_flipped_bit(tmp_path, seed):
+    """Never a wrong payload, never a silent gap, never the end of the process; what is repaired says what it lost."""
+    a_store(tmp_path / "store", 6)
+    found = json.loads(run_child(FLIPS, tmp_path / "store", seed, 60))
+    assert sum(found.values()) > 20, "nothing was ever damaged"
+    assert "0" in found or "1" in found
