@@ -104,9 +104,13 @@ def _meta(data: bytes, which: int) -> Meta | str:
         return f"meta page {which} has data format {format}; what can be read is {FORMAT}, that of LMDB 0.9"
     free, main = Tree(*_TREE.unpack_from(data, 40)), Tree(*_TREE.unpack_from(data, 88))
     size = free.page_bytes
-    if flags & META == 0 or number != which or size & (size - 1) or not PAGE_BYTES[0] <= size <= PAGE_BYTES[1]:
+    if flags & META == 0 or number != which or not _can_be(size):
         return f"meta page {which} is damaged"
     return Meta(main, free, *_END.unpack_from(data, 136))
+
+
+def _can_be(page_bytes: int) -> bool:
+    return PAGE_BYTES[0] <= page_bytes <= PAGE_BYTES[1] and page_bytes & (page_bytes - 1) == 0
 
 
 def _contradiction(first: Meta, second: Meta) -> str | None:
@@ -117,8 +121,9 @@ def _contradiction(first: Meta, second: Meta) -> str | None:
     if first.free.page_bytes != second.free.page_bytes:
         return f"the meta pages tell of pages of {first.free.page_bytes} and {second.free.page_bytes} bytes"
     for meta in (first, second):
-        if meta.main.flags or meta.free.flags & ~FREE_FLAGS:
-            return f"a meta page tells of trees with flags {meta.main.flags:#x} and {meta.free.flags:#x}"
+        if meta.main.flags or meta.free.flags & ~FREE_FLAGS or meta.main.page_bytes:
+            return (f"a meta page tells of trees with flags {meta.main.flags:#x} and {meta.free.flags:#x}, and values of "
+                    f"{meta.main.page_bytes} bytes")
     return None
 
 
@@ -154,6 +159,13 @@ class Pages:
         except BaseException:
             os.close(self.fd)
             raise
+
+    def candidates(self) -> Iterator[Meta]:
+        """What the meta pages say, damaged or not."""
+        for number in (0, 1):
+            data = os.pread(self.fd, 152, number * self.page_bytes)
+            if len(data) == 152:
+                yield Meta(Tree(*_TREE.unpack_from(data, 88)), Tree(*_TREE.unpack_from(data, 40)), *_END.unpack_from(data, 136))
 
     def forget(self) -> None:
         """What was reached, so that the trees can be walked anew."""
@@ -227,7 +239,7 @@ class Pages:
 
     def free(self, damaged: Told = _raise) -> int:
         """Reads the list of free pages, after the main tree; returns how many there are."""
-        free = 0
+        free = beyond = 0
         for page, keys, values in self.leaves(self.meta.free, damaged, FREE_LIST):
             for key, value in zip(keys, values, strict=True):
                 count = _NUMBER.unpack_from(value)[0] if len(value) >= 8 and len(key) == 8 else -1
@@ -241,9 +253,14 @@ class Pages:
                             raise BadPage(page, f"lists page {number} as free, of {self.meta.last + 1}")
                         if number < self.count:
                             self._reach(number, 1, FREE)
+                        else:
+                            beyond += 1
                         free += 1
                     except BadPage as error:
                         damaged(error)
+        if self.meta.last + 1 > self.count + beyond:
+            damaged(BadPage(0, f"there should be {self.meta.last + 1} pages, of which {beyond} need not be in the file; "
+                               f"there are {self.count}"))
         return free
 
     def pages_of(self, size: int) -> int:
@@ -283,12 +300,17 @@ class Pages:
             raise BadPage(number, "has a node outside of what is filled")
         return offsets
 
-    def filled_from(self, number: int, page: bytes) -> int:
-        """Where in a page that may be a leaf its nodes begin; 0 if it cannot be one."""
-        try:
-            return min(self._offsets(number, page, LEAF))
-        except (BadPage, struct.error):
-            return 0
+    def filled_from(self, number: int, page: bytes) -> tuple[int, bool]:
+        """From where on a page that may be a damaged leaf has what is in use, and whether that is sure: before it there is what
+        was deleted."""
+        own, _, flags, lower, upper = _PAGE.unpack_from(page)
+        if own == number and flags == OVERFLOW:
+            return HEADER, True
+        if lower & 1 or not HEADER < lower <= upper < self.page_bytes:
+            return 0, False
+        offsets = struct.unpack_from(f"={(lower - HEADER) // 2}H", page, HEADER)
+        least = min([upper, *(at for at in offsets if at >= lower)])
+        return least, least == upper == min(offsets)
 
     def _children(self, page: bytes, parent: Child) -> list[Child]:
         pages, keys = [], []

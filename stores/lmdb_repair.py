@@ -47,7 +47,7 @@ from .lmdb_content import (
     wrong_records,
 )
 from .lmdb_owner import Owner
-from .lmdb_pages import BadPage, NotLmdb, Pages
+from .lmdb_pages import FREE, BadPage, NotLmdb, Pages
 
 Progress = Callable[[int, int], None] | None
 Entry = tuple[bytes, Any]
@@ -57,6 +57,7 @@ RECORD_MAGIC = b"\x58\x5a"
 MAGIC_AT = 4                            # in a record's head
 CHUNK, CHUNK_BYTES = 4096, 1 << 20      # entries that are written in one transaction; a longer one is its last
 PROGRESS_PAGES = 1024
+NEVER = 1 << 64
 
 QUARANTINE_MAGIC, QUARANTINE_VERSION = b"XumpQuar", 1
 QUARANTINE = struct.Struct("<II")
@@ -79,13 +80,15 @@ def compact(path: str, progress: Progress) -> Report:
 
 def repair(path: str, progress: Progress) -> Report:
     with _owned(path), _pages(path, anyway=True) as pages:
+        newest_known = _choose_meta(pages)
         survey = _Survey(path, pages, progress)
         survey.exhaust()
         report = survey.report
         if not report.damage:
             return report
-        salvage = _Salvage(survey)
+        salvage = _Salvage(survey, newest_known)
         with _pages(path, anyway=True) as again:
+            again.meta = pages.meta
             whole = _Survey(path, again, None).entries()
             new = files.build(path, _chunks(survey.meta._replace(end=salvage.end), salvage.joined(whole)))
         report.records, report.bytes = salvage.records, salvage.bytes
@@ -94,6 +97,25 @@ def repair(path: str, progress: Progress) -> Report:
             report.damage.append(Damage(None, 0, 0, 0, f"{salvage.told()}; the old file is kept as {_keep_old(path)}"))
         files.take_place(path, new)
         return report
+
+
+def _choose_meta(pages: Pages) -> bool:
+    """Of two meta pages of which one is damaged, or both, the one that leads to the newest whole tree. Returns whether that is
+    known to be the newest that there was."""
+    if pages.damaged_meta is None:
+        return True
+    sound = []
+    before = pages.meta
+    for meta in pages.candidates():
+        pages.meta = meta
+        with suppress(BadPage, NotOurs, struct.error):
+            end = files.read_meta(pages).end
+            for _ in pages.leaves(pages.meta.main):
+                pass
+            sound.append((end, meta))
+        pages.forget()
+    pages.meta = max(sound)[1] if sound else before
+    return len(sound) == 2
 
 
 @contextmanager
@@ -133,7 +155,9 @@ class _Survey:
         """What is damaged: the page, the key and the record; without a key the page, whole."""
         self.broken: list[int] = []
         """Pages that are not what they have to be: with any of these, the tree does not lead to everything."""
-        self.free_is_damaged = False
+        self.main_is_broken = self.free_is_damaged = False
+        self.end: int | None = None
+        """Where the log goes on; counted, if the store's own entry is an old one."""
         if pages.damaged_meta:
             self._broken(BadPage(0, pages.damaged_meta))
         self.meta = self._find_meta()
@@ -141,6 +165,7 @@ class _Survey:
     def entries(self) -> Iterator[Entry]:
         """What is whole and where it belongs, in order of the keys. Fills the report."""
         pages, report = self.pages, self.report
+        before = len(self.broken)
         for done, (page, keys, values) in enumerate(pages.leaves(pages.meta.main, self._broken)):
             if keys[:1] == [META_KEY]:
                 del keys[0], values[0]
@@ -148,12 +173,15 @@ class _Survey:
                 self._lost(page, keys.pop(at), values.pop(at), what)
             report.records += len(keys)
             report.bytes += sum(map(len, values))
+            if self.end is not None:
+                self.end = max([self.end, *(HEAD.unpack_from(value)[3] + len(value) for value in values)])
             if self.progress is not None and done % PROGRESS_PAGES == 0:
                 self.progress(min(done * pages.page_bytes, pages.bytes), pages.bytes)
             yield from zip(keys, values, strict=True)
-        before = len(report.damage)
+        self.main_is_broken = len(self.broken) > before
+        before = len(self.broken)
         pages.free(self._broken)
-        self.free_is_damaged = len(report.damage) > before
+        self.free_is_damaged = len(self.broken) > before
         if self.progress is not None:
             self.progress(pages.bytes, pages.bytes)
 
@@ -181,7 +209,9 @@ class _Survey:
             raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
                                "its records cannot be told: it is no store, or nothing of it is left")
         self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)
-        return max(found, key=lambda meta: meta.end)
+        newest = max(found, key=lambda meta: meta.end)
+        self.end = newest.end
+        return newest
 
     def _lost(self, page: int, key: bytes, record: bytes, what: str) -> None:
         queue, id, whose = named(key)
@@ -189,7 +219,8 @@ class _Survey:
         self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
 
     def _broken(self, error: BadPage) -> None:
-        data = b"" if error.page < 2 else os.pread(self.pages.fd, self.pages.page_bytes, error.page * self.pages.page_bytes)
+        is_there = 2 <= error.page < self.pages.count
+        data = os.pread(self.pages.fd, self.pages.page_bytes, error.page * self.pages.page_bytes) if is_there else b""
         self.broken.append(error.page)
         self._tell(error.page, b"", data, str(error), None)
 
@@ -202,46 +233,60 @@ class _Survey:
 
 
 class _Salvage:
-    """Records that no sound page leads to, found by looking at each page that is not known to be free."""
+    """Records that no sound page leads to, found by looking at each page that is not known to be free.
 
-    def __init__(self, survey: _Survey) -> None:
-        self.survey, self.pages, self.salt = survey, survey.pages, survey.meta.salt
-        self.end = survey.meta.end
+    A record beyond the end of the log was written by a transaction that did not get to its end; unless the meta page of the last
+    one is damaged: then it may be of that one, and counts before all others.
+    """
+
+    def __init__(self, survey: _Survey, newest_known: bool) -> None:
+        self.pages, self.salt = survey.pages, survey.meta.salt
+        # An old entry of the store says nothing of what came after it.
+        self.newest_known, self.end_known = newest_known, survey.meta.end if survey.end is None else NEVER
+        self.end = survey.meta.end if survey.end is None else survey.end
         self.records = self.bytes = self.back = 0
+        self.unsure = survey.free_is_damaged or not newest_known
+        """Whether there may be something among it that was settled, or replaced."""
         self.found: dict[bytes, tuple[int, int, int]] = {}
         """By key: the position, where in the file it begins, and how long it is."""
-        if survey.broken:
+        if survey.main_is_broken or not newest_known:
             broken = set(survey.broken)
             for number in range(2, self.pages.count):
-                if not self.pages.reached[number] or number in broken:
+                if not newest_known or not self.pages.reached[number] or number in broken:
                     self._look_at(number)
 
     def _look_at(self, number: int) -> None:
         """At every byte, but for what a leaf has not in use: there may be what was settled."""
         page = os.pread(self.pages.fd, self.pages.page_bytes, number * self.pages.page_bytes)
-        at = page.find(RECORD_MAGIC, self.pages.filled_from(number, page) + MAGIC_AT)
+        begin, sure = self.pages.filled_from(number, page)
+        at = page.find(RECORD_MAGIC, begin + MAGIC_AT)
         while at >= 0:
-            self._take(number * self.pages.page_bytes + at - MAGIC_AT)
+            self.unsure |= self._take(number * self.pages.page_bytes + at - MAGIC_AT) and not sure
             at = page.find(RECORD_MAGIC, at + 1)
 
-    def _take(self, start: int) -> None:
+    def _take(self, start: int) -> bool:
         head = os.pread(self.pages.fd, HEAD_BYTES, start)
         if len(head) < HEAD_BYTES:
-            return
+            return False
         kind, length, queue, position, id = HEAD.unpack(head)
         key = key_of(kind, queue, id)
-        if not key or length > self.pages.bytes - start:
-            return
+        newer = position >= self.end_known
+        if not key or length > self.pages.bytes - start or (newer and self.newest_known):
+            return False
+        if not newer and self.pages.reached[start // self.pages.page_bytes] == FREE:
+            return False
         if record_whole(os.pread(self.pages.fd, length, start), position, self.salt) != "whole":
-            return
+            return False
         self.end = max(self.end, position + length)
         if key not in self.found or self.found[key][0] < position:
             self.found[key] = position, start, length
+        return True
 
     def joined(self, whole: Iterator[Entry]) -> Iterator[Entry]:
         """What the tree leads to, which counts, and what is only found beside it, in order of the keys."""
         for key, places in groupby(heapq.merge(whole, sorted(self.found.items()), key=itemgetter(0)), key=itemgetter(0)):
-            _, value = next(places)
+            known, *found = (value for _, value in places)
+            value = found[0] if found and found[0][0] >= self.end_known else known
             if isinstance(value, tuple):
                 value = os.pread(self.pages.fd, value[2], value[1])
                 self.back += 1
@@ -250,8 +295,7 @@ class _Salvage:
             yield key, value
 
     def told(self) -> str:
-        may = ("; the list of free pages is damaged, too, so some of them may have been settled before"
-               if self.survey.free_is_damaged and self.back else "")
+        may = "; some of these may have been settled, or replaced by newer ones, before" if self.back and self.unsure else ""
         return f"{self.back} records were found again in pages that no sound page leads to{may}"
 
 

@@ -40,10 +40,10 @@ def content(record: bytes) -> bytes:
 
 
 class Model:
-    """What a store holds: records by what they are of, applied one by one."""
+    """What a store holds: records by what they are of, applied one by one. `lenient`: some may have been lost."""
 
-    def __init__(self, salt: int) -> None:
-        self.salt = salt
+    def __init__(self, salt: int, lenient: bool = False) -> None:
+        self.salt, self.lenient = salt, lenient
         self.queues: dict[int, bytes] = {}
         self.states: dict[int, bytes] = {}
         self.entries: dict[tuple[int, int], bytes] = {}
@@ -55,7 +55,7 @@ class Model:
             if kind == hand.QUEUE:
                 self.queues[queue] = record
             elif kind in (hand.STATE, hand.ENTER, hand.MARK):
-                assert queue in self.queues, f"record of kind {kind}, id {id}, comes before its queue {queue}"
+                assert self.lenient or queue in self.queues, f"record of kind {kind}, id {id}, comes before its queue {queue}"
                 if kind == hand.STATE:
                     self.states[queue] = record
                 elif kind == hand.ENTER:
@@ -93,9 +93,9 @@ class Model:
 class Driver:
     """Uses an open store as the engine does, and knows what should be in it."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, lenient: bool = False) -> None:
         self.store = store
-        self.model = Model(store.salt)
+        self.model = Model(store.salt, lenient)
         self.scanned = 0
         for _, data in store.scan():
             self.model.apply(data)
