@@ -137,6 +137,7 @@ class LmdbStore(Backend):
             raise PermissionError(f"{data} cannot be written to; an lmdb store must be writable")
         synced = self.durability in ("sync", "group")
         size = max(files.MAP_BYTES_FIRST, 2 * os.path.getsize(data))
+        files.reserve_lock(self.path, max_readers)
         try:
             environment = lmdb.open(self.path, map_size=size, sync=synced, metasync=False, max_readers=max_readers,
                                     mode=files.FILE_MODE, create=False)

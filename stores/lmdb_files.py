@@ -23,12 +23,13 @@ from .lmdb_owner import OWNER
 from .lmdb_pages import BadPage, NotLmdb, Pages
 
 DATA, LOCK, NEW = "data.mdb", "lock.mdb", "data.new"
-NEW_LOCK = NEW + "-lock"
-OURS = frozenset((DATA, LOCK, NEW, NEW_LOCK, OWNER))
+OURS = frozenset((DATA, LOCK, NEW, OWNER))
 
 IF_MESSAGES = "restore it, or, if messages are in it, run: xump repair "
 MAP_BYTES_FIRST = 64 << 20
 FILE_MODE = 0o644
+# Of LMDB's lock file: at least what its header has, and for each reader a line of the cache.
+LOCK_BYTES, LOCK_BYTES_READER = 1024, 64
 
 # Files of LMDB 0.9 can be read by every py-lmdb, and by `lmdb_pages`. Newer ones bring both engines along.
 FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_version") else {}
@@ -96,10 +97,10 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
     """Makes a new environment out of entries in the order of their keys, durable, beside the one that is there; returns the file.
     Nothing is left of it if that fails. Raises `StoreFull` when the disk is."""
     file = os.path.join(path, NEW)
-    discard_new(path)
+    discard(path, NEW)
     try:
         # Nobody else reads it, and it counts only once it is synced.
-        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, mode=FILE_MODE, **FORMAT)
+        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False, mode=FILE_MODE, **FORMAT)
         try:
             for chunk in chunks:
                 entries = list(chunk)
@@ -113,20 +114,14 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
             environment.sync(True)
         finally:
             environment.close()
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(path, NEW_LOCK))
     except BaseException as error:
-        discard_new(path)
+        discard(path, NEW)
         if isinstance(error, lmdb.Error | OSError) and no_space(error):
             raise StoreFull(f"no room on the disk of {path}: {error}; nothing was changed") from error
         if isinstance(error, lmdb.Error):
             raise StoreFailed(f"{file}: {error}") from error
         raise
     return file
-
-
-def discard_new(path: str) -> None:
-    discard(path, NEW, NEW_LOCK)
 
 
 def discard(path: str, *names: str) -> None:
@@ -141,6 +136,24 @@ def take_place(path: str, new: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(path, LOCK))     # it is about the readers of the old one
     sync_directory(path)
+
+
+def reserve_lock(path: str, readers: int) -> None:
+    """LMDB writes to its lock file by a map: where that has no blocks on a full disk, it ends the process. So it gets them first.
+    Raises `StoreFull`."""
+    fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        size = LOCK_BYTES + LOCK_BYTES_READER * readers
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        elif os.fstat(fd).st_size < size:
+            os.pwrite(fd, bytes(size), 0)
+    except OSError as error:
+        if no_space(error):
+            raise StoreFull(f"no room on the disk of {path}, not even for its locks: {error}") from error
+        raise
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: str) -> None:

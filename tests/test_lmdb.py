@@ -135,7 +135,7 @@ def test_what_cannot_be_written_to(tmp_path, monkeypatch):
 def test_an_unfinished_one_is_made_anew(tmp_path):
     """What a crash in the middle of the making leaves."""
     (tmp_path / "store").mkdir()
-    for name in ("owner", "data.new", "data.new-lock"):
+    for name in ("owner", "data.new"):
         (tmp_path / "store" / name).write_bytes(b"half")
     a_store(tmp_path / "store", 1)
     assert sorted(os.listdir(tmp_path / "store")) == ["data.mdb", "lock.mdb", "owner"]
