@@ -216,6 +216,8 @@ class LmdbStore(Backend):
                         break
                     keys.append(found)
                     values.append(value)
+        except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+            raise files.corrupt(self.path, str(error)) from error
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: {error}") from error
         wrong = wrong_records(keys, values, self.salt)

@@ -36,7 +36,8 @@ FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_ve
 
 
 def is_there(path: str) -> bool:
-    """Whether a store's directory has an environment. Raises `Conflict` for what is no store and no place for one."""
+    """Whether a store's directory has an environment. Raises `Conflict` for what is no store and no place for one, `StoreCorrupt`
+    where there was one."""
     if not os.path.lexists(path):
         return False
     if not os.path.isdir(path):
@@ -44,6 +45,8 @@ def is_there(path: str) -> bool:
     names = set(os.listdir(path))
     if DATA in names:
         return True
+    if LOCK in names:       # it comes after the environment
+        raise StoreCorrupt(f"{path} has no {DATA} any more, only {LOCK}; put it back, or delete the directory for a new store")
     others = sorted(names - OURS)
     if others:
         raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and "
@@ -125,7 +128,7 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
 
 
 def discard(path: str, *names: str) -> None:
-    for name in names or (DATA, LOCK):
+    for name in names or (LOCK, DATA):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(path, name))
 

@@ -42,8 +42,8 @@ def a_store(path, groups=20, durability="process", **options):
     for group in range(groups):
         driver.write(*(hand.enter(queue, 20 * group + id, "a.b", choose.randbytes(choose.choice((10, 100, 700, 9000))))
                        for queue in (1, 2) for id in range(1, 21)),
-                     hand.mark(1, 20 * group + 3, 2, hand.REDELIVERED), hand.settle(1, 20 * group + 5, 2),
-                     hand.state(1, 20 * group + 21))
+                     hand.mark(1, 20 * group + 3, 2, hand.REDELIVERED), hand.state(1, 20 * group + 21),
+                     *([hand.settle(1, 20 * group - 15, 2)] if group else []))
     store.close()
     return driver.model
 
@@ -108,6 +108,10 @@ def test_places_that_are_something_else(tmp_path):
     assert everything(tmp_path) == before
     (tmp_path / "bare").mkdir()
     LmdbStore("mine", path=tmp_path / "bare").close()
+    data_of(tmp_path / "bare").unlink()
+    for tool in (LmdbStore.check, LmdbStore.repair, lambda path: LmdbStore("mine", path=path)):
+        with pytest.raises(StoreCorrupt, match="no data.mdb any more"):
+            tool(str(tmp_path / "bare"))
 
 
 def everything(path):
@@ -407,8 +411,8 @@ print(json.dumps(found))
 def test_any_flipped_bit(tmp_path, seed):
     """Never a wrong payload, never a silent gap, never the end of the process; what is repaired says what it lost."""
     a_store(tmp_path / "store", 6)
-    found = json.loads(run_child(FLIPS, tmp_path / "store", seed, 60))
-    assert sum(found.values()) > 20, "nothing was ever damaged"
+    found = json.loads(run_child(FLIPS, tmp_path / "store", seed, 40))
+    assert sum(found.values()) > 10, "nothing was ever damaged"
     assert "0" in found or "1" in found
 
 
@@ -445,7 +449,8 @@ def test_great_damage(tmp_path, what):
         assert 0 < len(lost) < len(model.entries) / 2
     else:
         assert not lost
-    assert ("may have been settled" in report.damage[-1].what) == (what == "metas")
+    if what != "end of the file":       # where the list of free pages may have been
+        assert ("may have been settled" in report.damage[-1].what) == (what == "metas")
     assert LmdbStore.check(str(path)).damage == []
 
 
@@ -500,7 +505,8 @@ def test_repair_that_fails_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "store"
     a_store(path, 5)
     data = bytearray(data_of(path).read_bytes())
-    data[4096 * 3 + 2] ^= 1
+    with Pages(str(data_of(path))) as pages:
+        data[pages.page_bytes * pages.meta.main.root] ^= 1
     data_of(path).write_bytes(data)
     for step in ("build", "_quarantine", "_keep_old", "take_place"):
         before = data_of(path).read_bytes()

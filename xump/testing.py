@@ -406,8 +406,7 @@ class StoreConformance:
                 ids = sorted(driver.model.entries)
                 random.Random(round).shuffle(ids)
                 for _, one in ids[: len(ids) if round == 2 else len(ids) * 3 // 4]:
-                    driver.write(hand.mark(1, one, 1), hand.state(1, id + 1))
-                    driver.write(hand.settle(1, one, marked=True))
+                    driver.write(hand.settle(1, one), hand.state(1, id + 1, settled=one))
                 driver.sync()
                 assert driver.store.room() > first // 4, f"room is {driver.store.room()} after all was settled; it was {first}"
                 model = driver.model
