@@ -65,6 +65,7 @@ QUARANTINED = struct.Struct("<QIQII")
 
 
 def check(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
     with _owned(path), _pages(path) as pages:
         survey = _Survey(path, pages, progress)
         survey.exhaust()
@@ -72,6 +73,7 @@ def check(path: str, progress: Progress) -> Report:
 
 
 def compact(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
     with _owned(path), _pages(path) as pages:
         survey = _Survey(path, pages, progress, strict=True)
         files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
@@ -79,6 +81,7 @@ def compact(path: str, progress: Progress) -> Report:
 
 
 def repair(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
     with _owned(path), _pages(path, anyway=True) as pages:
         newest_known = _choose_meta(pages)
         survey = _Survey(path, pages, progress)
@@ -311,7 +314,7 @@ def _quarantine(path: str, survey: _Survey) -> str | None:
             file.write(QUARANTINED.pack(page, queue, id, len(key), len(data)) + key + data)
         file.flush()
         os.fsync(file.fileno())
-    files.sync_directory(os.path.dirname(os.path.abspath(path)))
+    files.sync_directory(os.path.dirname(path))
     return name
 
 
@@ -325,7 +328,7 @@ def _keep_old(path: str) -> str:
             os.link(data, name)
         except OSError:     # not on this file system
             shutil.copyfile(data, name)
-    files.sync_directory(os.path.dirname(os.path.abspath(path)))
+    files.sync_directory(os.path.dirname(path))
     return name
 
 

@@ -458,6 +458,26 @@ def model_end(model):
     return max(position_of(record) for record in model.entries.values())
 
 
+def test_cut_anywhere(tmp_path):
+    """What was cut off is missed at once, or was not in use."""
+    path = tmp_path / "store"
+    model = a_store(path, 4)
+    data, refused = data_of(path).read_bytes(), 0
+    sizes = [*range(0, 9000, 331), *range(9000, len(data), len(data) // 60), *range(len(data) - 64, len(data), 9)]
+    for size in sizes:
+        data_of(path).write_bytes(data[:size])
+        try:
+            store = LmdbStore("mine", path=path)
+            try:
+                assert Driver(store).model.says() == model.says()
+            finally:
+                store.close()
+        except StoreCorrupt as error:
+            assert f"xump repair {path}" in str(error)
+            refused += 1
+    assert refused > len(sizes) * 0.9
+
+
 def test_what_is_damaged_is_put_aside(tmp_path):
     """The record byte for byte, and all else as it was."""
     path = tmp_path / "store"
@@ -471,7 +491,7 @@ def test_what_is_damaged_is_put_aside(tmp_path):
         (found,) = LmdbStore.check(str(path)).damage
         assert (found.queue, found.id, found.position, found.bytes) == (1, id, position_of(record), len(record))
         assert f"message of queue 1, id {id}" in found.what and "content does not fit its CRC" in found.what
-        report = LmdbStore.repair(str(path))
+        report = LmdbStore.repair(f"{path}/")
         assert report.damage == [found] and report.quarantine == f"{path}.quarantine-{number}"
         kept = Path(report.quarantine).read_bytes()
         assert kept.startswith(b"XumpQuar" + struct.pack("<II", 1, model.salt)) and kept.endswith(damaged)
