@@ -200,21 +200,40 @@ class _Survey:
             if self.strict:
                 raise files.corrupt(self.path, str(error)) from None
             why = str(error)
+        found = self._metas_in_use()
+        sure = len(found) == 1
+        if not sure:
+            found = self._metas_in(range(2, self.pages.count))
+        if not found:
+            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
+                               "its records cannot be told: it is no store, or nothing of it is left")
+        newest = max(found, key=lambda meta: meta.end)
+        if not sure:
+            self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)
+            self.end = newest.end
+        return newest
+
+    def _metas_in_use(self) -> list[StoreMeta]:
+        """In pages that are in use, if that is known: one, if its page is whole."""
+        found: list[StoreMeta] = []
+        if self.pages.damaged_meta is None:
+            with suppress(BadPage):
+                self.pages.free()
+                last = min(self.pages.count, self.pages.meta.last + 1)
+                found = self._metas_in(number for number in range(2, last) if not self.pages.reached[number])
+        self.pages.forget()
+        return found
+
+    def _metas_in(self, numbers: Iterable[int]) -> list[StoreMeta]:
         found = []
-        for number in range(2, self.pages.count):
+        for number in numbers:
             page = os.pread(self.pages.fd, self.pages.page_bytes + META_BYTES, number * self.pages.page_bytes)
             at = page.find(META_MAGIC)
             while 0 <= at < self.pages.page_bytes:
                 with suppress(NotOurs):
                     found.append(unpack_meta(page[at : at + META_BYTES]))
                 at = page.find(META_MAGIC, at + 1)
-        if not found:
-            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
-                               "its records cannot be told: it is no store, or nothing of it is left")
-        self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)
-        newest = max(found, key=lambda meta: meta.end)
-        self.end = newest.end
-        return newest
+        return found
 
     def _lost(self, page: int, key: bytes, record: bytes, what: str) -> None:
         queue, id, whose = named(key)

@@ -24,6 +24,7 @@ from xump.stores.lmdb_content import META_KEY
 from xump.stores.lmdb_pages import Pages
 from xump.testing import StoreConformance
 from xump.testing_driver import Driver, content, position_of
+from xump_ext.records import entry_key
 
 
 class TestLmdb(StoreConformance):
@@ -178,6 +179,33 @@ def test_the_map_grows_and_readers_wait(tmp_path, monkeypatch):
     driver.check_fetches()
     store.close()
     assert not wrong and sorted(sizes) == [2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20]
+
+
+def test_no_map_is_replaced_under_a_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(lmdb_files, "MAP_BYTES_FIRST", 1 << 20)
+    store = LmdbStore("mine", path=tmp_path / "store", durability="none")
+    driver = Driver(store)
+    driver.write(hand.queue(1, "q"), hand.state(1, 1))
+    batch = driver.batch(hand.enter(1, 1, body=bytes(4 << 20)))
+    with store._gate.shared():
+        writer = threading.Thread(target=store.write, args=(batch,))
+        writer.start()
+        while writer.is_alive() and not store._gate._replacing:
+            time.sleep(0.001)
+        assert writer.is_alive() and store._environment.info()["map_size"] == 1 << 20
+    writer.join()
+    assert store.fetch(1, 1, 0) and store._environment.info()["map_size"] > 4 << 20
+    store.close()
+
+
+def test_the_directories_are_made_durable(tmp_path, monkeypatch):
+    """The new file's entry, and the new directory's."""
+    steps, replace, fsync = [], os.replace, os.fsync
+    monkeypatch.setattr(os, "replace", lambda *names: (replace(*names), steps.append("replace")))
+    monkeypatch.setattr(os, "fsync", lambda fd: (fsync(fd), steps.append(os.fstat(fd).st_ino)))
+    LmdbStore("mine", path=tmp_path / "store").close()
+    behind = steps[steps.index("replace") :]
+    assert os.stat(tmp_path).st_ino in behind and behind.count(os.stat(tmp_path / "store").st_ino) >= 2
 
 
 def test_the_map_has_an_end(tmp_path, monkeypatch):
@@ -456,6 +484,120 @@ def test_great_damage(tmp_path, what):
 
 def model_end(model):
     return max(position_of(record) for record in model.entries.values())
+
+
+def nodes_of(data, number):
+    """Where the nodes of a page begin in the file, by key."""
+    at = 4096 * number
+    lower = struct.unpack_from("<H", data, at + 12)[0]
+    return [at + offset for offset in struct.unpack_from(f"<{(lower - 16) // 2}H", data, at + 16)]
+
+
+def separator(data, meta, leaves):
+    data[nodes_of(data, meta.main.root)[2] + 8 + 12] += 1
+
+
+def child_twice(data, meta, leaves):
+    one, other = nodes_of(data, meta.main.root)[1:3]
+    data[other : other + 6] = data[one : one + 6]
+
+
+def other_key(data, meta, leaves):
+    """Id 7 follows 4: its key may become 6, and all keys are in order."""
+    for number in leaves:
+        for at in nodes_of(data, number):
+            if data[at + 8 : at + 21] == entry_key(1, 7):
+                data[at + 20] = 6
+                return
+
+
+def used_and_free(data, meta, leaves):
+    at = nodes_of(data, meta.free.root)[0]
+    data[at + 24 : at + 32] = struct.pack("<Q", leaves[1])
+
+
+def own_entry(data, meta, leaves):
+    (at,) = (at for number in leaves for at in nodes_of(data, number) if data[at + 8 : at + 9] == META_KEY and data[at + 6] == 1)
+    data[at + 9 + 16] ^= 1
+
+
+def in_both_metas(offset, value):
+    def change(data, meta, leaves):
+        for start in (0, 4096):
+            data[start + offset : start + offset + len(value)] = value
+    return change
+
+
+DAMAGES = {
+    "not in order": separator, "is named twice": child_twice, "a key that is not its own": other_key,
+    "in use and listed as free": used_and_free,
+    "trees with flags 0x4": in_both_metas(92, b"\4"), "values of 9 bytes": in_both_metas(88, b"\t"),
+    "need not be in the file": in_both_metas(136, struct.pack("<Q", 1500)),
+    "do not follow each other": in_both_metas(144, struct.pack("<Q", 8)), "has depth 77": in_both_metas(94, b"M"),
+    "own entry, with its salt and position, is damaged": own_entry, "and says": in_both_metas(120, b"\1"),
+}
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_damage_that_is_no_records(tmp_path, text):
+    """Each is seen when the store is opened, and by check; repair loses nothing."""
+    path = tmp_path / "store"
+    model = a_store(path, 20)
+    data = bytearray(data_of(path).read_bytes())
+    with Pages(str(data_of(path))) as pages:
+        meta, leaves = pages.meta, [page for page, _, _ in pages.leaves(pages.meta.main)]
+    DAMAGES[text](data, meta, leaves)
+    data_of(path).write_bytes(data)
+    with pytest.raises(StoreCorrupt, match=f"{text}.*run: xump repair"):
+        store = LmdbStore("mine", path=path)
+        try:
+            Driver(store)
+        finally:
+            store.close()
+    assert any(text in found.what for found in LmdbStore.check(str(path)).damage)
+    LmdbStore.repair(str(path))
+    store = LmdbStore("mine", path=path)
+    again = Driver(store).model
+    store.close()
+    assert set(model.says()) - set(again.says()) <= {("entry", (1, 7))}     # of which it is not known whose key it has
+    assert set(again.says()) <= set(model.says())
+
+
+def test_the_newest_group_of_which_the_meta_page_is_lost(tmp_path):
+    """What it wrote is found by its positions; what it settled is back, and that is said; what was settled before is not."""
+    path = tmp_path / "store"
+    model = a_store(path, 20)
+    data = bytearray(data_of(path).read_bytes())
+    newest = max((0, 4096), key=lambda start: struct.unpack_from("<Q", data, start + 144)[0])
+    data[newest + 16 : newest + 152] = bytes(136)
+    data_of(path).write_bytes(data)
+    assert "may have been settled" in LmdbStore.repair(str(path)).damage[-1].what
+    store = LmdbStore("mine", path=path)
+    again = Driver(store).model
+    store.close()
+    assert set(again.entries) - set(model.entries) == {(1, 365), (1, 366)} and set(model.entries) <= set(again.entries)
+    assert again.says()["state", 1] == model.says()["state", 1] and store.end == model_end_of_all(model)
+
+
+def model_end_of_all(model):
+    records = [*model.queues.values(), *model.states.values(), *model.entries.values(), *model.marks.values()]
+    return max(position_of(record) + len(record) for record in records)
+
+
+def test_what_was_never_committed_is_not_taken(tmp_path):
+    """A record in a page beyond the last one, of a transaction that did not get to its end."""
+    path = tmp_path / "store"
+    model = a_store(path, 20)
+    data = bytearray(data_of(path).read_bytes())
+    with Pages(str(data_of(path))) as pages:
+        data[4096 * pages.meta.main.root] ^= 1
+    log = hand.Log(model.salt, 1 << 30)
+    page = log.group(hand.enter(1, 5000, body=b"never"))[56:]
+    data_of(path).write_bytes(data + bytes(16) + page + bytes(4096 - 16 - len(page)))
+    LmdbStore.repair(str(path))
+    store = LmdbStore("mine", path=path)
+    assert Driver(store).model.says() == model.says() and store.end < 1 << 30
+    store.close()
 
 
 def test_cut_anywhere(tmp_path):
