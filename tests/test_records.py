@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import records_by_hand as hand
+from xump import testing_records as hand
 from xump_ext import records
 
 SALT = 0xC0FFEE

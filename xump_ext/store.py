@@ -91,7 +91,7 @@ class Backend(ABC):
     """Bytes of a torn tail that were cut off when it was opened; 0: it was closed well, or whole."""
 
     @abstractmethod
-    def scan(self) -> Iterator[tuple[int, Buffer]]:
+    def scan(self) -> Iterator[tuple[int | None, Buffer]]:
         """The records that make up the store, verified, as (position, whole records one behind the other), in an order in which
         they may be applied: QUEUE before STATE before ENTER before MARK of the same queue or message, SETTLE and GONE after
         what they undo. A buffer is used before the next is asked for. GROUP records may be among them. Where the store does not

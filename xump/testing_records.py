@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+
 from xump_ext.records import crc
 
 MAGIC = 0x5A58
@@ -107,3 +108,10 @@ def batch(log: Log, *records: Record) -> Batch:
     made = Batch(log.group(*records))
     made.position, made.number, made.records = position, log.groups, len(records)
     return made
+
+
+def unpacked(record: bytes) -> Record:
+    """What a record in a log says, to be written once more."""
+    kind, flags, length, number, _, id = struct.unpack_from("<6xBBIIQQ", record)
+    fixed = 96 if kind == ENTER else length
+    return kind, flags, number, id, record[HEAD:fixed], record[fixed:]

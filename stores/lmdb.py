@@ -1,0 +1,392 @@
+"""The store `lmdb`: records by their keys in one LMDB environment.
+
+What survives what
+------------------
+LMDB never overwrites a page that the last two transactions can see, and ends a transaction by writing a meta page. That has no
+checksum, so it must not reach the disk before the pages that it names: in `sync` and `group` durability LMDB syncs these at each
+commit (`sync=True`), but not the meta page (`metasync=False`): `write` gives a group that is whole or not there, `sync` makes it
+durable. That is two fdatasyncs a group, as many as LMDB itself makes for a durable commit. In `process` and `none` durability
+nothing is synced before the end, and a crash of the machine (not of the process) may cost the whole store, not only its end.
+
+The map is read only (no `writemap`): a stray write in this process, which may run any code, ends the process and not the store; a
+full disk is an error of `write`, not a signal; and the file is as large as what is in it, not as the map.
+
+Room
+----
+LMDB needs free pages also to delete: it copies what it changes, and the pages that a transaction frees serve the one after the
+next. So `max_bytes` bounds what the pages in use have; the file may grow beyond by what is being copied: to three times of that
+(every page copied by a group, and by the next one) and `SLACK_BYTES` in the worst case, which is where the map ends. A record
+takes up to twice its bytes, one of half a page and a bit; `room` halves what is left. The map is replaced by a larger one as the
+file grows; reads wait for that.
+
+No transaction outlives a call, so no reader keeps old pages from being used again, and it does not matter which thread calls.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import lmdb
+
+from xump_ext.errors import Closed, ForkedError, StoreCorrupt, StoreFailed, StoreFull
+from xump_ext.records import entry_key, items
+from xump_ext.store import DURABILITIES, Backend, Report
+
+from . import lmdb_files as files
+from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta, wrong_records
+from .lmdb_owner import Owner
+from .lmdb_pages import BadPage, NotLmdb, Pages
+
+MAX_BYTES_LEAST = 1 << 20
+SLACK_BYTES = 64 << 20
+DISK_BYTES_SPARE = 16 << 20
+SCAN_BYTES = 4 << 20
+# A fetch that goes on where the last one ended reads four times as far ahead as that did.
+AHEAD_BYTES = (4 << 10, 256 << 10)
+
+
+class LmdbStore(Backend):
+    """`path`: a directory, made if it is not there. `durability`: see `DURABILITIES`; `group_ms`: how long groups are gathered.
+    `max_bytes`: of the pages in use. `max_readers`: how many may read at the same time; others wait.
+
+    Raises `StoreLocked`, `StoreCorrupt`, `StoreFull` (the disk is), `Conflict` where something else is, PermissionError;
+    ValueError and TypeError for options; files are as they were then.
+    """
+
+    type = "lmdb"
+
+    def __init__(self, name: str, *, path: str | os.PathLike[str], durability: str = "group", group_ms: float = 2.0,
+                 max_bytes: int = 1 << 40, max_readers: int = 126) -> None:
+        self._check_options(durability, group_ms, max_bytes, max_readers)
+        self.name, self.durability, self.group_ms = name, durability, float(group_ms)
+        self.path = os.path.abspath(os.fsdecode(path))
+        self.max_bytes, self.cut = max_bytes, 0
+        self._failed: str | None = None
+        self._groups_written = self._syncs = 0
+        self._ahead: tuple[int, int, int] = (0, 0, AHEAD_BYTES[0])
+        self._gate = _Gate(max_readers)
+        self._environment: lmdb.Environment | None = None
+        self._owner = self._own()
+        made = False
+        try:
+            if not files.is_there(self.path):
+                made = True
+                self._create()
+            self._open(max_readers)
+        except BaseException:
+            if made:
+                files.discard(self.path)
+            self._owner.release(remove=self._owner.made)
+            if self._made_directory and not os.listdir(self.path):
+                os.rmdir(self.path)
+            raise
+        self._of_this_process = True
+        _open_stores.add(self)
+
+    @staticmethod
+    def _check_options(durability: str, group_ms: float, max_bytes: int, max_readers: int) -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability={durability!r}; allowed are {', '.join(map(repr, DURABILITIES))}")
+        if isinstance(group_ms, bool) or not isinstance(group_ms, int | float):
+            raise TypeError(f"group_ms={group_ms!r}; allowed is a number of milliseconds")
+        if not 0 <= group_ms <= 60_000:
+            raise ValueError(f"group_ms={group_ms!r}; allowed are 0 to 60000 milliseconds")
+        for what, value, least in (("max_bytes", max_bytes, MAX_BYTES_LEAST), ("max_readers", max_readers, 1)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{what}={value!r}; allowed is an int")
+            if not least <= value <= (1 << 44 if what == "max_bytes" else 10_000):
+                raise ValueError(f"{what}={value}; allowed is {least} to {1 << 44 if what == 'max_bytes' else 10_000}")
+
+    # ---- opening
+
+    def _own(self) -> Owner:
+        files.is_there(self.path)
+        self._made_directory = False
+        try:
+            try:
+                os.mkdir(self.path)
+                self._made_directory = True
+            except FileExistsError:
+                pass
+            return Owner(self.path, f"as store {self.name!r}")
+        except PermissionError as error:
+            raise PermissionError(error.errno, f"an lmdb store must be writable: {error.strerror}", error.filename) from None
+        except OSError as error:
+            if self._made_directory and not os.listdir(self.path):
+                os.rmdir(self.path)
+            if files.no_space(error):
+                raise StoreFull(f"no room on the disk of {self.path}: {error}") from error
+            raise
+
+    def _create(self) -> None:
+        meta = StoreMeta(int.from_bytes(os.urandom(4), "little"), 0, 0)
+        files.take_place(self.path, files.build(self.path, [[(META_KEY, pack_meta(meta))]]))
+        files.sync_directory(os.path.dirname(self.path))
+
+    def _open(self, max_readers: int) -> None:
+        meta = files.meta_of(self.path)
+        self.salt, self.end, self._groups = meta
+        data = os.path.join(self.path, files.DATA)
+        if not os.access(data, os.W_OK):
+            raise PermissionError(f"{data} cannot be written to; an lmdb store must be writable")
+        synced = self.durability in ("sync", "group")
+        size = max(files.MAP_BYTES_FIRST, 2 * os.path.getsize(data))
+        files.reserve_lock(self.path, max_readers)
+        try:
+            environment = lmdb.open(self.path, map_size=size, sync=synced, metasync=False, max_readers=max_readers,
+                                    mode=files.FILE_MODE, create=False)
+        except lmdb.Error as error:
+            raise StoreCorrupt(f"{self.path} cannot be opened: {error}; run: xump check {self.path}") from error
+        try:
+            environment.reader_check()
+            # What a process that was killed left to the system is made durable before anything is said of it.
+            environment.sync(True)
+            files.sync_directory(self.path)
+            self._page_bytes: int = environment.stat()["psize"]
+            self._map_bytes_max = 3 * self.max_bytes + SLACK_BYTES
+            self._environment = environment
+            self._measure()
+        except BaseException:
+            self._environment = None
+            environment.close()
+            raise
+
+    def _measure(self) -> None:
+        """Pages in use, and pages that the file has."""
+        environment = self._usable()
+        status = environment.stat()
+        self._pages_used = status["branch_pages"] + status["leaf_pages"] + status["overflow_pages"] + 2
+        self._pages_file = environment.info()["last_pgno"] + 1
+
+    def _usable(self) -> lmdb.Environment:
+        if self._environment is None:
+            raise Closed(f"store {self.name!r} is closed")
+        if not getattr(self, "_of_this_process", True):
+            raise ForkedError(f"store {self.name!r} belongs to the parent process; open another one here")
+        return self._environment
+
+    # ---- reading
+
+    def scan(self) -> Iterator[tuple[int | None, bytes]]:
+        """As the contract says. Reads the file itself, not the map: what is damaged is found, and cannot do harm. Every CRC is
+        looked at, those of contents, too. O(bytes of the store)."""
+        self._usable()
+        held: list[bytes] = []
+        size = 0
+        try:
+            with Pages(os.path.join(self.path, files.DATA)) as pages:
+                for page, keys, values in pages.leaves(pages.meta.main):
+                    if keys[0] == META_KEY:
+                        del keys[0], values[0]
+                    for at, what in wrong_records(keys, values, self.salt):
+                        raise BadPage(page, f"the {named(keys[at])[2]} is a record {what}")
+                    held += values
+                    size += sum(map(len, values))
+                    if size >= SCAN_BYTES:
+                        yield None, b"".join(held)
+                        held, size = [], 0
+                pages.free()
+        except (BadPage, NotLmdb) as error:
+            raise files.corrupt(self.path, str(error)) from None
+        if held:
+            yield None, b"".join(held)
+
+    def fetch(self, queue: int, id: int, position: int) -> tuple[int, bytes]:
+        """As the contract says; what follows are the next messages of the queue. O(log n, and bytes read)."""
+        after, following, ahead = self._ahead
+        ahead = min(4 * ahead, AHEAD_BYTES[1]) if (queue, id) == (after, following) else AHEAD_BYTES[0]
+        key = entry_key(queue, id)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        self._usable()
+        try:
+            with self._gate.shared(), self._usable().begin() as transaction, transaction.cursor() as cursor:
+                if not cursor.set_key(key):
+                    raise KeyError(f"store {self.name!r} has no message {id} of queue {queue}")
+                size = 0
+                for found, value in cursor:
+                    size += len(value)
+                    if found[:5] != key[:5] or (values and size > ahead):
+                        break
+                    keys.append(found)
+                    values.append(value)
+        except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+            raise files.corrupt(self.path, str(error)) from error
+        except lmdb.Error as error:
+            raise StoreFailed(f"{self.path}: {error}") from error
+        wrong = wrong_records(keys, values, self.salt)
+        if wrong:
+            if wrong[0][0] == 0:
+                raise files.corrupt(self.path, f"the {named(key)[2]} is a record {wrong[0][1]}")
+            del keys[wrong[0][0] :], values[wrong[0][0] :]
+        self._ahead = queue, int.from_bytes(keys[-1][5:], "big") + 1, ahead
+        return HEAD.unpack_from(values[0])[3], b"".join(values)
+
+    def room(self) -> int:
+        """As the contract says: half of the bytes that are left, by `max_bytes` and on the disk. O(1)."""
+        disk = os.statvfs(self.path)
+        left = (self.max_bytes // self._page_bytes - self._pages_used) * self._page_bytes
+        free = (self._pages_file - self._pages_used) * self._page_bytes
+        return max(0, min(left, disk.f_bavail * disk.f_frsize + free - DISK_BYTES_SPARE) // 2)
+
+    # ---- writing
+
+    def write(self, batch: Any) -> None:
+        """As the contract says. O(records and settled ids, times log n)."""
+        self._check_not_failed()
+        changes = list(items(batch))
+        puts = {key: value for key, value in changes if value is not None}
+        gone = [key for key, value in changes if value is None]
+        meta = StoreMeta(self.salt, batch.position + memoryview(batch).nbytes, batch.number)
+        puts[META_KEY] = pack_meta(meta)
+        # In order, a cursor goes from page to page; and what comes behind all that is there fills its pages.
+        entries = sorted(puts.items())
+        with self._poisoned_by_errors():
+            while True:
+                try:
+                    self._commit(entries, gone)
+                    break
+                except lmdb.MapFullError as error:
+                    self._grow(error)
+            self._measure()
+        self._groups_written += 1
+
+    def _commit(self, entries: list[tuple[bytes, bytes]], gone: list[bytes]) -> None:
+        with self._usable().begin(write=True) as transaction, transaction.cursor() as cursor:
+            behind = bisect_right(entries, (cursor.key(),), key=lambda entry: entry[:1]) if cursor.last() else 0
+            cursor.putmulti(entries[:behind])
+            cursor.putmulti(entries[behind:], append=True)
+            delete = transaction.delete
+            for key in gone:
+                delete(key)
+
+    def _grow(self, error: lmdb.MapFullError) -> None:
+        environment = self._usable()
+        size = environment.info()["map_size"]
+        if size >= self._map_bytes_max:
+            raise StoreFailed(f"{self.path} would need more than {size} bytes, with max_bytes={self.max_bytes}: its free space "
+                              f"is in pieces; close it and run: xump compact {self.path}") from error
+        with self._gate.exclusive():
+            environment.set_mapsize(min(2 * size, self._map_bytes_max))
+
+    def sync(self) -> None:
+        self._check_not_failed()
+        with self._poisoned_by_errors():
+            self._sync()
+        self._syncs += 1
+
+    def _sync(self) -> None:
+        self._usable().sync(True)
+
+    def _check_not_failed(self) -> None:
+        self._usable()
+        if self._failed is not None:
+            raise StoreFailed(f"store {self.name!r} failed before: {self._failed}; open it anew to go on")
+
+    @contextmanager
+    def _poisoned_by_errors(self) -> Iterator[None]:
+        """Whatever goes wrong on the disk is `StoreFailed`, now and from now on."""
+        try:
+            yield
+        except (lmdb.Error, OSError) as error:
+            self._failed = str(error)
+            if isinstance(error, StoreFailed):
+                raise
+            what = "no room on the disk" if files.no_space(error) else "cannot be written"
+            raise StoreFailed(f"{self.path}: {what}: {error}") from error
+
+    # ---- the end, and in between
+
+    def close(self) -> None:
+        """As the contract says. A second time: nothing; in a forked child, too: what is open belongs to the parent."""
+        if self._environment is None or not self._of_this_process:
+            return
+        with self._gate.exclusive():
+            environment, self._environment = self._environment, None
+            environment.close()
+        _open_stores.discard(self)
+        self._owner.release()
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "path": self.path, "bytes_used": self._pages_used * self._page_bytes,
+            "bytes_file": self._pages_file * self._page_bytes, "bytes_max": self.max_bytes, "groups": self._groups_written,
+            "syncs": self._syncs, "failed": self._failed,
+        }
+
+    @classmethod
+    def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """As the contract says. Reads the file page by page, without LMDB: a damaged one cannot end the process."""
+        from .lmdb_repair import check
+
+        return check(path, progress)
+
+    @classmethod
+    def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """As the contract says: builds the store anew out of what is whole. Takes room for a second one on the disk."""
+        from .lmdb_repair import repair
+
+        return repair(path, progress)
+
+    @classmethod
+    def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
+        """As the contract says: builds the store anew. Takes room for a second one on the disk."""
+        from .lmdb_repair import compact
+
+        return compact(path, progress)
+
+
+class _Gate:
+    """Many read by the map at the same time; who replaces or removes it waits until nobody does."""
+
+    def __init__(self, readers_max: int) -> None:
+        self._changed = threading.Condition()
+        self._readers, self._readers_max = 0, readers_max
+        self._replacing = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._replacing and self._readers < self._readers_max)
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._replacing)
+            self._replacing = True
+            self._changed.wait_for(lambda: self._readers == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._replacing = False
+                self._changed.notify_all()
+
+
+_open_stores: WeakSet[LmdbStore] = WeakSet()
+_inherited: list[lmdb.Environment] = []
+"""Environments of a parent process: kept, so that nothing here closes them."""
+
+
+def _after_fork() -> None:
+    for store in _open_stores:
+        store._of_this_process = False
+        if store._environment is not None:
+            _inherited.append(store._environment)
+    _open_stores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

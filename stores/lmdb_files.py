@@ -1,0 +1,172 @@
+"""The files of an `lmdb` store: a directory, and in it the environment, LMDB's lock file, and the file that says who owns it.
+
+    orders.xump/data.mdb    the environment           orders.xump/owner       locked by the process that owns the store
+    orders.xump/lock.mdb    LMDB's own                orders.xump/data.new    one that is being made, or was in a crash
+
+A directory, because these belong together: what is copied, moved or deleted is one thing with one name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import lmdb
+
+from xump_ext.errors import Conflict, StoreCorrupt, StoreFailed, StoreFull
+
+from .lmdb_content import META_KEY, DamagedMeta, NotOurs, StoreMeta, unpack_meta
+from .lmdb_owner import OWNER
+from .lmdb_pages import BadPage, NotLmdb, Pages
+
+DATA, LOCK, NEW = "data.mdb", "lock.mdb", "data.new"
+OURS = frozenset((DATA, LOCK, NEW, OWNER))
+
+IF_MESSAGES = "restore it, or, if messages are in it, run: xump repair "
+MAP_BYTES_FIRST = 64 << 20
+FILE_MODE = 0o644
+# Of LMDB's lock file: at least what its header has, and for each reader a line of the cache.
+LOCK_BYTES, LOCK_BYTES_READER = 1024, 64
+
+# Files of LMDB 0.9 can be read by every py-lmdb, and by `lmdb_pages`. Newer ones bring both engines along.
+FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_version") else {}
+
+
+def is_there(path: str) -> bool:
+    """Whether a store's directory has an environment. Raises `Conflict` for what is no store and no place for one, `StoreCorrupt`
+    where there was one."""
+    if not os.path.lexists(path):
+        return False
+    if not os.path.isdir(path):
+        raise Conflict(f"{path} is a file; an lmdb store is a directory: give another path, or move the file away")
+    names = set(os.listdir(path))
+    if DATA in names:
+        return True
+    if LOCK in names:       # it comes after the environment
+        raise StoreCorrupt(f"{path} has no {DATA} any more, only {LOCK}; put it back, or delete the directory for a new store")
+    others = sorted(names - OURS)
+    if others:
+        raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and "
+                       f"no {DATA}; give the path of a new or empty directory, or of an lmdb store")
+    return False
+
+
+def must_be_there(path: str) -> None:
+    """Raises `StoreCorrupt` where no store of this type is."""
+    try:
+        if is_there(path):
+            return
+        what = "an empty directory" if os.path.isdir(path) else "nothing"
+    except Conflict as error:
+        raise StoreCorrupt(f"no lmdb store: {error}") from None
+    raise StoreCorrupt(f"no lmdb store at {path}: there is {what}")
+
+
+def meta_of(path: str) -> StoreMeta:
+    """The store's own entry, read without LMDB. Raises `Conflict` for an environment of something else, `StoreCorrupt`."""
+    try:
+        with Pages(os.path.join(path, DATA)) as pages:
+            least = pages.least_bytes()
+            if pages.bytes < least:
+                raise BadPage(pages.count, f"the file was cut: it has {pages.bytes} bytes, and needs at least {least}")
+            if pages.damaged_meta:
+                raise BadPage(0, pages.damaged_meta)
+            return read_meta(pages)
+    except NotLmdb as error:
+        raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
+    except (BadPage, DamagedMeta) as error:
+        raise corrupt(path, str(error)) from None
+    except NotOurs as error:
+        raise Conflict(f"{path}: {error}; give another path") from None
+
+
+def read_meta(pages: Pages) -> StoreMeta:
+    """The store's own entry, which is the first. Raises `BadPage`, `NotOurs`."""
+    _, keys, values = next(pages.leaves(pages.meta.main), (0, [], []))
+    pages.forget()
+    if not keys:
+        raise NotOurs("it is an LMDB environment without entries, not a store")
+    return unpack_meta(values[0] if keys[0] == META_KEY else b"")
+
+
+def corrupt(path: str, what: str) -> StoreCorrupt:
+    return StoreCorrupt(f"{path} is damaged: {what}; run: xump repair {path}")
+
+
+def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
+    """Makes a new environment out of entries in the order of their keys, durable, beside the one that is there; returns the file.
+    Nothing is left of it if that fails. Raises `StoreFull` when the disk is."""
+    file = os.path.join(path, NEW)
+    discard(path, NEW)
+    try:
+        # Nobody else reads it, and it counts only once it is synced.
+        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False, mode=FILE_MODE, **FORMAT)
+        try:
+            for chunk in chunks:
+                entries = list(chunk)
+                while True:
+                    try:
+                        with environment.begin(write=True) as transaction:
+                            transaction.cursor().putmulti(entries, append=True)
+                        break
+                    except lmdb.MapFullError:
+                        environment.set_mapsize(2 * environment.info()["map_size"])
+            environment.sync(True)
+        finally:
+            environment.close()
+    except BaseException as error:
+        discard(path, NEW)
+        if isinstance(error, lmdb.Error | OSError) and no_space(error):
+            raise StoreFull(f"no room on the disk of {path}: {error}; nothing was changed") from error
+        if isinstance(error, lmdb.Error):
+            raise StoreFailed(f"{file}: {error}") from error
+        raise
+    return file
+
+
+def discard(path: str, *names: str) -> None:
+    for name in names or (LOCK, DATA):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(path, name))
+
+
+def take_place(path: str, new: str) -> None:
+    """What was built is the environment from now on, also after a crash."""
+    os.replace(new, os.path.join(path, DATA))
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(path, LOCK))     # it is about the readers of the old one
+    sync_directory(path)
+
+
+def reserve_lock(path: str, readers: int) -> None:
+    """LMDB writes to its lock file by a map: where that has no blocks on a full disk, it ends the process. So it gets them first.
+    Raises `StoreFull`."""
+    fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        size = LOCK_BYTES + LOCK_BYTES_READER * readers
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        elif os.fstat(fd).st_size < size:
+            os.pwrite(fd, bytes(size), 0)
+    except OSError as error:
+        if no_space(error):
+            raise StoreFull(f"no room on the disk of {path}, not even for its locks: {error}") from error
+        raise
+    finally:
+        os.close(fd)
+
+
+def sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def no_space(error: lmdb.Error | OSError) -> bool:
+    code = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
+    return code in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)

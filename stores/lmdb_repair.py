@@ -1,0 +1,359 @@
+"""Looks after an `lmdb` store that no process has open: check, repair, compact.
+
+All of them read the file by `lmdb_pages`, never by LMDB's map, so no damage can end the process; and what they write is a new
+environment, never the damaged one. Repair takes
+
+1. what the tree leads to, as far as it can be followed, whole records only;
+2. where it cannot be followed: what lies in pages that no sound page leads to, and that are not listed as free. Of several
+   records under one key the one with the highest position is the one that counts.
+
+What is damaged goes, byte for byte, into a file beside the store, PATH.quarantine-N:
+
+    "XumpQuar", version u32, salt u32                            at the beginning
+    page u64, queue u32, id u64, key bytes u32, bytes u32        before each key and record; without a key it is a whole page
+
+Where the tree itself was damaged, the old file is kept as PATH.damaged-N.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, BinaryIO
+
+from xump_ext.errors import StoreCorrupt
+from xump_ext.records import record_whole
+from xump_ext.store import Damage, Report
+
+from . import lmdb_files as files
+from .lmdb_content import (
+    HEAD,
+    HEAD_BYTES,
+    META_BYTES,
+    META_KEY,
+    META_MAGIC,
+    NotOurs,
+    StoreMeta,
+    key_of,
+    named,
+    pack_meta,
+    unpack_meta,
+    wrong_records,
+)
+from .lmdb_owner import Owner
+from .lmdb_pages import FREE, BadPage, NotLmdb, Pages
+
+Progress = Callable[[int, int], None] | None
+Entry = tuple[bytes, Any]
+"""A key and its value."""
+
+RECORD_MAGIC = b"\x58\x5a"
+MAGIC_AT = 4                            # in a record's head
+CHUNK, CHUNK_BYTES = 4096, 1 << 20      # entries that are written in one transaction; a longer one is its last
+PROGRESS_PAGES = 1024
+NEVER = 1 << 64
+
+QUARANTINE_MAGIC, QUARANTINE_VERSION = b"XumpQuar", 1
+QUARANTINE = struct.Struct("<II")
+QUARANTINED = struct.Struct("<QIQII")
+
+
+def check(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
+    with _owned(path), _pages(path) as pages:
+        survey = _Survey(path, pages, progress)
+        survey.exhaust()
+        return survey.report
+
+
+def compact(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
+    with _owned(path), _pages(path) as pages:
+        survey = _Survey(path, pages, progress, strict=True)
+        files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
+        return survey.report
+
+
+def repair(path: str, progress: Progress) -> Report:
+    path = os.path.abspath(path)
+    with _owned(path), _pages(path, anyway=True) as pages:
+        newest_known = _choose_meta(pages)
+        survey = _Survey(path, pages, progress)
+        survey.exhaust()
+        report = survey.report
+        if not report.damage:
+            return report
+        salvage = _Salvage(survey, newest_known)
+        with _pages(path, anyway=True) as again:
+            again.meta = pages.meta
+            whole = _Survey(path, again, None).entries()
+            new = files.build(path, _chunks(survey.meta._replace(end=salvage.end), salvage.joined(whole)))
+        report.records, report.bytes = salvage.records, salvage.bytes
+        report.quarantine = _quarantine(path, survey)
+        if survey.broken:
+            report.damage.append(Damage(None, 0, 0, 0, f"{salvage.told()}; the old file is kept as {_keep_old(path)}"))
+        files.take_place(path, new)
+        return report
+
+
+def _choose_meta(pages: Pages) -> bool:
+    """Of two meta pages of which one is damaged, or both, the one that leads to the newest whole tree. Returns whether that is
+    known to be the newest that there was."""
+    if pages.damaged_meta is None:
+        return True
+    sound = []
+    before = pages.meta
+    for meta in pages.candidates():
+        pages.meta = meta
+        with suppress(BadPage, NotOurs, struct.error):
+            end = files.read_meta(pages).end
+            for _ in pages.leaves(pages.meta.main):
+                pass
+            sound.append((end, meta))
+        pages.forget()
+    pages.meta = max(sound)[1] if sound else before
+    return len(sound) == 2
+
+
+@contextmanager
+def _owned(path: str) -> Iterator[None]:
+    files.must_be_there(path)
+    owner = Owner(path, "to look after it")
+    try:
+        yield
+    finally:
+        owner.release(remove=owner.made)
+
+
+def _pages(path: str, anyway: bool = False) -> Pages:
+    try:
+        return Pages(os.path.join(path, files.DATA), anyway)
+    except NotLmdb as error:
+        raise StoreCorrupt(f"{path}: {files.DATA} is no LMDB file that can be read: {error}; {files.IF_MESSAGES}{path}") from None
+
+
+def _chunks(meta: StoreMeta, entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    chunk: list[Entry] = [(META_KEY, pack_meta(meta))]
+    for entry in entries:
+        chunk.append(entry)
+        if len(chunk) >= CHUNK or len(entry[1]) > CHUNK_BYTES:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+class _Survey:
+    """One look at all that a store has. `strict`: damage raises `StoreCorrupt`."""
+
+    def __init__(self, path: str, pages: Pages, progress: Progress, strict: bool = False) -> None:
+        self.path, self.pages, self.progress, self.strict = path, pages, progress, strict
+        self.report = Report()
+        self.lost: list[tuple[int, bytes, bytes]] = []
+        """What is damaged: the page, the key and the record; without a key the page, whole."""
+        self.broken: list[int] = []
+        """Pages that are not what they have to be: with any of these, the tree does not lead to everything."""
+        self.main_is_broken = self.free_is_damaged = False
+        self.end: int | None = None
+        """Where the log goes on; counted, if the store's own entry is an old one."""
+        if pages.damaged_meta:
+            self._broken(BadPage(0, pages.damaged_meta))
+        self.meta = self._find_meta()
+
+    def entries(self) -> Iterator[Entry]:
+        """What is whole and where it belongs, in order of the keys. Fills the report."""
+        pages, report = self.pages, self.report
+        before = len(self.broken)
+        for done, (page, keys, values) in enumerate(pages.leaves(pages.meta.main, self._broken)):
+            if keys[:1] == [META_KEY]:
+                del keys[0], values[0]
+            for at, what in reversed(wrong_records(keys, values, self.meta.salt)):
+                self._lost(page, keys.pop(at), values.pop(at), what)
+            report.records += len(keys)
+            report.bytes += sum(map(len, values))
+            if self.end is not None:
+                self.end = max([self.end, *(HEAD.unpack_from(value)[3] + len(value) for value in values)])
+            if self.progress is not None and done % PROGRESS_PAGES == 0:
+                self.progress(min(done * pages.page_bytes, pages.bytes), pages.bytes)
+            yield from zip(keys, values, strict=True)
+        self.main_is_broken = len(self.broken) > before
+        before = len(self.broken)
+        pages.free(self._broken)
+        self.free_is_damaged = len(self.broken) > before
+        if self.progress is not None:
+            self.progress(pages.bytes, pages.bytes)
+
+    def exhaust(self) -> None:
+        for _ in self.entries():
+            pass
+
+    def _find_meta(self) -> StoreMeta:
+        """The store's own entry; if the tree does not lead to it, the newest that lies anywhere."""
+        try:
+            return files.read_meta(self.pages)
+        except (BadPage, NotOurs) as error:
+            if self.strict:
+                raise files.corrupt(self.path, str(error)) from None
+            why = str(error)
+        found = self._metas_in_use()
+        sure = len(found) == 1
+        if not sure:
+            found = self._metas_in(range(2, self.pages.count))
+        if not found:
+            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
+                               "its records cannot be told: it is no store, or nothing of it is left")
+        newest = max(found, key=lambda meta: meta.end)
+        if not sure:
+            self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)
+            self.end = newest.end
+        return newest
+
+    def _metas_in_use(self) -> list[StoreMeta]:
+        """In pages that are in use, if that is known: one, if its page is whole."""
+        found: list[StoreMeta] = []
+        if self.pages.damaged_meta is None:
+            with suppress(BadPage):
+                self.pages.free()
+                last = min(self.pages.count, self.pages.meta.last + 1)
+                found = self._metas_in(number for number in range(2, last) if not self.pages.reached[number])
+        self.pages.forget()
+        return found
+
+    def _metas_in(self, numbers: Iterable[int]) -> list[StoreMeta]:
+        found = []
+        for number in numbers:
+            page = os.pread(self.pages.fd, self.pages.page_bytes + META_BYTES, number * self.pages.page_bytes)
+            at = page.find(META_MAGIC)
+            while 0 <= at < self.pages.page_bytes:
+                with suppress(NotOurs):
+                    found.append(unpack_meta(page[at : at + META_BYTES]))
+                at = page.find(META_MAGIC, at + 1)
+        return found
+
+    def _lost(self, page: int, key: bytes, record: bytes, what: str) -> None:
+        queue, id, whose = named(key)
+        position = HEAD.unpack_from(record)[3] if len(record) >= HEAD_BYTES else None
+        self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
+
+    def _broken(self, error: BadPage) -> None:
+        is_there = 2 <= error.page < self.pages.count
+        data = os.pread(self.pages.fd, self.pages.page_bytes, error.page * self.pages.page_bytes) if is_there else b""
+        self.broken.append(error.page)
+        self._tell(error.page, b"", data, str(error), None)
+
+    def _tell(self, page: int, key: bytes, data: bytes, what: str, position: int | None, queue: int = 0, id: int = 0) -> None:
+        if self.strict:
+            raise files.corrupt(self.path, what)
+        self.report.damage.append(Damage(position, queue, id, len(data), what))
+        if data:
+            self.lost.append((page, key, data))
+
+
+class _Salvage:
+    """Records that no sound page leads to, found by looking at each page that is not known to be free.
+
+    A record beyond the end of the log was written by a transaction that did not get to its end; unless the meta page of the last
+    one is damaged: then it may be of that one, and counts before all others.
+    """
+
+    def __init__(self, survey: _Survey, newest_known: bool) -> None:
+        self.pages, self.salt = survey.pages, survey.meta.salt
+        # An old entry of the store says nothing of what came after it.
+        self.newest_known, self.end_known = newest_known, survey.meta.end if survey.end is None else NEVER
+        self.end = survey.meta.end if survey.end is None else survey.end
+        self.records = self.bytes = self.back = 0
+        self.unsure = survey.free_is_damaged or not newest_known
+        """Whether there may be something among it that was settled, or replaced."""
+        self.found: dict[bytes, tuple[int, int, int]] = {}
+        """By key: the position, where in the file it begins, and how long it is."""
+        if survey.main_is_broken or not newest_known:
+            broken = set(survey.broken)
+            for number in range(2, self.pages.count):
+                if not newest_known or not self.pages.reached[number] or number in broken:
+                    self._look_at(number)
+
+    def _look_at(self, number: int) -> None:
+        """At every byte, but for what a leaf has not in use: there may be what was settled."""
+        page = os.pread(self.pages.fd, self.pages.page_bytes, number * self.pages.page_bytes)
+        begin, sure = self.pages.filled_from(number, page)
+        at = page.find(RECORD_MAGIC, begin + MAGIC_AT)
+        while at >= 0:
+            self.unsure |= self._take(number * self.pages.page_bytes + at - MAGIC_AT) and not sure
+            at = page.find(RECORD_MAGIC, at + 1)
+
+    def _take(self, start: int) -> bool:
+        head = os.pread(self.pages.fd, HEAD_BYTES, start)
+        if len(head) < HEAD_BYTES:
+            return False
+        kind, length, queue, position, id = HEAD.unpack(head)
+        key = key_of(kind, queue, id)
+        newer = position >= self.end_known
+        if not key or length > self.pages.bytes - start or (newer and self.newest_known):
+            return False
+        if not newer and self.pages.reached[start // self.pages.page_bytes] == FREE:
+            return False
+        if record_whole(os.pread(self.pages.fd, length, start), position, self.salt) != "whole":
+            return False
+        self.end = max(self.end, position + length)
+        if key not in self.found or self.found[key][0] < position:
+            self.found[key] = position, start, length
+        return True
+
+    def joined(self, whole: Iterator[Entry]) -> Iterator[Entry]:
+        """What the tree leads to, which counts, and what is only found beside it, in order of the keys."""
+        for key, places in groupby(heapq.merge(whole, sorted(self.found.items()), key=itemgetter(0)), key=itemgetter(0)):
+            known, *found = (value for _, value in places)
+            value = found[0] if found and found[0][0] >= self.end_known else known
+            if isinstance(value, tuple):
+                value = os.pread(self.pages.fd, value[2], value[1])
+                self.back += 1
+            self.records += 1
+            self.bytes += len(value)
+            yield key, value
+
+    def told(self) -> str:
+        may = "; some of these may have been settled, or replaced by newer ones, before" if self.back and self.unsure else ""
+        return f"{self.back} records were found again in pages that no sound page leads to{may}"
+
+
+def _quarantine(path: str, survey: _Survey) -> str | None:
+    """Puts what was damaged into a file of its own, durably; returns its name."""
+    if not survey.lost:
+        return None
+    file, name = _new_file(f"{path}.quarantine-")
+    with file:
+        file.write(QUARANTINE_MAGIC + QUARANTINE.pack(QUARANTINE_VERSION, survey.meta.salt))
+        for page, key, data in survey.lost:
+            queue, id, _ = named(key)
+            file.write(QUARANTINED.pack(page, queue, id, len(key), len(data)) + key + data)
+        file.flush()
+        os.fsync(file.fileno())
+    files.sync_directory(os.path.dirname(path))
+    return name
+
+
+def _keep_old(path: str) -> str:
+    """The environment has a second name from now on."""
+    file, name = _new_file(f"{path}.damaged-")
+    data = os.path.join(path, files.DATA)
+    with file:
+        os.unlink(name)
+        try:
+            os.link(data, name)
+        except OSError:     # not on this file system
+            shutil.copyfile(data, name)
+    files.sync_directory(os.path.dirname(path))
+    return name
+
+
+def _new_file(prefix: str) -> tuple[BinaryIO, str]:
+    number = 1
+    while True:
+        with suppress(FileExistsError):
+            return open(f"{prefix}{number}", "xb"), f"{prefix}{number}"
+        number += 1

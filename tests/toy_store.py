@@ -1,0 +1,139 @@
+"""The smallest durable store: a file that groups are appended to, and a dict. It passes the conformance suite, so what that asks
+for is in the contract, and not what one of the real stores happens to do."""
+
+import fcntl
+import os
+import random
+import struct
+import weakref
+from pathlib import Path
+
+from xump.errors import ForkedError, StoreCorrupt, StoreFailed, StoreLocked
+from xump_ext.records import entry_key, items, whole_groups
+from xump_ext.store import Backend, Report
+
+HEADER = struct.Struct("<4sIQ")         # magic, salt, the position of the first group
+OPEN = weakref.WeakValueDictionary()
+OLD_BYTES = 200_000
+
+
+class ToyStore(Backend):
+    type = "toy"
+    durability, group_ms, cut = "sync", 0.0, 0
+
+    def __init__(self, name, path, max_bytes=1 << 30):
+        self.name, self.path, self.max_bytes, self.failed, self.pid = name, path, max_bytes, False, os.getpid()
+        made = not os.path.exists(path)
+        self.file = _locked(path, "a+b")
+        if made:
+            try:
+                self.file.write(HEADER.pack(b"TOY1", random.getrandbits(32), 0))
+            except OSError:
+                os.unlink(path)
+                self.file.close()
+                raise
+        OPEN[path] = self
+        self.salt, self.begin, groups = _read(self.file)
+        self.end, self.groups, self.entries, self.live = self.begin, [], {}, 0
+        for group in groups:
+            self.keep(group)
+
+    def keep(self, group):
+        self.groups.append(group)
+        self.end += len(group)
+        for key, record in items(group):
+            self.live -= len(self.entries.pop(key, b""))
+            if record is not None:
+                self.entries[key] = record
+                self.live += len(record)
+
+    def usable(self):
+        if os.getpid() != self.pid:
+            raise ForkedError("the toy belongs to the parent")
+
+    def scan(self):
+        for _, record in sorted(self.entries.items()):
+            yield None, record
+
+    def write(self, batch):
+        self.usable()
+        group = bytes(memoryview(batch))
+        if self.failed:
+            raise StoreFailed("the toy failed before")
+        try:
+            self.file.write(group)
+        except OSError as error:
+            self.failed = True
+            raise StoreFailed(str(error)) from error
+        self.keep(group)
+
+    def sync(self):
+        self.usable()
+        if self.failed:
+            raise StoreFailed("the toy failed before")
+        os.fsync(self.file.fileno())
+
+    def fetch(self, queue, id, position):
+        self.usable()
+        record = self.entries[entry_key(queue, id)]
+        return struct.unpack_from("<16xQ", record)[0], record
+
+    def room(self):
+        return max(0, self.max_bytes - self.live)
+
+    def oldest(self):
+        if self.end - self.begin < OLD_BYTES + 2 * self.live:
+            return None
+        return self.begin, self.begin + len(self.groups[0]), self.groups[0][56:]
+
+    def release(self, position):
+        while self.groups and self.begin < position:
+            self.begin += len(self.groups.pop(0))
+
+    def close(self):
+        if OPEN.get(self.path) is self and os.getpid() == self.pid:
+            del OPEN[self.path]
+            if not self.failed:
+                self.file.truncate(0)
+                self.file.write(HEADER.pack(b"TOY1", self.salt, self.begin) + b"".join(self.groups))
+            self.file.close()
+
+    @classmethod
+    def check(cls, path, progress=None):
+        if not Path(path).is_file():
+            raise StoreCorrupt(f"{path} is no toy")
+        with _locked(path, "r+b") as file:
+            groups = _read(file)[2]
+        return Report(records=sum(len(list(items(group))) for group in groups), bytes=sum(map(len, groups)))
+
+    repair = compact = check        # what is damaged here stays so
+
+
+def _locked(path, mode):
+    if path in OPEN and OPEN[path].pid == os.getpid():
+        raise StoreLocked(f"{path} is open in this process, {os.getpid()}")
+    file = open(path, mode, buffering=0)         # noqa: SIM115 - stays open
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)))[4]
+        file.close()
+        raise StoreLocked(f"{path} is owned by process {pid}") from None
+    return file
+
+
+def _read(file):
+    file.seek(0)
+    data = file.read()
+    if data[:4] != b"TOY1":
+        raise StoreCorrupt(f"{file.name} is no toy")
+    _, salt, begin = HEADER.unpack_from(data)
+    groups, at = [], HEADER.size
+    while at < len(data):
+        size = struct.unpack_from("<40xQ", data, at)[0] if len(data) - at >= 56 else 0
+        used, _, state, _ = whole_groups(data[at : at + size], begin + at - HEADER.size, salt)
+        if state != "whole" or not used:
+            break
+        groups.append(data[at : at + size])
+        at += used
+    return salt, begin, groups
