@@ -369,6 +369,7 @@ cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
 
 cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
     """Deletes a message in whatever state; an outstanding one is taken back first. Who supplied it is paid."""
+    engine.entered_stores = 0
     if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
         release(engine, entry)
     elif entry.state == BOUND:

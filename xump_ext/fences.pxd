@@ -13,7 +13,7 @@ cdef bint has_owner(const entry_t* entry) noexcept
 cdef int owner_settled(entry_t* entry) except -1
 
 cdef inline bint fences_needed(store_t* store) noexcept:
-    """Whether this call brought a message into another store, too."""
+    """Whether the message at hand went to another store."""
     return store.engine.entered_stores & ~(<uint64_t> 1 << store.slot) != 0
 
 cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1

@@ -1,6 +1,6 @@
 """What a store may log only when another one has made something durable, and what it does not log before somebody in RAM says so.
 
-Between stores. What settles a message, or puts it behind the frontier, while another store got it in the same call, is logged
+Between stores. What settles a message that went to another store, or puts it behind the frontier when a copy did, is logged
 behind a *fence*: when that store has made durable what it got. Fences are passed in order, so nobody waits in a circle.
 
 Through RAM. What leaves a durable queue for one in RAM for good (INFINITE, a dead letter) is not settled in the log before it has
@@ -81,7 +81,7 @@ cdef int owner_settled(entry_t* entry) except -1:
 # ---- fences
 
 cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1:
-    """Behind the open groups of the other stores that got something in this call."""
+    """Behind the open groups of the other stores that got the message at hand; in any case behind the fences before."""
     cdef store_t* other = store.engine.stores
     while other != NULL:
         if other != store and store.engine.entered_stores >> other.slot & 1 and not fence_stands(store, other):

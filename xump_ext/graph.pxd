@@ -452,7 +452,7 @@ cdef struct engine_t:
     void* spent             # list of owners of sources that are used up; dropped at the end of the call
     store_t* stores         # durable ones
     store_t* dirty          # stores that have something to write since the last call ended
-    uint64_t entered_stores     # durable ones into which this call brought a message
+    uint64_t entered_stores     # durable ones into which the message went that is being routed or settled
     uint32_t store_count    # durable ones
     uint32_t fetched_next
     fetched_t fetched[FETCHED_SLOTS]

@@ -136,8 +136,10 @@ cdef int index_insert(index_t* index, entry_t* entry) except -1:
     """An entry of any id that is not there. O(log pages)."""
     cdef uint64_t number = entry.id >> PAGE_SHIFT
     cdef page_t* page = index_page(index, number)
+    cdef page_t* next
     if page == NULL:
-        page = page_before(index, number, page_from(index, number))
+        next = page_from(index, number)
+        page = page_new(index, number) if next == NULL else page_before(index, number, next)
     page.slots[entry.id & (PAGE_SLOTS - 1)] = entry
     page.live += 1
     return 0

@@ -21,7 +21,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove
-from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes
+from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, went_to
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
@@ -310,9 +310,8 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         entry.parent = NULL
         rotate(engine, selector)
         if engine.store_count:
-            if target.durable:      # before the end is told: it has to wait for that
-                engine.entered_stores |= <uint64_t> 1 << target.store.slot
-            elif not has_owner(parent):
+            went_to(engine, target)
+            if not has_owner(parent):
                 owner_claim(engine, entry, target)
         end(engine, entry, PROCESSED, 0)
     else:
@@ -355,6 +354,7 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_
         return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
     selector.copied += 1
     enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, trip)
+    went_to(engine, target)
     return log_copied(entry) if entry.queue.durable else 0
 
 
@@ -369,7 +369,8 @@ cdef int lose_copy(
             origin.dead_lettered[reason] += 1
             # One hop for the copy, one for the bounce.
             enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, trip)
-            return 0
+            went_to(engine, letters)
+            return log_copied(entry) if entry.queue.durable else 0
         content_release(content)
     selector.dropped += 1
     return 0
@@ -415,6 +416,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
             queue.dead_lettered[reason] += 1
             own = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
             if engine.store_count:
+                went_to(engine, letters)
                 owner_claim(engine, entry, letters)
             enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, own)
             trip_release(engine, own)
@@ -454,6 +456,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
 
 
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
+    engine.entered_stores = 0
     unbind(engine, entry)
     room_left(engine, entry.queue)
     return settle(engine, entry, PROCESSED, 0)
@@ -475,6 +478,7 @@ cdef int room_left(engine_t* engine, queue_t* queue) except -1:
 cdef int pay(engine_t* engine, entry_t* entry) except -1:
     """The application pays for what it has taken."""
     cdef selector_t* selector = <selector_t*> entry.holder
+    engine.entered_stores = 0
     forget_delivery(entry, PAID)
     entry.holder = NULL
     list_remove(&selector.taken, entry)

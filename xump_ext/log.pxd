@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
-from xump_ext.graph cimport entry_t, queue_t, store_t
+from xump_ext.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.records cimport enter_record_t
 
 cdef enum:
@@ -38,6 +38,11 @@ cdef int settle_now_or_later(queue_t* queue, uint64_t id, uint64_t charge, bint 
 cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept
 cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags) noexcept
 cdef void log_state(queue_t* queue, bint exact) noexcept
+
+cdef inline void went_to(engine_t* engine, const queue_t* queue) noexcept:
+    """The message at hand went to this queue: where it came from, its end is told when that is durable."""
+    if queue.durable:
+        engine.entered_stores |= <uint64_t> 1 << queue.store.slot
 
 cdef inline queue_t* store_queue(store_t* store, uint32_t number) except? NULL:
     """The queue of that number; NULL: it was deleted."""

@@ -164,7 +164,6 @@ cdef void log_enter(entry_t* entry) noexcept:
     cdef enter_record_t* record
     cdef char* at
     touch(entry.queue)
-    store.engine.entered_stores |= <uint64_t> 1 << store.slot
     store.live += charge_of(length)
     store.resident += length
     flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
@@ -251,7 +250,7 @@ cdef int log_settle(entry_t* entry) except -1:
 
 cdef int settle_now_or_later(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
     cdef store_t* store = queue.store
-    if fences_needed(store):
+    if fences_needed(store) or (queue.frontier_waits and id >= queue.frontier_safe):    # its copies elsewhere are on their way
         fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
     else:
         settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)

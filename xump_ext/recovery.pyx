@@ -23,7 +23,7 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
 from xump_ext.index cimport (
     entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
-    list_append,
+    list_append, list_remove,
 )
 from xump_ext.listed cimport queue_list
 from xump_ext.log cimport entry_charge, placed, settle_record, store_queue, touch
@@ -256,7 +256,14 @@ cdef class Recovery:
             queue = store_queue(&self.journal.store, number)
             entry = index_get(&queue.index, id)
             if entry != NULL:
-                hidden_end(self.journal, queue, entry)
+                hidden_end(queue, entry)
+                count -= 1
+        for number in self.found:
+            queue = store_queue(&self.journal.store, number)
+            while queue.history.count > queue.history_limit:    # the record of its end stood behind a fence
+                entry = queue.history.head
+                list_remove(&queue.history, entry)
+                forget_for_good(queue, entry)
                 count -= 1
         self.last = NULL
         self.found.clear()
@@ -383,18 +390,21 @@ cdef int place(queue_t* queue, entry_t* entry) except -1:
     return 0
 
 
-cdef int hidden_end(Journal journal, queue_t* queue, entry_t* entry) except -1:
+cdef int hidden_end(queue_t* queue, entry_t* entry) except -1:
     """A message that is further down: here it was taken, and will never be paid for. It is settled."""
-    cdef group_t* group
     if entry.state == UNROUTED:
         queue.unrouted -= 1
     else:
-        group = <group_t*> entry.holder
-        waiting_remove(group, entry)
+        waiting_remove(<group_t*> entry.holder, entry)
     queue.ready -= 1
+    return forget_for_good(queue, entry)
+
+
+cdef int forget_for_good(queue_t* queue, entry_t* entry) except -1:
+    """It is settled, and the store hears of it."""
     queue.settled += 1
-    settle_record(&journal.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
-    journal.store.live -= entry_charge(entry)
+    settle_record(queue.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+    queue.store.live -= entry_charge(entry)
     touch(queue)
     index_remove(&queue.index, entry)
     entry_free(queue.engine, entry)

@@ -154,6 +154,7 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         selector = choose_waiting(engine, entry, UNLIMITED)
         if selector == NULL:
             return 0
+        engine.entered_stores = 0
         take(engine, selector, entry, paused_trip(engine, entry))
         if clause.ready.count == 0:
             return 0
@@ -220,6 +221,7 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
         elif not has_room(target, entry, selector):
             tried = selector.ready.key
             continue
+        engine.entered_stores = 0
         take(engine, selector, entry, paused_trip(engine, entry))
         selector_wake(engine, selector)
         return True
@@ -274,6 +276,7 @@ cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
 
 
 cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
+    engine.entered_stores = 0
     entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
         touch(entry.queue)
@@ -290,6 +293,7 @@ cdef int route_parked(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     cdef route_t* hits = plan.parked_route(group)
     cdef bint copied = False
     cdef selector_t* selector = NULL
+    engine.entered_stores = 0
     trip = trip_share(trip)
     parked_forget(engine, entry)
     if hits.copy_count:
