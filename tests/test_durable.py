@@ -9,7 +9,10 @@ import random
 
 import pytest
 
-from xump import INFINITE, Engine, always, copy_to, deliver, match, move_to
+from xump import (
+    INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, match, move_to, opening,
+    where,
+)
 from xump.store import register_store, store_types
 from xump_ext import records
 
@@ -205,3 +208,137 @@ def test_nothing_is_lost_wherever_it_is_cut(seed):
         world.end(close=world.chance.random() < 0.3)
         world.verify()
     world.engine.close()
+
+
+# ---- corners
+
+def two_shelves(**options):
+    engine = Engine()
+    for name in ("left", "right"):
+        engine.create_store(name, "shelf", path=name, **options)
+    return engine
+
+
+def test_a_transaction_lies_in_one_store():
+    with two_shelves(durability="sync") as engine:
+        for name, store in (("l", "left"), ("l2", "left"), ("r", "right"), ("m", "ram")):
+            engine.create_queue(name, store=store)
+        engine.create_selector("r", when=always, do=deliver("d"), credit=5)
+        with engine.transaction() as tx:
+            tx.publish("l", body=b"1")
+            tx.publish("m", body=b"2")
+            tx.publish("l2", body=b"3")
+        engine.publish("r", body=b"4")
+        [delivery] = engine.take(1)
+        groups = len(LOGS["left"][0]), len(LOGS["right"][0])
+        with pytest.raises(TransactionError, match="one store: queue 'r' is in 'right', others are in 'left'"):
+            with engine.transaction() as tx:
+                tx.publish("l", body=b"5")
+                tx.ack(delivery)
+        assert (len(LOGS["left"][0]), len(LOGS["right"][0])) == groups
+        assert [engine.queues[name].ready for name in ("l", "l2", "m")] == [1, 1, 1]
+        assert engine.queues["r"].outstanding == 1
+        engine.check()
+
+
+def test_a_full_store_raises_and_settles_all_the_same():
+    with Engine() as engine:
+        engine.create_store("small", "shelf", path="small", durability="sync", bytes_max=20_000)
+        queue = engine.create_queue("q", store="small")
+        engine.create_queue("in")
+        engine.create_selector("in", when=always, do=move_to("q"), credit=INFINITE)
+        with pytest.raises(StoreFull, match="store of queue 'q' is full"):
+            for _ in range(1000):
+                queue.publish(body=bytes(500))
+        held = queue.ready
+        assert 5 < held < 40
+        with pytest.raises(StoreFull):
+            engine.publish_many("q", [("", bytes(5000))] * 3)
+        assert engine.publish("in", body=bytes(5000)) and engine.queues["in"].ready == 1 and queue.ready == held
+        engine.check()
+        assert queue.purge() == held
+        engine.check()
+
+
+def test_a_failed_store_is_given_up(monkeypatch):
+    engine = two_shelves(durability="sync")
+    engine.create_queue("l", store="left")
+    engine.create_queue("r", store="right")
+    engine.publish("l", body=b"1")
+    calls = []
+
+    def failing(shelf):
+        calls.append(shelf.name)
+        raise OSError(5, "the disk is gone")
+
+    monkeypatch.setattr(engine.stores["left"].backend, "sync", failing.__get__(engine.stores["left"].backend), raising=False)
+    with pytest.raises(StoreFailed, match="'left' was given up"):
+        engine.publish("l", body=b"2")
+    with pytest.raises(StoreFailed):
+        engine.publish("l", body=b"3")
+    with pytest.raises(StoreFailed):
+        engine.queues["l"].purge()
+    assert calls == ["left"]            # no fsync is tried again
+    assert engine.publish("r", body=b"4") == 1 and engine.queues["r"].durable_id == 1
+    with pytest.raises(StoreFailed):
+        engine.sync()
+    engine.close()
+
+
+def test_queues_of_a_reopened_store_are_held_and_say_so():
+    with two_shelves() as engine:
+        engine.create_queue("q", store="left", limit=5, history_limit=3, dead_letter="dead", delivery_limit=7, auto_delete=True)
+        engine.publish("q", "a", b"1", {"n": 1}, reply_to="r", message_id="m")
+    with two_shelves() as engine:
+        queue = engine.queues["q"]
+        assert (queue.held, queue.limit, queue.history_limit, queue.dead_letter, queue.delivery_limit, queue.auto_delete) == (
+            True, 5, 3, "dead", 7, True)
+        assert engine.create_queue("q", store="left", limit=5, history_limit=3, dead_letter="dead", delivery_limit=7,
+                                   auto_delete=True) is queue
+        with pytest.raises(Conflict, match="limit=5"):
+            engine.create_queue("q", store="left", limit=6, history_limit=3, dead_letter="dead", delivery_limit=7,
+                                auto_delete=True)
+        engine.create_selector("q", when=always, do=deliver("d"))
+        with pytest.warns(UserWarning, match="held since their store was opened: 'q'"):
+            assert engine.take(1) == []
+        assert engine.take(1) == []
+        queue.release()
+        [delivery] = engine.take(1)
+        message = delivery.message
+        assert (message.address, message.body, dict(message.headers), message.reply_to, message.message_id) == (
+            "a", b"1", {"n": 1}, "r", "m")
+        assert not delivery.redelivered and delivery.delivery_count == 1
+
+
+def test_a_name_that_is_taken_is_a_conflict():
+    with two_shelves() as engine:
+        engine.create_queue("q", store="left")
+    with Engine() as engine:
+        engine.create_queue("q")
+        with pytest.raises(Conflict, match="store 'left' has a queue 'q', and so has the engine, in store 'ram'"):
+            engine.create_store("left", "shelf", path="left")
+        assert list(engine.stores) == ["ram"] and list(engine.queues) == ["q"]
+        engine.check()
+
+
+def test_a_backlog_beyond_memory_is_read_from_the_store(monkeypatch):
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 20_000)
+    with Engine() as engine:
+        engine.create_store("d", "shelf", path="d", durability="sync")
+        queue = engine.create_queue("q", store="d")
+        for number in range(100):
+            queue.publish(f"a.{number % 7}", b"%d" % number * 200, {"n": number})
+        assert [message.headers["n"] for message in queue.browse(where="n >= 50")] == list(range(50, 100))
+        engine.check()
+        engine.create_queue("ram")
+        with engine.building():
+            engine.create_selector("q", when=match("eq", "a.3"), do=move_to("ram"), credit=100)
+            engine.create_selector("q", when=where("n < 90"), do=deliver("d"), credit=1000)
+        engine.check()
+        numbers = [message.headers["n"] for message in engine.queues["ram"].browse()]
+        for delivery in engine.deliveries("d"):
+            numbers.append(delivery.message.headers["n"])
+            assert delivery.message.body == b"%d" % numbers[-1] * 200 and delivery.message.address == f"a.{numbers[-1] % 7}"
+            delivery.ack()
+        assert sorted(numbers) == [*range(90), *(n for n in range(90, 100) if n % 7 == 3)]
+        engine.check()

@@ -142,6 +142,7 @@ class Committer:
     def _fail(self, error: BaseException) -> None:
         self.error = error
         self._engine._store_failed(self._journal)
+        self._journal.changed, self._journal.each_call = self.check, True     # whoever changes something more is told
 
     # ---- the end
 

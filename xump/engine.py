@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -334,6 +336,8 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
+        if self._reopened:
+            self._warn_of_held()
         taken = self._take(n, destination)
         if taken or timeout == 0 or n == 0:
             return taken
@@ -348,6 +352,8 @@ class Engine(Core):
         _check_destination(destination)
         _check_timeout(timeout)
         self._check_open()
+        if self._reopened:
+            self._warn_of_held()
         return DeliveryIterator(self, destination, timeout)
 
     def take_batch(self, n: int, destination: str | None = None, *, timeout: float | None = 0.0) -> DeliveryBatch:
@@ -355,6 +361,8 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
+        if self._reopened:
+            self._warn_of_held()
         batch = take_batch(self, n, destination)
         if len(batch) or timeout == 0 or n == 0:
             return batch
@@ -375,6 +383,15 @@ class Engine(Core):
         and if it is no UTF-8 any more, a question mark stands for every byte above 127.
         """
         return publish_batch(self, queue, data)
+
+    def _warn_of_held(self) -> None:
+        """Queues of a reopened store give nothing before they are released, which is easily forgotten."""
+        held = [queue.name for queue in self._reopened if self._queues.get(queue.name) is queue and queue.held]
+        held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
+        if held and not self._warned_of_held:
+            self._warned_of_held = True
+            warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}; end a building() block, or call "
+                          "release() on them", stacklevel=3)
 
     def _wait(self, take: Callable[[], Taken | None], destination: str | None, timeout: float | None) -> Taken | None:
         """What `take()` gives once it gives something; None after `timeout` seconds. No thread polls: who offers wakes."""
@@ -586,6 +603,14 @@ def _check_timeout(timeout: object) -> None:
             raise ValueError("timeout must be seconds that a float can hold, or None for ever; this int is larger") from None
     if not timeout >= 0:
         raise ValueError(f"timeout must not be negative, got {timeout}")
+
+
+@atexit.register
+def _close_durable() -> None:
+    """What was gathered and not written yet is written when the interpreter ends."""
+    for engine in list(_engines):
+        if any(store.committer is not None for store in list(engine._stores.values())):
+            engine.close()
 
 
 def _after_fork() -> None:

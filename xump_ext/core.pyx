@@ -18,7 +18,7 @@ from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
 )
 from xump_ext.envelope cimport name_text, queue_named, target_of
-from xump_ext.errors import QueueFull, no_queue
+from xump_ext.errors import QueueFull, TransactionError, no_queue
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
@@ -163,6 +163,7 @@ cdef class Core(Door):
         self.begin()
         try:
             batch = self.transaction_batch(operations, batch)
+            one_store(batch)
             batch.check()
             for operation in operations:
                 if operation[0] == "ack":
@@ -709,6 +710,31 @@ cdef class Core(Door):
         self.e.face = NULL
         self.spent.clear()
         return 0
+
+
+cdef int one_store(Admissions batch) except -1:
+    """A transaction is one group of one store: what it enters, and what its acks settle, upstream too."""
+    cdef store_t* store = NULL
+    cdef entry_t* entry
+    cdef Py_ssize_t i
+    for i in range(batch.count):
+        entry = batch.items[i].paid
+        if batch.items[i].queue != NULL:
+            store = same_store(store, batch.items[i].queue)
+        while entry != NULL:
+            store = same_store(store, entry.queue)
+            entry = entry.parent
+    return 0
+
+
+cdef store_t* same_store(store_t* store, queue_t* queue) except? NULL:
+    if queue.store == NULL or queue.store == store:
+        return store
+    if store != NULL:
+        name, other = (<Journal> queue.store.face).name, (<Journal> store.face).name
+        raise TransactionError("a transaction's durable effects must lie in one store: queue "
+                               f"{(<QueueFace> queue.face).name!r} is in {name!r}, others are in {other!r}")
+    return queue.store
 
 
 cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
