@@ -106,8 +106,10 @@ class RingStore(Backend):
         self.salt = segments.salt
         self.end = self._given = segments.begin
         self._synced = segments.synced
+        self._opened = 0
         self._resized = False
-        self._last = self._groups = self._syncs = 0
+        self._last = self._asked = self._groups = self._syncs = 0
+        self._tidied = 0                        # bytes given by `oldest`
         self._lap = -1                          # where the log ended when cleaning began
         self._pause = self._no_growth = 0       # until the log ends there
         _instances.add(self)
@@ -211,7 +213,7 @@ class RingStore(Backend):
             self._grow(self._slots_min - segments.slots)
         sync(self._fd, size_too=True)
         self._resized = False
-        self._synced = self.end
+        self._synced = self._opened = self.end
         segments.write_superblock(self.end)
 
     # ---- the writing thread
@@ -231,8 +233,8 @@ class RingStore(Backend):
     def _ready(self) -> None:
         """A slot is free."""
         segments = self._segments
-        if not segments.free and segments.resting:
-            self._sync()        # the superblock that says that they are free
+        while not segments.free and (segments.released or segments.resting):
+            self._sync()        # what they were released upon, then the superblock that says so
         with self._lock:
             if not segments.free and not self._grow(1):
                 raise OSError(errno.ENOSPC, "more was written than there was room for")
@@ -246,20 +248,23 @@ class RingStore(Backend):
             raise self._failed("a sync", error) from error
 
     def _sync(self) -> None:
-        end, resting, resized = self.end, list(self._segments.resting), self._resized
+        segments = self._segments
+        with self._lock:
+            resized, self._resized = self._resized, False
         sync(self._fd, size_too=resized)
         self._syncs += 1
-        self._synced = end
-        self._segments.superblock_synced()
+        self._synced = self.end
         with self._lock:
-            if resized:
-                self._resized = False
-            self._segments.rested(resting)
+            segments.superblock_synced()
+            self._shrink()
+        if segments.released:
+            segments.write_superblock(self._synced)
 
     # ---- space
 
     def room(self, wanted: int = 0) -> int:
-        """Bytes; the file grows first where they are fewer than `wanted` and it can have so many. O(1), or the bytes that it grows."""
+        """Bytes. Where they are fewer than `wanted` the file grows, if that makes them enough; else `oldest` gives what can be cleaned.
+        O(1), or the bytes that it grows."""
         self._check_usable()
         found = self._room()
         if found >= wanted:
@@ -273,12 +278,15 @@ class RingStore(Backend):
                     self._grow(more)
             except OSError as error:
                 raise self._failed("making room", error) from error
-            return self._room()
+            found = self._room()
+            if found < wanted:
+                self._asked = wanted
+            return found
 
     def _room(self, more: int = 0, given: int = 0) -> int:
         """Of groups, with so many slots more, and so many bytes of the log free."""
         segments, capacity = self._segments, self._segments.capacity
-        spare = (len(segments.free) + len(segments.resting) + more - 2) * capacity + -self.end % capacity + given
+        spare = (len(segments.free) + len(segments.resting) + len(segments.released) + more - 2) * capacity + -self.end % capacity + given
         spare -= (segments.slots + more) * capacity >> 3
         largest = max(capacity >> 3, *segments.largest.copy().values(), 0)
         # A group of g bytes that is the largest from now on: g + 2 g <= spare; one that is not: g + 2 largest <= spare.
@@ -313,22 +321,31 @@ class RingStore(Backend):
         self._check_usable()
         segments, capacity = self._segments, self._segments.capacity
         begin = self._given = max(self._given, segments.begin)
-        if self._room(given=begin - segments.begin) >= max(capacity >> 4, min(2 * self._last, capacity)):
-            self._lap = -1
-            return None
+        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity), self._asked)
+        if not wanted:
+            self._lap, self._asked = -1, 0
+            if not self._idle(self.end - begin):
+                return None
         try:
-            growing = self.end >= self._no_growth and self._may_grow(1)
-            if begin // capacity == self.end // capacity or not self._worth(self.end - begin, growing):
+            growing = wanted and self.end >= self._no_growth and self._may_grow(1)
+            if begin // capacity == self.end // capacity or (wanted and not self._worth(self.end - begin, growing)):
                 if growing:
                     self._grow_ahead()
                 return None
             data = self._oldest_groups(begin)
         except OSError as error:
             raise self._failed("making room", error) from error
-        if self._lap < 0:
+        if wanted and self._lap < 0:
             self._lap = self.end
         self._given = begin + len(data)
+        self._tidied += len(data)
         return begin, self._given, data
+
+    def _idle(self, log: int) -> bool:
+        """Whether so many bytes of log are cleaned though nobody needs the room: most of it is dead, it is more than the half of what
+        the file keeps in any case, and not more was cleaned than four times what was written."""
+        return (4 * self.live_bytes <= log and 2 * log > self._slots_min * self._segments.capacity
+                and self._tidied < 4 * (self.end - self._opened))
 
     def _worth(self, log: int, growing: bool) -> bool:
         """Whether so many bytes of log are cleaned, rather than that the file grows, or StoreFull is raised."""
@@ -336,12 +353,12 @@ class RingStore(Backend):
         some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
         if 0 <= self._lap <= self._given:
             # A whole lap did not bring the room: more is live than `live_bytes`. Not again before half as much was written.
-            self._lap, self._pause = -1, self.end + some // 2
+            self._lap, self._pause, self._asked = -1, self.end + some // 2, 0
             if growing:
                 return False
         if self.end < self._pause:
             return False
-        return 2 * dead >= log if growing else dead >= some
+        return 2 * dead >= log or (not growing and dead >= some)
 
     def _oldest_groups(self, begin: int) -> memoryview:
         segments, capacity = self._segments, self._segments.capacity
@@ -381,14 +398,13 @@ class RingStore(Backend):
 
     def _free(self, numbers: range) -> None:
         segments = self._segments
-        if not numbers:
-            return
-        segments.write_superblock(self._synced)
         with self._lock:
-            segments.resting += [segments.forget(number) for number in numbers]
-            if self.durability == "none":
-                segments.rested(list(segments.resting))
-            self._shrink()
+            segments.released += [segments.forget(number) for number in numbers]
+        if numbers and self.durability == "none":
+            segments.write_superblock(self._synced)
+            with self._lock:
+                segments.superblock_synced()
+                self._shrink()
 
     def _shrink(self) -> None:
         segments = self._segments
@@ -469,6 +485,8 @@ class RingStore(Backend):
 
     def _write_down(self) -> None:
         """Both superblocks, one after the other, say up to where the log is synced."""
+        if self._synced < self.end:
+            self._sync()
         for _ in range(2):
             self._segments.write_superblock(self._synced)
             sync(self._fd, size_too=self._resized)

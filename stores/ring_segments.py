@@ -20,12 +20,15 @@ all before some later position is not needed any more; numbers are not. Both hea
     60 crc u32             of the 60 bytes before
 
 A superblock is written over the older copy, or again over the one that is not synced yet: so one is always whole. A slot is used
-again only after a superblock, or the head of another segment, that says so was synced. A segment's head is written once, together
+again only after a superblock that says so was synced, and that is written only after all that the release rests on, be it that a
+message was settled, was synced itself. A segment's head is written once, together
 with the first records in it. It saves time, it is not needed: which segment a slot holds is seen from any record in it, and
 opening mends it. So a crash may tear it, and one flipped bit in it costs nothing.
 
-What stands behind the end of the log is what an earlier lap left, which is told by its positions, or a torn tail: opening
-overwrites that with zeros, durably, before anything is written, so that no later group can join up with its remains.
+What stands behind the end of the log is what an earlier lap left, which is told by its positions, or a torn tail, with the very
+positions that will be written next. No later group may join up with that: opening overwrites what it sees of it with zeros, durably,
+before anything is written. What it does not see, because the head of its segment did not reach the disk, is looked for when the
+segment gets a slot again: each slot is read once, before it is used for the first time.
 """
 
 from __future__ import annotations
@@ -107,6 +110,8 @@ class Segments:
         """By segment: bytes of the largest group that begins there, where that is more than an eighth of it."""
         self.free: list[int] = []
         """Slots, a heap: the lowest is taken first, so that those at the end of the file get empty."""
+        self.released: list[int] = []
+        """Slots of which a superblock may say that they are free when all is synced that was written until now."""
         self.resting: list[int] = []
         """Slots that are free when the superblock that says so is synced."""
         self.headless: list[int] = []
@@ -115,6 +120,7 @@ class Segments:
         """What else than records is damaged, for people."""
         self._copy = copy
         self._unsynced = False
+        self._strange = set(range(slots))       # slots that may hold anything
 
     def at(self, slot: int) -> int:
         return SLOTS_AT + slot * self.segment_bytes
@@ -226,9 +232,16 @@ class Segments:
 
     def _take(self, number: int, first: int, synced: int) -> bytes:
         """The head of a new segment, which gets the lowest free slot."""
-        self.slot_of[number] = heapq.heappop(self.free)
+        slot = heapq.heappop(self.free)
+        if slot in self._strange:
+            self._strange.remove(slot)
+            data = os.pread(self.fd, self.segment_bytes, self.at(slot))[HEAD_BYTES:]
+            if next_record(data, number * self.capacity, self.salt) is not None:
+                write_zeros(self.fd, self.at(slot), self.segment_bytes)
+                sync(self.fd)
+        self.slot_of[number] = slot
         self.first[number] = None if first == NOWHERE else number * self.capacity + first
-        return Head(SEGMENT, self.segment_bytes, self.salt, first, number, self.begin, synced).packed()
+        return Head(SEGMENT, self.segment_bytes, self.salt, first, number, self.superblock.begin, synced).packed()
 
     def grow(self, count: int) -> None:
         """The file, by so many slots. OSError: nothing changed but the file, which may have got longer."""
@@ -239,7 +252,7 @@ class Segments:
 
     def mend_heads(self, synced: int) -> None:
         """Writes anew what is damaged. Where the first group begins is not known of such a segment."""
-        for number in self.headless:
+        for number in filter(self.slot_of.__contains__, self.headless):
             head = Head(SEGMENT, self.segment_bytes, self.salt, NOWHERE, number, self.begin, synced)
             write_all(self.fd, head.packed(), self.at(self.slot_of[number]))
         self.headless.clear()
@@ -250,22 +263,21 @@ class Segments:
         self.largest.pop(number, None)
         return self.slot_of.pop(number)
 
-    def rested(self, slots: list[int]) -> None:
-        """A sync said that they are free."""
-        for slot in slots:
-            self.resting.remove(slot)
-            heapq.heappush(self.free, slot)
-
     def write_superblock(self, synced: int) -> None:
-        """With the present `begin`. It is durable after the next sync."""
+        """With the present `begin`: all that was written is synced. It is durable after the next sync."""
         if not self._unsynced:
             self._copy = 1 - self._copy
         self._unsynced = True
         self.superblock = replace(self.superblock, number=self.superblock.number + 1, begin=self.begin, synced=synced)
         write_all(self.fd, self.superblock.packed(), self._copy * COPY_AT)
+        self.resting += self.released
+        self.released.clear()
 
     def superblock_synced(self) -> None:
         self._unsynced = False
+        for slot in self.resting:
+            heapq.heappush(self.free, slot)
+        self.resting.clear()
 
     # ---- reading
 
@@ -335,7 +347,8 @@ class Segments:
                     synced = max(synced, U64.unpack_from(view, offset + 48)[0])
                 offset += found[2]
                 last = start + offset
-            if start == position and last == position and view[4:6] == RECORD_MAGIC and U64.unpack_from(view, 16)[0] == position:
+            torn = start == position == last and len(view) >= RECORD_HEAD.size and view[4:6] == RECORD_MAGIC
+            if torn and U64.unpack_from(view, 16)[0] == position:
                 last = position + RECORD_HEAD.size      # the beginning of a head
         return last, synced
 

@@ -99,6 +99,11 @@ class Engine:
         self.store.sync()
         self.log.synced = self.store.end
 
+    def has_room(self, size):
+        if self.store.room(size) < size:
+            self.clean()
+        return self.store.room(size) >= size
+
     def clean(self):
         while True:
             self.store.live_bytes = sum(length for _, length, _ in self.state.live.values())
