@@ -179,13 +179,16 @@ class RingStore(Backend):
         self._usable = True
 
     def _where(self, failed: int, state: str) -> str:
-        number, offset = divmod(failed, self._segments.capacity)
-        slot = self._segments.slot_of.get(number)
-        if slot is None:
+        segments = self._segments
+        if state == "cut":      # it goes on where no segment is
+            failed, number = segments.reach(failed), segments.reach(failed) // segments.capacity
+        else:
+            number = failed // segments.capacity
+        if number not in segments.slot_of:
             return f"{self.path} is damaged at position {failed}: segment {number} of the log is missing"
-        what = {"head": "no record, or one with a damaged head", "payload": "a record with a damaged payload"}.get(state, "a group cut off")
-        return (f"{self.path} is damaged at position {failed}: {what} in segment {number}, "
-                f"byte {self._segments.at(slot) + HEAD_BYTES + offset} of the file")
+        at = segments.at(segments.slot_of[number]) + HEAD_BYTES + failed % segments.capacity
+        what = "a record with a damaged payload" if state == "payload" else "no record, or one with a damaged head"
+        return f"{self.path} is damaged at position {failed}: {what}, in segment {number}, byte {at} of the file"
 
     def _mend(self, last: int) -> None:
         """The end of the log is as if nothing had ever been written behind it, heads are whole, and all is durable."""
@@ -333,6 +336,8 @@ class RingStore(Backend):
                     self._grow_ahead()
                 return None
             data = self._oldest_groups(begin)
+        except StoreCorrupt:
+            raise
         except OSError as error:
             raise self._failed("making room", error) from error
         if wanted and self._lap < 0:

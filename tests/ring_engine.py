@@ -44,7 +44,9 @@ class State:
                 self.live = self._settled(late)
                 late = []
             elif kind == hand.SETTLE:
-                late += [(hand.ENTER, queue, one) for one in range(id, id + struct.unpack_from("<Q", raw, 32)[0])]
+                late += [(of, queue, one) for of in (hand.ENTER, hand.MARK) for one in range(id, id + struct.unpack_from("<Q", raw, 32)[0])]
+            elif kind == hand.GONE:
+                late += [key for key in self.live if key[1] == queue]
             else:
                 self.live[kind, queue, id] = at, length, (flags, again(raw)[5] or raw[32:])
             end = at + length
