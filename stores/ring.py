@@ -111,7 +111,8 @@ class RingStore(Backend):
         self._last = self._asked = self._groups = self._syncs = 0
         self._tidied = 0                        # bytes given by `oldest`
         self._lap = -1                          # where the log ended when cleaning began
-        self._pause = self._no_growth = 0       # until the log ends there
+        self._doubtful = 0                      # fewer dead bytes than that are no reason to clean again
+        self._no_growth = 0                     # until the log ends there
         _instances.add(self)
 
     def _bound(self, min_bytes: int, max_bytes: int | None, segment_bytes: int) -> None:
@@ -326,12 +327,13 @@ class RingStore(Backend):
         begin = self._given = max(self._given, segments.begin)
         wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity), self._asked)
         if not wanted:
-            self._lap, self._asked = -1, 0
+            self._asked = 0
             if not self._idle(self.end - begin):
+                self._lap, self._doubtful = -1, 0
                 return None
         try:
             growing = wanted and self.end >= self._no_growth and self._may_grow(1)
-            if begin // capacity == self.end // capacity or (wanted and not self._worth(self.end - begin, growing)):
+            if begin // capacity == self.end // capacity or not self._worth(self.end - begin, wanted, growing):
                 if growing:
                     self._grow_ahead()
                 return None
@@ -340,7 +342,7 @@ class RingStore(Backend):
             raise
         except OSError as error:
             raise self._failed("making room", error) from error
-        if wanted and self._lap < 0:
+        if self._lap < 0:
             self._lap = self.end
         self._given = begin + len(data)
         self._tidied += len(data)
@@ -352,18 +354,18 @@ class RingStore(Backend):
         return (4 * self.live_bytes <= log and 2 * log > self._slots_min * self._segments.capacity
                 and self._tidied < 4 * (self.end - self._opened))
 
-    def _worth(self, log: int, growing: bool) -> bool:
-        """Whether so many bytes of log are cleaned, rather than that the file grows, or StoreFull is raised."""
+    def _worth(self, log: int, wanted: bool, growing: bool) -> bool:
+        """Whether so many bytes of log are cleaned, rather than that the file grows, or StoreFull is raised, or nothing happens."""
         segments, dead = self._segments, log - self.live_bytes
         some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
         if 0 <= self._lap <= self._given:
-            # A whole lap did not bring the room: more is live than `live_bytes`. Not again before half as much was written.
-            self._lap, self._pause, self._asked = -1, self.end + some // 2, 0
+            # A whole lap did not bring the room: so much is not dead as `live_bytes` says, or died meanwhile. Not again at once.
+            self._lap, self._doubtful, self._asked = -1, dead + some // 2, 0
             if growing:
                 return False
-        if self.end < self._pause:
+        if dead < self._doubtful:
             return False
-        return 2 * dead >= log or (not growing and dead >= some)
+        return not wanted or 2 * dead >= log or (not growing and dead >= some)
 
     def _oldest_groups(self, begin: int) -> memoryview:
         segments, capacity = self._segments, self._segments.capacity

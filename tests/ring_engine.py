@@ -33,6 +33,7 @@ class State:
 
     def __init__(self):
         self.live = {}      # (kind, queue, id): (position, bytes, what it says)
+        self.bytes = 0
         self.groups = []
 
     def apply(self, view, position):
@@ -41,22 +42,24 @@ class State:
             _, _, kind, flags, length, queue, _, id = HEAD.unpack_from(raw)
             if kind == hand.GROUP:
                 self.groups.append(id)
-                self.live = self._settled(late)
-                late = []
+                self._settle(late)
             elif kind == hand.SETTLE:
-                late += [(of, queue, one) for of in (hand.ENTER, hand.MARK) for one in range(id, id + struct.unpack_from("<Q", raw, 32)[0])]
+                ids = range(id, id + struct.unpack_from("<Q", raw, 32)[0])
+                late += [(of, queue, one) for of in (hand.ENTER, hand.MARK) for one in ids]
             elif kind == hand.GONE:
                 late += [key for key in self.live if key[1] == queue]
             else:
-                self.live[kind, queue, id] = at, length, (flags, again(raw)[5] or raw[32:])
+                key = kind, queue, id if kind in (hand.ENTER, hand.MARK) else 0
+                self.bytes += length - self.live.get(key, (0, 0))[1]
+                self.live[key] = at, length, (flags, id, again(raw)[5] or raw[32:])
             end = at + length
-        self.live = self._settled(late)
+        self._settle(late)
         return end
 
-    def _settled(self, late):
+    def _settle(self, late):
         for key in late:
-            self.live.pop(key, None)
-        return self.live
+            self.bytes -= self.live.pop(key, (0, 0))[1]
+        late.clear()
 
     def content(self):
         return {key: value[2] for key, value in self.live.items()}
@@ -108,7 +111,7 @@ class Engine:
 
     def clean(self):
         while True:
-            self.store.live_bytes = sum(length for _, length, _ in self.state.live.values())
+            self.store.live_bytes = self.state.bytes
             part = self.store.oldest()
             if part is None:
                 return
@@ -128,7 +131,7 @@ class Engine:
         position, length, says = self.state.live[hand.ENTER, queue, id]
         at, view = self.store.fetch(queue, id, position)
         raw = bytes(view[:length])
-        assert at == position and again(raw)[5] == says[1]
+        assert at == position and (again(raw)[5] or raw[32:]) == says[2]
         return raw
 
     def close(self):

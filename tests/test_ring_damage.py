@@ -129,7 +129,7 @@ def opened_or_repaired(path, damaged, hit, left, bounds):
     nameless = {number for kind, number, _ in left if kind != hand.QUEUE} - {number for kind, number, _ in left if kind == hand.QUEUE}
     assert [one.queue for one in report.damage if not one.bytes] == sorted(nameless)
     names = {key: value for key, value in content.items() if key[0] == hand.QUEUE and key[1] in nameless}
-    assert all(b"recovered-%d" % key[1] in value[1] for key, value in names.items()) and len(names) == len(nameless)
+    assert all(b"recovered-%d" % key[1] in value[2] for key, value in names.items()) and len(names) == len(nameless)
     assert {key: value for key, value in content.items() if key not in names} == left
     assert RingStore.check(path).damage == []
 

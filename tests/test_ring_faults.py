@@ -32,11 +32,8 @@ class Program:
         write, sync = self.engine.store.write, self.engine.store.sync
 
         def noted_write(batch):
-            before = self.engine.state.content()
             self.engine.state.apply(batch, batch.position)
             self.contents.append(self.engine.state.content())       # it may be there even where the write fails
-            self.engine.state.live = {**self.engine.state.live}
-            del before
             write(batch)
 
         def noted_sync():
