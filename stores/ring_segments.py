@@ -12,7 +12,7 @@ all before some later position is not needed any more; numbers are not. Both hea
      8 version u32
     12 segment_bytes u32
     16 salt u32            of the store
-    20 first u32           of a segment: where in its part of the log the first group begins; 2**32 - 1: one from before fills it all
+    20 first u32           of a segment: where in its part of the log the first group begins; 2**32 - 1: nowhere, or not known
     24 number u64          of the segment; of a superblock: it is the newer of two if this is higher
     32 begin u64           position: nothing before it is needed
     40 synced u64          position: the log was synced up to it
@@ -26,10 +26,9 @@ with the first records in it. It saves time, it is not needed: which segment a s
 opening mends it. So a crash may tear it, and one flipped bit in it costs nothing.
 
 What stands behind the end of the log is what an earlier lap left, which is told by its positions, or a torn tail, with the very
-positions that will be written next. No later group may join up with that: opening overwrites what it sees of it with zeros, durably,
-before anything is written. What it does not see, because the head of its segment did not reach the disk, is looked for when the
-segment gets a slot again: each slot is read once, before it is used for the first time.
-"""
+positions that will be written next. No later group may join up with that: opening overwrites what it sees of it with zeros,
+durably, before anything is written. What it does not see, because the head of its segment did not reach the disk, is looked for
+when the segment gets a slot again: each slot is read once, before it is used for the first time. """
 
 from __future__ import annotations
 
@@ -78,7 +77,8 @@ class Head:
     version: int = VERSION
 
     def packed(self) -> bytes:
-        data = _HEAD.pack(self.magic, self.version, self.segment_bytes, self.salt, self.first, self.number, self.begin, self.synced, 0)
+        data = _HEAD.pack(self.magic, self.version, self.segment_bytes, self.salt, self.first, self.number, self.begin,
+                          self.synced, 0)
         return data[:-4] + crc(data[:-4]).to_bytes(4, "little")
 
     @classmethod
@@ -140,7 +140,7 @@ class Segments:
             raise StoreCorrupt(f"{path} is a ring store of version {found.version}; this Xump reads version {VERSION}: "
                                "open it with the one that made it")
         if size < SLOTS_AT:
-            raise StoreCorrupt(f"{path} was cut off: it has {size} bytes, a ring store has more than {SLOTS_AT}; restore it from a copy")
+            raise StoreCorrupt(_cut_off(path, size))
         slots = (size - SLOTS_AT) // found.segment_bytes
         # What a crash leaves of a file that grew is no slot, unless it has a head: then the file was cut.
         rest = Head.read(os.pread(fd, HEAD_BYTES, SLOTS_AT + slots * found.segment_bytes), SEGMENT)
@@ -199,9 +199,9 @@ class Segments:
         while (at := raw.find(RECORD_MAGIC, at + 1)) >= 0:
             start = at - 4
             if start >= 0 and start % 8 == 0 and start + RECORD_HEAD.size <= len(raw):
-                number, offset = divmod(RECORD_HEAD.unpack_from(raw, start)[6], self.capacity)
-                if offset == start and record_whole(data[start:], number * self.capacity + start, self.salt) in ("whole", "payload"):
-                    return number
+                position = int(RECORD_HEAD.unpack_from(raw, start)[6])
+                if position % self.capacity == start and record_whole(data[start:], position, self.salt) in ("whole", "payload"):
+                    return position // self.capacity
         return None
 
     def missing(self) -> list[int]:
@@ -309,8 +309,8 @@ class Segments:
         return max(position, number * self.capacity)
 
     def groups(self, position: int) -> Generator[tuple[int, memoryview], None, tuple[int, str, int]]:
-        """The log from a position where a group begins, as (position, whole groups), each verified; at the end: where the first group
-        stands that is not whole, what is wrong, and at which position. A buffer is used before the next is asked for."""
+        """The log from a position where a group begins, as (position, whole groups), each verified; at the end: where the first
+        group stands that is not whole, what is wrong, and at which position. A buffer is used before the next is asked for."""
         chunk = max(self.capacity >> 3, 1 << 13)
         buffer, kept, stop = memoryview(bytearray(chunk)), 0, self.reach(position)
         while True:
@@ -334,8 +334,8 @@ class Segments:
             buffer[:kept] = left
 
     def behind(self, position: int) -> tuple[int, int]:
-        """What else of this lap is there, from a position on where the whole groups end: where the last record ends that has a whole
-        head, and up to where a group says that the log was synced. O(bytes)."""
+        """What else of this lap is there, from a position on where the whole groups end: where the last record ends that has a
+        whole head, and up to where a group says that the log was synced. O(bytes)."""
         last, synced = position, 0
         for start, view in self.lap(position):
             end, offset = min(self.capacity - start % self.capacity, len(view)), 0
@@ -366,12 +366,16 @@ class Segments:
         return position + offset
 
 
+def _cut_off(path: str, size: int) -> str:
+    return f"{path} was cut off: it has {size} bytes, a ring store has more than {SLOTS_AT}; restore it from a copy"
+
+
 def _no_store(path: str, size: int, raw: list[bytes]) -> str:
     if size == 0:
         return f"{path} is empty, no ring store; remove it to have one made there, or give another path"
     if any(data[:8] == SUPERBLOCK for data in raw):
         if size < SLOTS_AT:
-            return f"{path} was cut off: it has {size} bytes, a ring store has more than {SLOTS_AT}; restore it from a copy"
+            return _cut_off(path, size)
         return f"{path} is damaged: neither of its two superblocks is whole; run: xump repair {path}"
     return f"{path} is no ring store: it begins with {raw[0][:16]!r}; give another path"
 

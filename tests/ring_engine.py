@@ -1,4 +1,5 @@
-"""Plays the engine before a ring store: a dict of what is live, groups made by hand, carrying and releasing as the contract says."""
+"""Plays the engine before a ring store: a dict of what is live, groups made by hand, carrying and releasing as the contract
+says."""
 
 from __future__ import annotations
 

@@ -184,14 +184,16 @@ def test_a_full_disk_leaves_no_half_store(path, monkeypatch):
 
 def test_one_owner(path):
     engine = Engine(path)
-    for use in (lambda: Engine(path), lambda: RingStore.check(path), lambda: RingStore.repair(path), lambda: RingStore.compact(path)):
+    for use in (lambda: Engine(path), lambda: RingStore.check(path), lambda: RingStore.repair(path),
+                lambda: RingStore.compact(path)):
         with pytest.raises(StoreLocked, match=f"open in this process already, pid {os.getpid()}"):
             use()
     link = path.with_suffix(".link")
     link.hardlink_to(path)
     with pytest.raises(StoreLocked):
         Engine(link)
-    code = "import sys; from xump.stores.ring import RingStore\ntry: RingStore('r', path=sys.argv[1])\nexcept OSError as e: print(repr(e))"
+    code = ("import sys; from xump.stores.ring import RingStore\n"
+            "try: RingStore('r', path=sys.argv[1])\nexcept OSError as e: print(repr(e))")
     answer = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout
     assert answer.startswith("StoreLocked(") and f"owned by the process with pid {os.getpid()}" in answer
     engine.write(hand.state(1, 1))      # the others' closing did not lose the lock
@@ -240,7 +242,7 @@ def test_misuse(path):
     batch = hand.batch(hand.Log(store.salt, 80), hand.state(1, 1))
     with pytest.raises(ValueError, match="a group for position 80; the log of .* goes on at 0"):
         store.write(batch)
-    with pytest.raises(ValueError, match="release\\(8\\): the log of .* has the positions 0 to 0"):
+    with pytest.raises(ValueError, match="release\\(8\\): the log of .* has positions 0 to 0"):
         store.release(8)
     store.close()
 
@@ -492,7 +494,7 @@ def test_compacted(path):
     assert path.stat().st_mode & 0o777 == 0o640 and mode
     engine = Engine(path)
     assert engine.state.content() == content and engine.store.salt == salt and min(engine.state.groups) > groups
-    assert list(engine.state.live)[0][0] == hand.QUEUE
+    assert next(iter(engine.state.live))[0] == hand.QUEUE
     engine.close()
     assert list(path.parent.iterdir()) == [path]
 

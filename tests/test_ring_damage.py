@@ -1,6 +1,7 @@
-"""Rings that are cut anywhere, or have any bit flipped: the same content, a torn tail of what was never synced, or StoreCorrupt, and then
-a repair that loses the damaged record and no other."""
+"""Rings that are cut anywhere, or have any bit flipped: the same content, a torn tail of what was never synced, or
+StoreCorrupt, and then a repair that loses the damaged record and no other."""
 
+import itertools
 import os
 import random
 from pathlib import Path
@@ -48,7 +49,7 @@ def content_of_groups(data, starts, count, without=None):
     """What the first groups say, without the record at a position."""
     state = State()
     log = data[LOG_AT : LOG_AT + starts[count]]
-    for start, end in zip(starts, starts[1 : count + 1], strict=False):
+    for start, end in itertools.pairwise(starts[: count + 1]):
         parts = [raw for at, raw in records_of(log[start:end], start) if at != without or raw[6] == hand.GROUP]
         state.apply(b"".join(parts), 0)
     return state.content()
@@ -126,7 +127,8 @@ def opened_or_repaired(path, damaged, hit, left, bounds):
     assert Path(report.quarantine).read_bytes() == damaged[LOG_AT + hit : LOG_AT + hit + bounds[hit]]
     content, cut = content_of(path)
     assert cut == 0
-    nameless = {number for kind, number, _ in left if kind != hand.QUEUE} - {number for kind, number, _ in left if kind == hand.QUEUE}
+    named = {number for kind, number, _ in left if kind == hand.QUEUE}
+    nameless = {number for _, number, _ in left} - named
     assert [one.queue for one in report.damage if not one.bytes] == sorted(nameless)
     names = {key: value for key, value in content.items() if key[0] == hand.QUEUE and key[1] in nameless}
     assert all(b"recovered-%d" % key[1] in value[2] for key, value in names.items()) and len(names) == len(nameless)
@@ -286,6 +288,27 @@ def test_a_whole_ring_is_not_changed(tmp_path):
     assert calls and calls[-1][0] == calls[-1][1]
 
 
+class Dying(Quick):
+    """The nth call is the process's last."""
+
+    def __init__(self, nth):
+        self.left = nth
+
+    def _dies(self):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+    def pwrite(self, *arguments):
+        self._dies()
+        return os.pwrite(*arguments)
+
+    def fdatasync(self, fd):
+        self._dies()
+
+    fsync = fdatasync
+
+
 def test_a_crash_during_repair_leaves_one_that_can_be_repaired(tmp_path, monkeypatch):
     path = tmp_path / "again.ring"
     starts, data = small_ring(path)
@@ -295,24 +318,7 @@ def test_a_crash_during_repair_leaves_one_that_can_be_repaired(tmp_path, monkeyp
         nth += 1
         flip(path, data, at, 3)
 
-        class Dying(Quick):
-            calls = 0
-
-            def _dies(self):
-                self.calls += 1
-                if self.calls == nth:
-                    raise KeyboardInterrupt
-
-            def pwrite(self, *arguments):
-                self._dies()
-                return os.pwrite(*arguments)
-
-            def fdatasync(self, fd):
-                self._dies()
-
-            fsync = fdatasync
-
-        monkeypatch.setattr(ring_disk, "os", Dying())
+        monkeypatch.setattr(ring_disk, "os", Dying(nth))
         try:
             RingStore.repair(path)
             done = True

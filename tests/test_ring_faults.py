@@ -1,4 +1,5 @@
-"""The ring on a disk that fails, loses power, or whose process is killed: all groups that were synced are there, each of them whole."""
+"""The ring on a disk that fails, loses power, or whose process is killed: all groups that were synced are there, each of them
+whole."""
 
 import errno
 import random
@@ -82,6 +83,14 @@ def run_program(program, steps):
     program.engine.close()
 
 
+def refuses_all(store):
+    batch = hand.batch(hand.Log(store.salt, store.end), hand.state(1, 1))
+    for refused in (lambda: RingStore.write(store, batch), lambda: RingStore.sync(store), store.oldest, store.room,
+                    lambda: store.release(0)):
+        with pytest.raises(StoreFailed, match="open it anew"):
+            refused()
+
+
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("kind", [errno.EIO, errno.ENOSPC, "short"])
 def test_the_nth_call_of_the_disk_fails(tmp_path, monkeypatch, kind, forever):
@@ -106,10 +115,7 @@ def test_the_nth_call_of_the_disk_fails(tmp_path, monkeypatch, kind, forever):
         store = program.engine.store if program.engine is not None else None
         if store is not None and isinstance(store._barred, StoreFailed):
             calls = disk.calls
-            batch = hand.batch(hand.Log(store.salt, store.end), hand.state(1, 1))
-            for refused in (lambda: RingStore.write(store, batch), lambda: RingStore.sync(store), store.oldest, store.room):
-                with pytest.raises(StoreFailed, match="open it anew"):
-                    refused()
+            refuses_all(store)
             assert disk.calls == calls      # nothing is tried again
             program.engine.kill()
         monkeypatch.setattr(ring_disk, "os", Quick())
