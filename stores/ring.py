@@ -3,7 +3,8 @@
 A group is written behind the one before; where the segment is full it goes on in the lowest free slot of the file
 (`ring_segments.py` draws it). A message's record is found by its position. What is settled is not looked for: space comes back
 in the order of the log, a segment at a time. The engine is given the oldest groups (`oldest`), writes what of them is live once
-more, and says when that is durable (`release`): a live message in the way is carried forward, not waited for. """
+more, and says when that is durable (`release`): a live message in the way is carried forward, not waited for.
+"""
 
 from __future__ import annotations
 
@@ -103,9 +104,7 @@ class RingStore(RingSpace):
             raise StoreFull(error.errno, f"{self.path} cannot be made: {error.strerror}; it takes "
                             f"{self._slots_min * segment_bytes + SLOTS_AT} bytes (min_bytes=)") from error
         try:
-            os.link(temporary, self.path)
-            os.unlink(temporary)
-            sync_name(self.path)
+            self._give_name(temporary)
         except BaseException as error:
             ring_lock.give_up(fd)
             if os.path.lexists(temporary):
@@ -114,6 +113,17 @@ class RingStore(RingSpace):
                 return None
             raise
         return fd
+
+    def _give_name(self, temporary: str) -> None:
+        try:
+            os.link(temporary, self.path)       # never over a file that is there
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS) or os.path.lexists(self.path):
+                raise
+            os.rename(temporary, self.path)     # a file system without links
+        else:
+            os.unlink(temporary)
+        sync_name(self.path)
 
     # ---- once, at the beginning
 

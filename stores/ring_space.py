@@ -1,11 +1,15 @@
 """The space of a ring: how much is left, when its log is cleaned, when its file grows and shrinks.
 
-When the log is cleaned ----------------------- Room is wanted when less is left than the next few groups need. The file then
-grows, if it may and less than half of the log is dead; else the log is cleaned: what is carried is then at most as much as what
-is gained. A file that may not grow is cleaned as soon as a sixteenth of it, and half a segment, is dead: 16 bytes carried for
-one that is gained, at worst, when the store is full. For this the store has to know how many bytes are live: the engine sets
-`live_bytes`. It shrinks when it is more than twice as large as it would have to be for twice its log: then it must double again
-to grow, and halve again to shrink.
+When the log is cleaned
+-----------------------
+Room is wanted when less is left than the next few groups need. The file then grows, if it may and less than half of the log is
+dead; else the log is cleaned: what is carried is then at most as much as what is gained. A file that may not grow is cleaned as
+soon as a sixteenth of it, and half a segment, is dead: 16 bytes carried for one that is gained, at worst, when the store is full.
+For this the store has to know how many bytes are live: the engine sets `live_bytes`. A log of which three quarters are dead is
+cleaned without need, as it goes on: the file shrinks behind a backlog that was worked off, and is opened faster.
+
+The file shrinks when it is more than twice as large as it would have to be for twice its log: then that must double before it
+grows again, and halve before it shrinks again.
 
 What is kept free
 -----------------
@@ -37,7 +41,7 @@ from . import ring_repair
 from .ring_disk import set_size
 from .ring_segments import HEAD_BYTES, SLOTS_MIN, U64, Segments
 
-BOUND_SLOTS_MIN = 6
+BOUND_SLOTS_MIN = 6              # where there is a `max_bytes`
 GROWTH_BYTES_MAX = 16 << 20     # at once: the next sync waits for it
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -91,7 +95,7 @@ class RingSpace(Backend):
     def _room(self, more: int = 0, given: int = 0) -> int:
         """Of groups, with so many slots more, and so many bytes of the log free."""
         segments, capacity = self._segments, self._segments.capacity
-        slots = len(segments.free) + len(segments.resting) + len(segments.released) + more
+        slots = segments.slots - len(segments.slot_of) + more
         spare = (slots - 2) * capacity + -self.end % capacity + given
         spare -= (segments.slots + more) * capacity >> 3
         largest = max(capacity >> 3, *segments.largest.copy().values(), 0)
@@ -251,7 +255,7 @@ class RingSpace(Backend):
             raise RuntimeError(f"store {self.name!r} must be scanned to its end before it is used")
 
     def _failed(self, what: str, error: OSError) -> StoreFailed:
-        self._barred = StoreFailed(error.errno, f"store {self.name!r} at {self.path}: {what} failed: {error.strerror}; nothing more is "
-                                   "written; open it anew to go on")
+        self._barred = StoreFailed(error.errno, f"store {self.name!r} at {self.path}: {what} failed: {error.strerror}; nothing "
+                                   "more is written; open it anew to go on")
         self._barred.__cause__ = error
         return self._barred

@@ -167,6 +167,31 @@ def test_a_file_that_must_not_be_written(path, monkeypatch):
     assert RingStore.check(path).damage == []       # that only reads
 
 
+def test_a_file_system_without_links(path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    Engine(path).close()
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_somebody_else_makes_it_at_the_same_time(path, monkeypatch):
+    real = os.link
+
+    def late(*names):
+        monkeypatch.setattr(os, "link", real)
+        engine = Engine(path)
+        filled(engine, 1, 3)
+        engine.close()
+        real(*names)
+
+    monkeypatch.setattr(os, "link", late)
+    engine = Engine(path)
+    assert len(engine.state.messages()) == 3 and list(path.parent.iterdir()) == [path]
+    engine.close()
+
+
 def test_a_full_disk_leaves_no_half_store(path, monkeypatch):
     class Full(Quick):
         def pwrite(self, fd, data, at):
@@ -296,8 +321,7 @@ def test_any_program_is_what_a_dict_says(tmp_path_factory, seed, slots, durabili
 
 
 @pytest.mark.parametrize("order", ["first", "last", "random"])
-@pytest.mark.parametrize("size", [10, 700, 9000])
-@pytest.mark.parametrize("slots", [6, 20])
+@pytest.mark.parametrize("slots, size", [(6, 10), (6, 700), (6, 9000), (20, 700), (20, 9000)])
 def test_a_full_store_can_settle_all(path, slots, size, order):
     rnd = random.Random(size)
     engine, n = Engine(path, max_bytes=slots * SEGMENT), 0

@@ -24,6 +24,12 @@ def quick(monkeypatch):
     monkeypatch.setattr(ring_disk, "os", Quick())
 
 
+def put(path, data):
+    """All that a small ring has in it; what is behind is zeros."""
+    with path.open("r+b") as file:
+        file.write(data[:16384])
+
+
 def small_ring(path, closed=True):
     """A few groups with all kinds of records in the first segment: their starts, and the file's bytes."""
     engine = Engine(path)
@@ -61,8 +67,8 @@ def test_every_cut_of_the_tail(tmp_path):
     synced = starts[-2]     # the last group says that all before it was
     for filling in (b"\0", b"\xa5"):
         for cut in range(starts[0], starts[-1] + 1):
-            torn = data[: LOG_AT + cut] + filling * (len(data) - LOG_AT - cut)
-            path.write_bytes(torn)
+            torn = data[: LOG_AT + cut] + filling * (16384 - LOG_AT - cut)
+            put(path, torn)
             groups = max(n for n, start in enumerate(starts) if torn[: LOG_AT + start] == data[: LOG_AT + start])
             content, gone = content_of(path)
             assert content == content_of_groups(data, starts, groups)
@@ -105,7 +111,7 @@ def expected(data, starts, at):
 def flip(path, data, at, bit):
     damaged = bytearray(data)
     damaged[at] ^= 1 << bit
-    path.write_bytes(damaged)
+    put(path, damaged)
     return bytes(damaged)
 
 
