@@ -275,6 +275,9 @@ class Segments:
 
     def superblock_synced(self) -> None:
         self._unsynced = False
+        self.rested()
+
+    def rested(self) -> None:
         for slot in self.resting:
             heapq.heappush(self.free, slot)
         self.resting.clear()

@@ -218,7 +218,7 @@ class RingSpace(Backend):
         if numbers and self.durability == "none":
             segments.write_superblock(self._synced)
             with self._lock:
-                segments.superblock_synced()
+                segments.rested()
                 self._shrink()
 
     def _shrink(self) -> None:

@@ -15,6 +15,8 @@ from tests.ring_faults import Failing, Power, Quick
 from xump.errors import StoreFailed, StoreFull
 from xump.stores import ring_disk
 from xump.stores.ring import RingStore
+from xump.stores.ring_segments import COPY_AT, HEAD_BYTES, SLOTS_AT
+from xump.stores.ring_segments import SEGMENT as SEGMENT_MAGIC
 
 
 class Program:
@@ -216,4 +218,90 @@ def test_a_writer_is_killed(tmp_path):
         assert all((id ^ 1) in messages for id in messages)         # groups are whole
         for id in sorted(messages):
             engine.fetch(1, id)
+        engine.close()
+
+
+def test_remains_of_a_segment_whose_head_was_lost(tmp_path, monkeypatch):
+    """Its slot looks empty when it is opened. Groups as long as the lost ones are written in their place: nothing joins up with them."""
+    monkeypatch.setattr(ring_disk, "os", Quick())
+    path = tmp_path / "a.ring"
+    engine = Engine(path)
+    engine.write(hand.queue(1, "jobs"))
+    for n in range(1, 20):
+        engine.write(hand.enter(1, n, body=b"old" * 2000), sync=n < 8)
+    assert engine.store._segments.slot_of == {0: 0, 1: 1}
+    engine.kill()
+    with path.open("r+b") as file:
+        file.seek(SLOTS_AT + SEGMENT)
+        file.write(bytes(HEAD_BYTES))
+    engine = Engine(path)
+    kept = len(engine.state.messages())
+    assert 8 <= kept < 12
+    while len(engine.store._segments.slot_of) < 2:
+        kept += 1
+        engine.write(hand.enter(1, kept, body=b"new" * 2000))
+    content = engine.state.content()
+    engine.kill()
+    assert content_of(path) == (content, 0)
+
+
+def test_a_release_waits_for_what_it_rests_on(tmp_path, monkeypatch):
+    """Messages were settled, and what they filled was released; the superblocks reach the disk and the settling does not."""
+    path = tmp_path / "a.ring"
+    power = Power(path)
+    monkeypatch.setattr(ring_disk, "os", power)
+    engine = Engine(path)
+    power.all_durable()
+    for n in range(1, 30):
+        engine.write(hand.enter(1, n, body=bytes(6000)))
+    content, segments = engine.state.content(), engine.store._segments
+    engine._write([hand.settle(1, 1, 29)], False)
+    engine.store.release(engine.store.end)
+    assert len(segments.released) > 1 and not segments.resting
+    power.pending = [change for change in power.pending if change[0] < SLOTS_AT]
+    (tmp_path / "image.ring").write_bytes(power.image(random.Random(0)))
+    assert content_of(tmp_path / "image.ring")[0] == content
+    number = engine.store.end // segments.capacity + 1
+    n = 30
+    while number not in segments.slot_of:
+        engine._write([hand.enter(1, n, body=bytes(6000))], False)
+        n += 1
+    power.pending = [(at, data[:HEAD_BYTES]) for at, data in power.pending if data[:8] == SEGMENT_MAGIC]
+    assert len(power.pending) == 1      # nor does the head of the next segment say too much
+    (tmp_path / "image.ring").write_bytes(power.image(random.Random(1)))
+    assert content_of(tmp_path / "image.ring")[0] == content
+    free = len(segments.free)
+    engine.sync()
+    assert len(segments.resting) > 1 and len(segments.free) == free     # the superblock is not durable yet
+    engine.sync()
+    assert len(segments.free) > free
+    engine.kill()
+
+
+def test_what_was_found_is_durable(tmp_path, monkeypatch):
+    """What a killed process had written, and nobody had synced, is synced before the store is used."""
+    path = tmp_path / "a.ring"
+    power = Power(path)
+    monkeypatch.setattr(ring_disk, "os", power)
+    engine = Engine(path)
+    power.all_durable()
+    for n in range(1, 30):
+        engine.write(hand.enter(1, n, body=bytes(6000)), sync=False)
+    engine.kill()
+    engine = Engine(path)
+    assert len(engine.state.messages()) == 29
+    (tmp_path / "image.ring").write_bytes(power.durable)
+    assert content_of(tmp_path / "image.ring")[0] == engine.state.content()
+    engine.kill()
+
+
+def test_one_superblock_is_always_durable(tmp_path, monkeypatch):
+    path = tmp_path / "a.ring"
+    power = Power(path)
+    monkeypatch.setattr(ring_disk, "os", power)
+    for durability in ("none", "process", "group"):
+        engine = Engine(path, durability=durability, max_bytes=6 * SEGMENT)
+        for n in range(1, 300):
+            engine.write(hand.enter(1, n, body=bytes(6000)), hand.settle(1, n), sync=durability == "group")
+            assert len({at for at, _ in power.pending} & {0, COPY_AT}) < 2
         engine.close()
