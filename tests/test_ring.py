@@ -501,6 +501,28 @@ def test_syncs(path, monkeypatch, durability, syncs):
     assert (Counting.count == before) == (durability == "none")
 
 
+def test_a_new_size_is_synced(path, monkeypatch):
+    class Noting(Quick):
+        calls = []
+
+        def fdatasync(self, fd):
+            self.calls.append("fdatasync")
+
+        def fsync(self, fd):
+            self.calls.append("fsync")
+
+    engine = Engine(path)
+    monkeypatch.setattr(ring_disk, "os", Noting())
+    sizes = [engine.store.stats()["segments"]]
+    for n in range(1, 60):
+        engine.write(hand.enter(1, n, body=bytes(6000)))
+        sizes.append(engine.store.stats()["segments"])
+    assert sizes[-1] > sizes[0]
+    # The file grows behind a group's sync, and the next one has to know.
+    assert Noting.calls == ["fsync" if n and sizes[n] != sizes[n - 1] else "fdatasync" for n in range(59)]
+    engine.close()
+
+
 # ---- compacted
 
 def test_compacted(path):

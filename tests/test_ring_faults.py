@@ -222,7 +222,8 @@ def test_a_writer_is_killed(tmp_path):
 
 
 def test_remains_of_a_segment_whose_head_was_lost(tmp_path, monkeypatch):
-    """Its slot looks empty when it is opened. Groups as long as the lost ones are written in their place: nothing joins up with them."""
+    """Its slot looks empty when it is opened. Groups as long as the lost ones are written in their place: nothing joins up with
+    them."""
     monkeypatch.setattr(ring_disk, "os", Quick())
     path = tmp_path / "a.ring"
     engine = Engine(path)
@@ -234,12 +235,15 @@ def test_remains_of_a_segment_whose_head_was_lost(tmp_path, monkeypatch):
     with path.open("r+b") as file:
         file.seek(SLOTS_AT + SEGMENT)
         file.write(bytes(HEAD_BYTES))
+    power = Power(path)
+    monkeypatch.setattr(ring_disk, "os", power)
     engine = Engine(path)
     kept = len(engine.state.messages())
     assert 8 <= kept < 12
     while len(engine.store._segments.slot_of) < 2:
         kept += 1
-        engine.write(hand.enter(1, kept, body=b"new" * 2000))
+        engine.write(hand.enter(1, kept, body=b"new" * 2000), sync=False)
+    assert bytes(SEGMENT) not in [data for _, data in power.pending]       # the zeros are durable before the group is written
     content = engine.state.content()
     engine.kill()
     assert content_of(path) == (content, 0)
