@@ -195,9 +195,8 @@ class RingStore(RingSpace):
         segments = self._segments
         while not segments.free and (segments.released or segments.resting):
             self._sync()        # what they were released upon, then the superblock that says so
-        with self._lock:
-            if not segments.free and not self._grow(1):
-                raise OSError(errno.ENOSPC, "more was written than there was room for")
+        if not segments.free and not self._grow(1):
+            raise OSError(errno.ENOSPC, "the disk is full; more was written than there was room for")
 
     def sync(self) -> None:
         """fdatasync; fsync when the file has grown or shrunk."""
@@ -209,14 +208,12 @@ class RingStore(RingSpace):
 
     def _sync(self) -> None:
         segments = self._segments
-        with self._lock:
-            resized, self._resized = self._resized, False
-        sync(self._fd, size_too=resized)
+        sync(self._fd, size_too=self._resized)
+        self._resized = False
         self._syncs += 1
         self._synced = self.end
-        with self._lock:
-            segments.superblock_synced()
-            self._shrink()
+        segments.superblock_synced()
+        self._shrink()
         if segments.released:
             segments.write_superblock(self._synced)
 

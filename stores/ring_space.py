@@ -5,8 +5,10 @@ When the log is cleaned
 Room is wanted when less is left than the next few groups need. The file then grows, if it may and less than half of the log is
 dead; else the log is cleaned: what is carried is then at most as much as what is gained. A file that may not grow is cleaned as
 soon as a sixteenth of it, and half a segment, is dead: 16 bytes carried for one that is gained, at worst, when the store is full.
-For this the store has to know how many bytes are live: the engine sets `live_bytes`. A log of which three quarters are dead is
-cleaned without need, as it goes on: the file shrinks behind a backlog that was worked off, and is opened faster.
+For this the store has to know how many bytes are live: the engine sets `live_bytes`.
+
+A log of which three quarters are dead is cleaned without need, as it goes on: the file shrinks behind a backlog that was worked
+off, and is opened faster. When it cannot double any more, half is enough: room that could be had is not refused.
 
 The file shrinks when it is more than twice as large as it would have to be for twice its log: then that must double before it
 grows again, and halve before it shrinks again.
@@ -20,18 +22,21 @@ C: bytes of a segment; L: of the largest group in the log, at least C/8; A: of a
     C/2      is settled in between: a group that settles is at most half a segment; the engine divides larger ones
     A/8      of which A/16 may be dead before cleaning begins, so that this costs at most 16 times what it gains
 
-Of N slots that makes room for one group of (7N/8 - 2) C/3, when one segment is in use. That N is at least 6 where the file has a
-bound sees to it that there is room again behind such a group: (7N/8 - 3) C is more than twice of it.
+Of N slots, all empty, that makes room for one group of (7N/8 - 2) C/3. Where nothing is live, one segment is in use, and there
+may have been a group of up to C in it, which is L: so there is always room for (7N/8 - 5) C. That is C/4 where N is 6, the
+fewest that a file with a bound may have.
 
 Settling makes no live bytes, and as long as something is dead a lap gains it: so it never ends. A group of g bytes may become the
-largest, so it needs g + 2g beside the rest; what is carried is at most C/8, or one group, unless the engine joins it with more.
+largest, so it needs g + 2g beside the rest; what is given to be carried is at most C/8, or one record.
+
+What the file may grow by is room, too, half of the disk's free space left aside: it grows ahead of what is written as a rule,
+but for a large group only when that is written.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
 
 from xump_ext.errors import StoreCorrupt, StoreFailed
 from xump_ext.records import whole_groups
@@ -39,7 +44,7 @@ from xump_ext.store import Backend
 
 from . import ring_repair
 from .ring_disk import set_size
-from .ring_segments import HEAD_BYTES, SLOTS_MIN, U64, Segments
+from .ring_segments import HEAD_BYTES, RECORD_HEAD, SLOTS_MIN, U64, Segments
 
 BOUND_SLOTS_MIN = 6              # where there is a `max_bytes`
 GROWTH_BYTES_MAX = 16 << 20     # at once: the next sync waits for it
@@ -50,8 +55,8 @@ class RingSpace(Backend):
     """The half of a ring store that knows what is free."""
 
     path: str
-    live_bytes: int
-    """Bytes of the records that are live: the engine sets it before it calls `oldest`."""
+    live_bytes: int | None
+    """Bytes of the records that are live: the engine sets it before it calls `oldest`. None: it does not say."""
     _segments: Segments
     _fd: int
     _slots_min: int
@@ -61,36 +66,21 @@ class RingSpace(Backend):
     _synced: int
 
     def _prepare_space(self) -> None:
-        self.live_bytes = 0
+        self.live_bytes = None
         self.end = self._given = self._segments.begin
-        self._lock = threading.Lock()       # slots and the file's size: `room` may make it grow while something is written
         self._resized = False               # and not synced since
-        self._last = self._asked = 0        # bytes: of the last group; that `room` was asked for in vain
+        self._last = 0                      # bytes of the last group
+        self._boundary = self._given        # where the last group that was wholly given ends
+        self._group: tuple[memoryview, int] | None = None       # what is being given in pieces, and its position
         self._tidied = self._opened = 0     # bytes given by `oldest`; where the log ended when it was opened
         self._lap = -1                      # where the log ended when cleaning began
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._no_growth = 0                 # until the log ends there: the disk is full
 
-    def room(self, wanted: int = 0) -> int:
-        """Bytes. Where they are fewer than `wanted` the file grows, if that makes them enough; else `oldest` gives what can be
-        cleaned. O(1), or the bytes that it grows."""
+    def room(self) -> int:
+        """Bytes, with what the file may still grow by. O(1), one call of the system."""
         self._check_usable()
-        found = self._room()
-        if found >= wanted:
-            return found
-        with self._lock:
-            more = 0
-            while self._room(more) < wanted and self._may_grow(more + 1):
-                more += 1
-            try:
-                if more and self._room(more) >= wanted:
-                    self._grow(more)
-            except OSError as error:
-                raise self._failed("making room", error) from error
-            found = self._room()
-            if found < wanted:
-                self._asked = wanted
-            return found
+        return self._room(self._growable())
 
     def _room(self, more: int = 0, given: int = 0) -> int:
         """Of groups, with so many slots more, and so many bytes of the log free."""
@@ -102,16 +92,17 @@ class RingSpace(Backend):
         # A group of g bytes that is the largest from now on: g + 2 g <= spare; one that is not: g + 2 largest <= spare.
         return max(0, min(spare // 3, spare - 2 * largest)) & ~7
 
-    def _may_grow(self, count: int) -> bool:
-        """By so many slots, one more on the disk left for others."""
+    def _growable(self) -> int:
+        """Slots that the file may get: half of what the disk has is left to others, who may take it before it is needed here."""
         segments = self._segments
-        if self._slots_max is not None and segments.slots + count > self._slots_max:
-            return False
+        if self.end < self._no_growth:
+            return 0
         disk = os.statvfs(self.path)
-        return disk.f_bavail * disk.f_frsize >= (count + 1) * segments.segment_bytes
+        count = (disk.f_bavail * disk.f_frsize >> 1) // segments.segment_bytes
+        return count if self._slots_max is None else max(0, min(count, self._slots_max - segments.slots))
 
     def _grow(self, count: int) -> bool:
-        """Whether there was space on the disk. The caller has the lock."""
+        """Whether there was space on the disk."""
         segments = self._segments
         self._resized = True
         try:
@@ -126,48 +117,57 @@ class RingSpace(Backend):
         return True
 
     def oldest(self) -> tuple[int, int, memoryview] | None:
-        """Whole groups, at most an eighth of a segment or one group; each is given once. While it gives none the file may grow.
+        """Whole records, at most an eighth of a segment or one record; each is given once. While it gives none the file may grow.
         O(bytes given)."""
         self._check_usable()
         segments, capacity = self._segments, self._segments.capacity
-        begin = self._given = max(self._given, segments.begin)
-        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity), self._asked)
-        if not wanted:
-            self._asked = 0
-            if not self._idle(self.end - begin):
-                self._lap, self._doubtful = -1, 0
+        if self._given < segments.begin:
+            self._given, self._group = segments.begin, None
+        begin = self._given
+        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity))
+        start = begin if self._group is None else self._group[1]
+        done = start // capacity == self.end // capacity    # nothing is gained in the segment that is being filled
+        if done or not (wanted or self._idle(self.end - begin)):
+            self._lap, self._doubtful = -1, 0
+            if not wanted:
                 return None
         try:
-            growing = wanted and self.end >= self._no_growth and self._may_grow(1)
-            if begin // capacity == self.end // capacity or not self._worth(self.end - begin, wanted, growing):
+            growing = self._growable() if wanted else 0
+            if done or not self._worth(self.end - begin, wanted, growing > 0):
                 if growing:
-                    self._grow_ahead()
+                    self._grow_ahead(growing)
                 return None
-            data = self._oldest_groups(begin)
+            if self._group is None:
+                self._group = self._oldest_groups(begin), begin
         except StoreCorrupt:
             raise
         except OSError as error:
             raise self._failed("making room", error) from error
         if self._lap < 0:
             self._lap = self.end
-        self._given = begin + len(data)
+        data = self._next_records(*self._group)
         self._tidied += len(data)
         return begin, self._given, data
 
     def _idle(self, log: int) -> bool:
-        """Whether so many bytes of log are cleaned though nobody needs the room: most of it is dead, it is more than the half
-        of what the file keeps in any case, and not more was cleaned than four times what was written."""
-        return (4 * self.live_bytes <= log and 2 * log > self._slots_min * self._segments.capacity
+        """Whether so many bytes of log are cleaned though little room is enough at the moment: because most of it is dead, and
+        not more was cleaned than four times what was written; or because half of it is, and the file cannot double any more."""
+        segments = self._segments
+        if self.live_bytes is None:
+            return False
+        if self._growable() < segments.slots:
+            return 2 * self.live_bytes <= log
+        return (4 * self.live_bytes <= log and self.end - segments.begin > segments.capacity
                 and self._tidied < 4 * (self.end - self._opened))
 
     def _worth(self, log: int, wanted: bool, growing: bool) -> bool:
         """Whether so many bytes of log are cleaned, rather than that the file grows, or StoreFull is raised, or nothing
         happens."""
-        segments, dead = self._segments, log - self.live_bytes
+        segments, dead = self._segments, log - (log >> 1 if self.live_bytes is None else self.live_bytes)
         some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
         if 0 <= self._lap <= self._given:
             # A whole lap did not bring the room: so much is not dead as `live_bytes` says, or died meanwhile. Not again at once.
-            self._lap, self._doubtful, self._asked = -1, dead + some // 2, 0
+            self._lap, self._doubtful = -1, dead + some // 2
             if growing:
                 return False
         if dead < self._doubtful:
@@ -183,15 +183,25 @@ class RingSpace(Backend):
             used, _, state, failed = whole_groups(data, begin, self.salt)
         if used == 0:
             raise StoreCorrupt(f"{self._where(begin if failed is None else failed, state)}; run: xump repair {self.path}")
-        # Not what begins in the segment that is being filled: nothing is gained there.
         return data[: segments.first_group(data[:used], begin, self.end // capacity * capacity) - begin]
 
-    def _grow_ahead(self) -> None:
+    def _next_records(self, groups: memoryview, position: int) -> memoryview:
+        """Of whole groups. A large one is given in pieces: what is carried of it becomes small groups, which it may then stay."""
+        start = end = self._given - position
+        while end < len(groups):
+            length = RECORD_HEAD.unpack_from(groups, end)[4]
+            if end > start and end + length - start > self._segments.capacity >> 3:
+                break
+            end += length
+        self._given = position + end
+        if end == len(groups):
+            self._group, self._boundary = None, self._given
+        return groups[start:end]
+
+    def _grow_ahead(self, most: int) -> None:
         """By a quarter, so that growing costs little for each byte written."""
         segments = self._segments
-        count = max(1, min(segments.slots >> 2, GROWTH_BYTES_MAX // segments.segment_bytes))
-        with self._lock:
-            self._grow(count if self._may_grow(count) else 1)
+        self._grow(max(1, min(most, segments.slots >> 2, GROWTH_BYTES_MAX // segments.segment_bytes)))
 
     def release(self, position: int) -> None:
         """Frees what lies before the group that begins at that position, or before it: O(segments freed), a small write for
@@ -202,7 +212,7 @@ class RingSpace(Backend):
             raise ValueError(f"release({position}): the log of {self.path} has positions {segments.begin} to {self.end}")
         number = position // segments.capacity
         known = [first for first in (segments.first.get(number), segments.first.get(number - 1)) if first is not None]
-        begin = max((at for at in (*known, self._given, self.end) if at <= position), default=0)
+        begin = max((at for at in (*known, self._boundary, self.end) if at <= position), default=0)
         if begin <= segments.begin:
             return
         old, segments.begin = segments.begin // segments.capacity, begin
@@ -213,13 +223,11 @@ class RingSpace(Backend):
 
     def _free(self, numbers: range) -> None:
         segments = self._segments
-        with self._lock:
-            segments.released += [segments.forget(number) for number in numbers]
+        segments.released += [segments.forget(number) for number in numbers]
         if numbers and self.durability == "none":
             segments.write_superblock(self._synced)
-            with self._lock:
-                segments.rested()
-                self._shrink()
+            segments.rested()
+            self._shrink()
 
     def _shrink(self) -> None:
         segments = self._segments

@@ -88,6 +88,7 @@ class Engine:
         self.log.groups = max(self.state.groups, default=0)
         self.log.synced = self.store.end
         self.carried = 0
+        self.clean()
 
     def write(self, *records, sync=True):
         """A group, whatever there is room for; then the log is cleaned."""
@@ -106,9 +107,7 @@ class Engine:
         self.log.synced = self.store.end
 
     def has_room(self, size):
-        if self.store.room(size) < size:
-            self.clean()
-        return self.store.room(size) >= size
+        return self.store.room() >= size
 
     def clean(self):
         while True:

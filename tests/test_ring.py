@@ -385,7 +385,7 @@ def test_one_old_message_holds_up_nothing(path):
 
 def test_a_group_larger_than_the_file(path):
     engine = Engine(path)
-    assert engine.store.room() < 1_000_000 <= engine.store.room(1_000_000)
+    assert path.stat().st_size < 1_000_000 <= engine.store.room()
     body = random.Random(0).randbytes(900_000)
     engine.write(hand.enter(1, 1, body=body))
     for n in range(2, 900):
@@ -398,8 +398,20 @@ def test_a_group_larger_than_the_file(path):
 
 def test_a_bound_is_kept(path):
     engine = Engine(path, max_bytes=10 * SEGMENT)
-    assert engine.store.room(10 * SEGMENT) < 10 * SEGMENT
+    assert SEGMENT < engine.store.room() < 10 * SEGMENT
     assert engine.store.stats()["segments"] == 4        # it did not grow for nothing
+    engine.write(hand.enter(1, 1, body=bytes(engine.store.room() - 200)))
+    assert engine.store.stats()["segments"] <= 10
+    engine.close()
+
+
+def test_half_of_what_the_disk_has_is_left(path, monkeypatch):
+    engine = Engine(path)
+    disk = os.statvfs(path)
+    for free, slots in ((100, 50), (5, 2), (1, 0)):
+        left = tuple(free * SEGMENT // disk.f_frsize if n == 4 else value for n, value in enumerate(disk))
+        monkeypatch.setattr(os, "statvfs", lambda _, left=left: os.statvfs_result(left))
+        assert engine.store.room() == engine.store._room(slots)
     engine.close()
 
 
@@ -407,7 +419,7 @@ def test_wrong_live_bytes_do_not_make_it_clean_for_ever(path):
     """The engine says that nothing is live, and all is."""
     engine = Engine(path, max_bytes=12 * SEGMENT)
     store, n, most = engine.store, 0, 0
-    while store.room(3000) >= 3000:
+    while store.room() >= 3000:
         n += 1
         engine._write([hand.enter(1, n, body=bytes(2000))], True)
         given = 0
@@ -555,3 +567,19 @@ def test_compacting_what_is_damaged(path):
     with pytest.raises(StoreCorrupt, match="run: xump repair"):
         RingStore.compact(path)
     assert path.read_bytes() == data and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("durability", ["group", "none"])
+def test_there_is_always_room_in_an_empty_store(path, durability):
+    """Nothing is live: a group of a quarter of a segment is never refused, whatever was written before."""
+    options = {"max_bytes": 6 * SEGMENT, "durability": durability}
+    engine = Engine(path, **options)
+    rnd = random.Random(3)
+    for n in range(1, 400):
+        if rnd.random() < 0.1:
+            engine = reopened(engine, **options)
+        assert engine.store.room() >= SEGMENT // 4 - 200
+        size = rnd.choice([10, 3000, SEGMENT // 5, engine.store.room() - 300])
+        engine.write(hand.enter(1, n, body=bytes(size)), hand.settle(1, n), sync=False)
+    assert engine.store.end > 40 * SEGMENT
+    engine.close()
