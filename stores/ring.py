@@ -220,12 +220,11 @@ class RingStore(RingSpace):
     # ---- any thread
 
     def fetch(self, queue: int, id: int, position: int) -> tuple[int, memoryview]:
-        """See `Backend.fetch`. KeyError: that position is not in the log any more, or not yet; the message was carried forward
-        meanwhile. O(bytes of the record, at least 64 KiB)."""
+        """See `Backend.fetch`. A message that was just carried forward is still found in its old place until that is written to
+        again; then: KeyError. O(bytes of the record, at least 64 KiB)."""
         self._check_open()
-        segments = self._segments
-        if not segments.begin <= position < self.end:
-            raise KeyError(f"message {id} of queue {queue} at position {position}: the log has {segments.begin} to {self.end}")
+        if not 0 <= position < self.end:
+            raise KeyError(f"message {id} of queue {queue} at position {position}: the log ends at {self.end}")
         size = min(WINDOW_BYTES, self.end - position)
         data = self._read(position, size)
         state = record_whole(data, position, self.salt)
@@ -234,15 +233,20 @@ class RingStore(RingSpace):
             if size < length <= self.end - position:
                 data = self._read(position, length)
                 state = record_whole(data, position, self.salt)
-        if position < segments.begin:       # its slot may have been written to
-            raise KeyError(f"message {id} of queue {queue} is not at position {position} any more")
         if state != "whole":
+            if position < self._segments.begin:
+                raise KeyError(f"message {id} of queue {queue} is not at position {position} any more")
             raise StoreCorrupt(f"{self._where(position, state)}: message {id} of queue {queue}; run: xump repair {self.path}")
-        _, _, kind, _, _, of_queue, _, of_id = RECORD_HEAD.unpack_from(data)
+        _, _, kind, _, length, of_queue, _, of_id = RECORD_HEAD.unpack_from(data)
         if (kind, of_queue, of_id) != (ENTER, queue, id):
-            raise StoreCorrupt(f"message {id} of queue {queue} is not at position {position} of {self.path}: there is a record "
-                               f"of kind {kind}, queue {of_queue}, id {of_id}")
-        return position, data
+            raise KeyError(f"message {id} of queue {queue} is not at position {position}: there is a record of kind {kind}, "
+                           f"queue {of_queue}, id {of_id}")
+        while length + RECORD_HEAD.size <= len(data):       # whole records only
+            following = RECORD_HEAD.unpack_from(data, length)[4]
+            if following < RECORD_HEAD.size or length + following > len(data):
+                break
+            length += following
+        return position, data[:length]
 
     def _read(self, position: int, size: int) -> memoryview:
         try:

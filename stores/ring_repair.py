@@ -49,8 +49,7 @@ logger = logging.getLogger("xump")
 
 
 def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path = os.path.abspath(os.fspath(path))
-    fd = ring_lock.claim(path, shared=True)
+    path, fd = _claimed(path, shared=True)
     try:
         log = Segments.load(fd, path)
         report = Report()
@@ -64,8 +63,7 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path = os.path.abspath(os.fspath(path))
-    fd = ring_lock.claim(path)
+    path, fd = _claimed(path)
     try:
         log, report = _loaded(fd, path)
         lost: list[bytes] = []
@@ -96,8 +94,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path = os.path.abspath(os.fspath(path))
-    fd = ring_lock.claim(path)
+    path, fd = _claimed(path)
     try:
         log, report = Segments.load(fd, path), Report()
         live: dict[tuple[int, int, int], int] = {}
@@ -111,6 +108,14 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         return report
     finally:
         ring_lock.give_up(fd)
+
+
+def _claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
+    path = os.path.abspath(os.fspath(path))
+    try:
+        return path, ring_lock.claim(path, shared=shared)
+    except FileNotFoundError:
+        raise StoreCorrupt(f"there is no ring store at {path}, nor anything else; give the path of its file") from None
 
 
 # ---- reading

@@ -104,6 +104,8 @@ class Segments:
         self.begin = superblock.begin
         self.synced = superblock.synced
         self.slot_of: dict[int, int] = {}
+        self.former: dict[int, int] = {}
+        """What was released is still where it was, until the slot is taken: somebody may just be reading there."""
         self.first: dict[int, int | None] = {}
         """By segment: where its first group begins, None where that is not known."""
         self.largest: dict[int, int] = {}
@@ -178,6 +180,7 @@ class Segments:
         if number in self.slot_of:
             raise StoreCorrupt(f"{self.path} is damaged: segment {number} is in slot {self.slot_of[number]} and in slot {slot}; "
                                "restore it from a copy")
+        self.former = {number: other for number, other in self.former.items() if other != slot}
         self.slot_of[number] = slot
         self.first[number] = None if first == NOWHERE else number * self.capacity + first
 
@@ -239,6 +242,7 @@ class Segments:
             if next_record(data, number * self.capacity, self.salt) is not None:
                 write_zeros(self.fd, self.at(slot), self.segment_bytes)
                 sync(self.fd)
+        self.former = {number: other for number, other in self.former.items() if other != slot}
         self.slot_of[number] = slot
         self.first[number] = None if first == NOWHERE else number * self.capacity + first
         return Head(SEGMENT, self.segment_bytes, self.salt, first, number, self.superblock.begin, synced).packed()
@@ -261,6 +265,7 @@ class Segments:
     def forget(self, number: int) -> int:
         self.first.pop(number, None)
         self.largest.pop(number, None)
+        self.former[number] = self.slot_of[number]
         return self.slot_of.pop(number)
 
     def write_superblock(self, synced: int) -> None:
@@ -290,7 +295,7 @@ class Segments:
             number, offset = divmod(position, self.capacity)
             part = view[: self.capacity - offset]
             view, position = view[len(part) :], position + len(part)
-            slot = self.slot_of.get(number)
+            slot = self.slot_of.get(number, self.former.get(number))
             at = -1 if slot is None else self.at(slot) + HEAD_BYTES + offset
             while part:
                 got = os.preadv(self.fd, [part], at) if at >= 0 else 0

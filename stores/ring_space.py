@@ -79,7 +79,8 @@ class RingSpace(Backend):
 
     def room(self) -> int:
         """Bytes, with what the file may still grow by. O(1), one call of the system."""
-        self._check_usable()
+        if self._barred is not None:
+            raise self._barred
         return self._room(self._growable())
 
     def _room(self, more: int = 0, given: int = 0) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from tests import records_by_hand as hand
+from xump import testing_records as hand
 from xump.stores import ring_lock
 from xump.stores.ring import RingStore
 
@@ -23,7 +23,7 @@ def records_of(view, position):
 
 
 def again(raw):
-    """A record as `records_by_hand` takes it, to be written once more."""
+    """A record as `testing_records` takes it, to be written once more."""
     _, _, kind, flags, _, queue, _, id = HEAD.unpack_from(raw)
     fixed = 96 if kind == hand.ENTER else len(raw)
     return kind, flags, queue, id, raw[32:fixed], raw[fixed:]

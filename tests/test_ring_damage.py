@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import records_by_hand as hand
+from xump import testing_records as hand
 from tests.ring_engine import HEAD, SEGMENT, Engine, State, content_of, records_of
 from tests.ring_faults import Quick
 from xump.errors import StoreCorrupt, StoreFailed
@@ -341,7 +341,7 @@ def test_what_is_fetched_is_verified(tmp_path):
     _, where, slots, capacity = large_ring(path)
     engine = Engine(path)
     position, _, _ = where[hand.ENTER, 1, 30]
-    with pytest.raises(StoreCorrupt, match="message 31 of queue 1 is not at position"):
+    with pytest.raises(KeyError, match="message 31 of queue 1 is not at position"):
         engine.store.fetch(1, 31, position)
     with pytest.raises(StoreCorrupt, match="no record"):
         engine.store.fetch(1, 30, position + 8)

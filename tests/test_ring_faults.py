@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests import records_by_hand as hand
+from xump import testing_records as hand
 from tests.ring_engine import SEGMENT, Engine, content_of
 from tests.ring_faults import Failing, Power, Quick
 from xump.errors import StoreFailed, StoreFull
@@ -189,7 +189,7 @@ def test_power_fails_while_a_torn_tail_is_cut_off(tmp_path, monkeypatch):
 
 WRITER = """
 import sys
-from tests import records_by_hand as hand
+from xump import testing_records as hand
 from tests.ring_engine import Engine, SEGMENT
 engine = Engine(sys.argv[1], max_bytes=8 * SEGMENT)
 if not engine.state.live:
