@@ -159,6 +159,7 @@ class RingStore(RingSpace):
             write_zeros(self._fd, at, HEAD_BYTES + min(capacity, max(0, last - number * capacity)))
             segments.free.append(segments.forget(number))
         segments.free.sort()
+        segments.former.clear()
         number, offset = divmod(self.end, capacity)
         if offset and last > self.end:
             at = segments.at(segments.slot_of[number]) + HEAD_BYTES + offset
