@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from xump.errors import ForkedError, StoreFailed
+from xump.errors import Closed, ForkedError, StoreFailed
 
 if TYPE_CHECKING:
     from xump_ext.core import Core
@@ -125,9 +125,13 @@ class Committer:
 
     def _make_room(self) -> None:
         """Live records in the oldest part of the log are written once more; then that is free."""
+        self._backend.live_bytes = self._journal.live_bytes
         while (part := self._backend.oldest()) is not None:
             _, end, data = part
-            self._engine._carry(self._journal, data)
+            try:
+                self._engine._carry(self._journal, data)
+            except Closed:
+                return      # it is given again when the store is opened
             group = self._engine._seal(self._journal)
             if group is not None:
                 group.finish()
@@ -138,6 +142,7 @@ class Committer:
                 self._engine._written(self._journal, group, self._backend.room())
             self._engine._synced(self._journal, self._written)
             self._backend.release(end)
+            self._backend.live_bytes = self._journal.live_bytes
 
     def _fail(self, error: BaseException) -> None:
         self.error = error

@@ -55,7 +55,6 @@ class Model:
             if kind == hand.QUEUE:
                 self.queues[queue] = record
             elif kind in (hand.STATE, hand.ENTER, hand.MARK):
-                assert self.lenient or queue in self.queues, f"record of kind {kind}, id {id}, comes before its queue {queue}"
                 if kind == hand.STATE:
                     self.states[queue] = record
                 elif kind == hand.ENTER:
@@ -70,6 +69,11 @@ class Model:
                 self.queues.pop(queue, None)
                 self.states.pop(queue, None)
 
+    def check_queues(self) -> None:
+        """Whatever there is belongs to a queue. Its record may stand behind, where it was carried forward."""
+        for queue in (*self.states, *(queue for queue, _ in self.entries)):
+            assert self.lenient or queue in self.queues, f"there are records of queue {queue}, and no queue"
+
     def group(self, data: bytes) -> None:
         """A group: what it settles counts after all else."""
         found = list(records_in(data, self.salt))
@@ -81,6 +85,10 @@ class Model:
         if kind in (hand.QUEUE, hand.STATE):
             return (self.queues if kind == hand.QUEUE else self.states).get(queue)
         return (self.entries if kind == hand.ENTER else self.marks if kind == hand.MARK else {}).get((queue, id))
+
+    def live_bytes(self) -> int:
+        """Of the live records."""
+        return sum(len(record) for part in (self.queues, self.states, self.entries, self.marks) for record in part.values())
 
     def says(self) -> dict[Any, bytes]:
         """To be compared. A mark of what is gone says nothing."""
@@ -100,6 +108,7 @@ class Driver:
         for _, data in store.scan():
             self.model.apply(data)
             self.scanned += len(bytes(data))
+        self.model.check_queues()
         assert store.end >= 0 and store.end % 8 == 0, f"end is {store.end}"
         self.log = hand.Log(store.salt, store.end)
         self.carried = 0
@@ -111,6 +120,7 @@ class Driver:
         """One group; and what the store wants to have moved."""
         self._write(self.batch(*records))
         for _ in range(CARRIED_MAX):
+            self.store.live_bytes = self.model.live_bytes()
             oldest = self.store.oldest()
             if oldest is None:
                 return

@@ -89,13 +89,16 @@ class Backend(ABC):
     """The position where the log goes on; a multiple of 8. Right after `scan`; the engine counts on from there."""
     cut: int
     """Bytes of a torn tail that were cut off when it was opened; 0: it was closed well, or whole."""
+    live_bytes: int | None = None
+    """What the live messages take of the store: the engine sets it before it calls `oldest`."""
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[int | None, Buffer]]:
         """The records that make up the store, verified, as (position, whole records one behind the other), in an order in which
-        they may be applied: QUEUE before STATE before ENTER before MARK of the same queue or message, SETTLE and GONE after
-        what they undo. A buffer is used before the next is asked for. GROUP records may be among them. Where the store does not
-        know positions, each record has its own in its head, and the position given is not looked at: None."""
+        they may be applied: ENTER before MARK of the same message unless it was carried forward, SETTLE and GONE after what
+        they undo; QUEUE and STATE may stand behind what is in the queue, where they were carried forward. A buffer is used
+        before the next is asked for. GROUP records may be among them. Where the store does not know positions, each record has
+        its own in its head, and the position given is not looked at: None."""
 
     @abstractmethod
     def write(self, batch: Any) -> None:
