@@ -15,7 +15,8 @@ from xump import Engine, always, copy_to, deliver, match, move_to
 KILLS = 300
 STORES = {
     "lmdb": {"durability": "sync"},
-    "lmdb, process": {"durability": "process"},
+    "ring": {"durability": "sync", "segment_bytes": 1 << 16, "min_bytes": 1 << 18, "max_bytes": 1 << 20},
+    "ring, process": {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 1 << 18, "max_bytes": 1 << 20},
 }
 
 

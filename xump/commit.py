@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import Closed, ForkedError, StoreFailed
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from xump_ext.journal import Journal
 
 logger = logging.getLogger("xump")
+
+
+_here = threading.local()
+"""`changed`: while this thread writes for a store, those that its own calls of the engine have changed meanwhile."""
 
 
 class Committer:
@@ -50,8 +56,12 @@ class Committer:
 
     def _commit_call(self) -> None:
         """The end of a call that changed something: it is written when this returns."""
+        changed: set[Committer] | None = getattr(_here, "changed", None)
+        if changed is not None:     # the call is this module's own, made while it writes: that comes first
+            changed.add(self)
+            return
         group = self._journal.open_group
-        with self._turn:
+        with self._writing():
             if self._written < group:       # else somebody who came earlier has taken it along
                 self._write(self._syncs)
         self._tell_others()
@@ -62,7 +72,7 @@ class Committer:
             self._closing.wait(self._backend.group_ms / 1000)
             self._changed.clear()
             try:
-                with self._turn:
+                with self._writing():
                     if self.error is None:
                         self._write(self._syncs)
             except StoreFailed as error:
@@ -75,11 +85,22 @@ class Committer:
         left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
             return False
-        try:
+        self._turn.release()
+        with self._writing():
             self._write(True)
-        finally:
-            self._turn.release()
         return True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """It is our turn. What the calls that are made meanwhile change in stores is written afterwards: nobody waits for two."""
+        with self._turn:
+            _here.changed = set()
+            try:
+                yield
+            finally:
+                changed, _here.changed = _here.changed, None
+        for committer in changed:
+            committer._journal.changed()
 
     def _tell_others(self) -> None:
         """What stands behind a fence of this store in others may go on."""
@@ -87,7 +108,7 @@ class Committer:
             committer = store.committer
             if committer is not None and committer is not self and committer._journal.fenced:
                 if committer._journal.each_call:
-                    with committer._turn:
+                    with committer._writing():
                         committer._write(committer._syncs)
                 else:
                     committer._changed.set()
@@ -167,7 +188,7 @@ class Committer:
         """Makes durable what can be, while the engine is being closed."""
         try:
             if self.error is None:
-                with self._turn:
+                with self._writing():
                     self._write(True)
         except Exception as error:
             errors.append(error)
@@ -176,7 +197,7 @@ class Committer:
         """The last group, which says exactly what was handed out, then the store is closed. A failed store is closed as it is."""
         try:
             if self.error is None:
-                with self._turn:
+                with self._writing():
                     self._write(self._backend.durability != "none", last=True)
         except Exception as error:
             errors.append(error)
