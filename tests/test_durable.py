@@ -23,7 +23,7 @@ LOGS = {}
 class Shelf:
     """A store in memory: a list of groups, and how many of them are synced."""
 
-    type = "shelf"
+    type = "log shelf"
     durable = True
     cut = 0
 
@@ -63,8 +63,8 @@ class Shelf:
         pass
 
 
-if "shelf" not in store_types():
-    register_store("shelf", Shelf)
+if "log shelf" not in store_types():
+    register_store("log shelf", Shelf)
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ class World:
     def open(self):
         self.engine = Engine()
         for name in self.STORES[1:]:
-            self.engine.create_store(name, "shelf", path=name)
+            self.engine.create_store(name, "log shelf", path=name)
         self.engine.check()
         self.in_hands = []
 
@@ -215,7 +215,7 @@ def test_nothing_is_lost_wherever_it_is_cut(seed):
 def two_shelves(**options):
     engine = Engine()
     for name in ("left", "right"):
-        engine.create_store(name, "shelf", path=name, **options)
+        engine.create_store(name, "log shelf", path=name, **options)
     return engine
 
 
@@ -243,7 +243,7 @@ def test_a_transaction_lies_in_one_store():
 
 def test_a_full_store_raises_and_settles_all_the_same():
     with Engine() as engine:
-        engine.create_store("small", "shelf", path="small", durability="sync", bytes_max=20_000)
+        engine.create_store("small", "log shelf", path="small", durability="sync", bytes_max=20_000)
         queue = engine.create_queue("q", store="small")
         engine.create_queue("in")
         engine.create_selector("in", when=always, do=move_to("q"), credit=INFINITE)
@@ -316,7 +316,7 @@ def test_a_name_that_is_taken_is_a_conflict():
     with Engine() as engine:
         engine.create_queue("q")
         with pytest.raises(Conflict, match="store 'left' has a queue 'q', and so has the engine, in store 'ram'"):
-            engine.create_store("left", "shelf", path="left")
+            engine.create_store("left", "log shelf", path="left")
         assert list(engine.stores) == ["ram"] and list(engine.queues) == ["q"]
         engine.check()
 
@@ -324,7 +324,7 @@ def test_a_name_that_is_taken_is_a_conflict():
 def test_a_backlog_beyond_memory_is_read_from_the_store(monkeypatch):
     monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 20_000)
     with Engine() as engine:
-        engine.create_store("d", "shelf", path="d", durability="sync")
+        engine.create_store("d", "log shelf", path="d", durability="sync")
         queue = engine.create_queue("q", store="d")
         for number in range(100):
             queue.publish(f"a.{number % 7}", b"%d" % number * 200, {"n": number})

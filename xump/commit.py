@@ -157,7 +157,8 @@ class Committer:
             if group is not None:
                 group.finish()
                 self._backend.write(group)
-            self._backend.sync()
+            if self._backend.durability != "none":
+                self._backend.sync()
             if group is not None:
                 self._written = group.number
                 self._engine._written(self._journal, group, self._backend.room())
