@@ -336,9 +336,9 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
+        taken = self._take(n, destination)
         if self._reopened:
             self._warn_of_held()
-        taken = self._take(n, destination)
         if taken or timeout == 0 or n == 0:
             return taken
         return self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
@@ -361,9 +361,9 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
+        batch = take_batch(self, n, destination)
         if self._reopened:
             self._warn_of_held()
-        batch = take_batch(self, n, destination)
         if len(batch) or timeout == 0 or n == 0:
             return batch
         return self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
