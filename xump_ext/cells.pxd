@@ -65,6 +65,7 @@ cdef void chunk_emptied(chunk_t* chunk) noexcept
 cdef void* cell_large(size_t size) except NULL
 cdef void cell_large_put(void* cell, size_t size) noexcept
 cdef void* memory_large(size_t size) except NULL     # given back by free()
+cdef void* memory_zeroed(size_t size) noexcept nogil     # the same, zeroed; NULL when there is none
 
 cdef inline uint32_t cell_bytes(size_t size) noexcept:
     return <uint32_t> ((size + 7) & ~<size_t> 7)

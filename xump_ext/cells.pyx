@@ -1,6 +1,7 @@
 """The slow half of `cells.pxd`: chunks and regions come and go."""
 
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from xump_ext.errors import InvariantError
 
@@ -42,13 +43,13 @@ cdef extern from *:
     }
     """
     const size_t REGION_BYTES "XUMP_REGION_BYTES"
-    void huge "xump_huge"(void* memory, size_t size) noexcept
+    void huge "xump_huge"(void* memory, size_t size) noexcept nogil
     void* table_map "xump_table_map"(size_t size) noexcept
     void table_unmap "xump_table_unmap"(void* table, size_t size) noexcept
     void* region_map "xump_region_map"() noexcept
     void region_unmap "xump_region_unmap"(void* region) noexcept
     void* chunk_alloc "xump_chunk_alloc"() noexcept
-    int posix_memalign(void** memory, size_t alignment, size_t size) noexcept
+    int posix_memalign(void** memory, size_t alignment, size_t size) noexcept nogil
 
 
 cdef void* cell_large(size_t size) except NULL:
@@ -78,6 +79,16 @@ cdef void* memory_large(size_t size) except NULL:
     if size >= REGION_BYTES // 2:
         huge(memory, size)
     return memory
+
+
+cdef void* memory_zeroed(size_t size) noexcept nogil:
+    cdef void* memory = NULL
+    if size < REGION_BYTES // 2:
+        return calloc(1, size)
+    if posix_memalign(&memory, REGION_BYTES, size):
+        return NULL
+    huge(memory, size)
+    return memset(memory, 0, size)
 
 
 # ---- chunks

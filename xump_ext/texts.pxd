@@ -10,9 +10,10 @@ The owner computes the hash, because words and prefixes have cheaper ways to it.
 
 from cpython.mem cimport PyObject_Free, PyObject_Malloc
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
+from xump_ext.cells cimport memory_zeroed
 from xump_ext.checks cimport require
 from xump_ext.items cimport blocks_t, items_add, items_check, items_remove, items_t
 
@@ -166,7 +167,7 @@ cdef inline bint texts_resize(texts_t* texts, size_t capacity) noexcept:
     cdef size_t i, at
     if texts.count or capacity >= texts.capacity:
         capacity = max(capacity, <size_t> TEXT_SLOTS_MIN)
-        slots = <slot_t*> calloc(capacity, sizeof(slot_t))
+        slots = <slot_t*> memory_zeroed(capacity * sizeof(slot_t))
         if slots == NULL:
             return False
     for i in range(texts.capacity):

@@ -16,8 +16,9 @@ An empty text has no words. `a..b` has three, the second one empty; `*` matches 
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 
+from xump_ext.cells cimport memory_zeroed
 from xump_ext.checks cimport require
 from xump_ext.hits cimport hits_add, hits_free
 from xump_ext.items cimport blocks_free, blocks_size, items_add, items_check, items_hit, items_remove
@@ -304,7 +305,7 @@ cdef class TopicTrie:
         cdef edge_t* edges
         cdef size_t i, at
         capacity = max(capacity, <size_t> EDGE_SLOTS_MIN)
-        edges = <edge_t*> calloc(capacity, sizeof(edge_t))
+        edges = <edge_t*> memory_zeroed(capacity * sizeof(edge_t))
         if edges == NULL:
             return False
         for i in range(self.edge_capacity):
