@@ -20,7 +20,7 @@ from xump_ext.delivery cimport Delivery, counted, delivery_new, first_offer, is_
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
-from xump_ext.ledger cimport accept, enter, hops_of, in_hands, pay
+from xump_ext.ledger cimport accept, enter, enter_waiting, hops_of, in_hands, pay
 from xump_ext.message cimport Message, content_release, content_share, message_new
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_at, content_from, source_left, source_new, source_t
@@ -70,10 +70,13 @@ cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
     cdef uint64_t first = queue.next_id
     cdef source_t* source = source_new(reader, row_content, first)
     try:
-        for _ in range(reader.rows):
-            enter(&core.e, queue, content_from(source), 0, 0, 0, NULL, NULL)
-            source.left += 1
+        if not queue.active or queue.held:
+            enter_waiting(&core.e, queue, content_from(source), reader.rows)
+        else:
+            for _ in range(reader.rows):
+                enter(&core.e, queue, content_from(source), 0, 0, 0, NULL, NULL)
     finally:
+        source.left = queue.next_id - first
         if source.left == 0:
             source_left(&core.e, source)
     go_on(&core.e)

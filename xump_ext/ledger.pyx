@@ -134,6 +134,34 @@ cdef uint64_t enter(
     return id
 
 
+cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0:
+    """`enter`, up to so many times with what stands for a content, into a queue in RAM without a limit where nobody routes: nothing
+    follows from it. How many entered: all, unless memory ended."""
+    cdef entry_t* entry
+    cdef uint64_t done
+    if engine.now == TIME_UNREAD:
+        engine.now = system_time()
+    queue.timestamp = max(queue.timestamp, engine.now)
+    for done in range(count):
+        index_reserve(&queue.index, queue.next_id)
+        entry = entry_new(engine)
+        engine.sequence += 1
+        entry.id = queue.next_id
+        entry.sequence = engine.sequence
+        entry.timestamp = queue.timestamp
+        entry.content = content
+        entry.queue = queue
+        entry.previous = entry.next = entry.parent = NULL
+        entry.holder = entry.child = NULL
+        entry.delivery_count = entry.hops = entry.flags = 0
+        entry.state = UNROUTED
+        index_add(&queue.index, entry)
+        queue.next_id += 1
+        queue.unrouted += 1
+        queue.ready += 1
+    return count
+
+
 cdef int take_overflow(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     """It is in the queue already: whoever called can take nothing back."""
     try:
