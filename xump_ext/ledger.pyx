@@ -135,14 +135,15 @@ cdef uint64_t enter(
 
 
 cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0:
-    """`enter`, up to so many times with what stands for a content, into a queue in RAM without a limit where nobody routes: nothing
-    follows from it. How many entered: all, unless memory ended."""
+    """`enter`, so many times, with what stands for a content, into a queue in RAM without a limit where nobody routes: nothing
+    follows from it. If memory ends, those before have entered."""
     cdef entry_t* entry
-    cdef uint64_t done
+    cdef uint64_t left = count
     if engine.now == TIME_UNREAD:
         engine.now = system_time()
     queue.timestamp = max(queue.timestamp, engine.now)
-    for done in range(count):
+    while left:
+        left -= 1
         index_reserve(&queue.index, queue.next_id)
         entry = entry_new(engine)
         engine.sequence += 1
