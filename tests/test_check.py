@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -473,7 +472,6 @@ engine.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is set as Linux has it")
-@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="the sanitizer's own memory is above any limit")
 def test_a_queue_is_deleted_when_there_is_no_memory(corrupt):
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, str(Path(corrupt.__file__).parent)], cwd=ROOT,
                           capture_output=True, text=True, check=False)
