@@ -57,6 +57,7 @@ def engine(Core core):
         "field_lines": at(&e.lists[CHOOSY], sizeof(e.lists[CHOOSY])),
         "able.count": at(&e.able.count, sizeof(e.able.count)),
         "work_count": at(&e.work_count, sizeof(e.work_count)),
+        "backlogs.count": at(&e.backlogs.count, sizeof(e.backlogs.count)),
         "parked_count": at(&e.parked_count, sizeof(e.parked_count)),
         "offers_head": at(&e.offers_head, sizeof(e.offers_head)),
         "offers_tail": at(&e.offers_tail, sizeof(e.offers_tail)),

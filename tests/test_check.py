@@ -244,6 +244,7 @@ WRONG = [
     ("engine", (), "stirred", to("queue", "work"), "Links: queue 'work': it is not in the list of stirred queues"),
     ("engine", (), "field_lines", NOWHERE, "Links: queue 'strait': it is not in the list of lines"),
     ("engine", (), "work_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
+    ("engine", (), "backlogs.count", "+1", "Quiet: engine: 1 backlogs are still to be routed"),
     ("engine", (), "parked_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
     ("engine", (), "offers_head", NOWHERE, "Recount: engine: 5 offers"),
     ("engine", (), "offers_tail", NOWHERE, "Recount: engine: 5 offers"),

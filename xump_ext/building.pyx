@@ -56,7 +56,7 @@ cdef queue_t* queue_create(
     queue.history_limit = UNLIMITED if history_limit is None else history_limit
     queue.delivery_limit = delivery_limit or 0
     queue.auto_delete = auto_delete
-    if spare_slots and engine.pause_count == 0 and engine.work_count == 0:
+    if spare_slots and engine.pause_count == 0 and engine.work_count == 0 and engine.backlogs.count == 0:
         queue.slot = spare_slots.pop()
     else:       # trips that go on may have been to the queue that had a spare number
         queue.slot = len(<dict> engine.queues) + len(spare_slots)

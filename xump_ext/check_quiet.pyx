@@ -90,6 +90,8 @@ cdef int check_work(Books books) except -1:
     cdef entry_t* entry
     if books.e.work_count or books.e.parked_count:
         raise broken("Quiet", "engine", f"{books.e.work_count + books.e.parked_count} messages are still to be routed")
+    if books.e.backlogs.count:
+        raise broken("Quiet", "engine", f"{books.e.backlogs.count} backlogs are still to be routed")
     if books.quiet and (books.e.able.count or books.e.pause_count):
         raise broken("Quiet", "engine", f"{books.e.able.count} lanes or lines may go on, {books.e.pause_count} trips have not "
                      "ended")

@@ -1,9 +1,11 @@
 """What a run begins with: the declarations of `gather.pyx`."""
 
-from xump_ext.graph cimport engine_t, entry_t, route_t
+from xump_ext.graph cimport engine_t, entry_t, queue_t, route_t
 
 cdef int rematch_returned(engine_t* engine) except -1
 cdef int stirred_gather(engine_t* engine) except -1
+# The turn of the oldest entry of a backlog has come.
+cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept
 cdef bint some_may_act(const route_t* route, entry_t* entry) except -1
 
 cdef inline bint may_act(const route_t* route, entry_t* entry) except -1:

@@ -1,19 +1,23 @@
-"""What a run begins with: messages that came back are matched anew, and what was held, inactive, being built or parked becomes
-work, oldest first (rules 6, 9, 10).
+"""What a run begins with: messages that came back are matched anew, and what was held, inactive, being built or parked is routed,
+oldest first (rules 6, 9, 10).
+
+The unrouted messages of a queue are not gathered one by one: the queue stands in the heap of *backlogs* with its oldest one, and
+moves on. So ten million of them need no memory.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, qsort
+from libc.stdlib cimport qsort
 
 from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport choosy_wake, lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport names_queue_now
-from xump_ext.graph cimport MARKED, QUEUED, RETURNED, STIRRED, UNLIMITED, UNROUTED, group_t, queue_t, work_t
-from xump_ext.index cimport index_from
+from xump_ext.graph cimport MARKED, QUEUED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
+from xump_ext.heap cimport heap_add, heap_remove, heap_sink
+from xump_ext.index cimport unrouted_from
 from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.trip cimport trip_release
-from xump_ext.work cimport parked_push, paused_trip, work_push
+from xump_ext.work cimport parked_push
 
 cdef int rematch_returned(engine_t* engine) except -1:
     """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
@@ -40,37 +44,42 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int stirred_gather(engine_t* engine) except -1:
-    """Unrouted entries of queues that were held, inactive or being built become work, in order of entry; parked ones are gathered
-    beside it."""
+    """Unrouted entries of queues that were held, inactive or being built become backlogs; parked ones are gathered."""
     cdef queue_t* queue
-    cdef uint32_t queues = engine.work_count > 0    # a replay has made work before
     cdef bint parked = False
     while engine.lists[STIRRED] != NULL:
         queue = engine.lists[STIRRED]
         (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
         queue_unlist(engine, queue, STIRRED)
         if not queue.held:
-            queues += gather_unrouted(engine, queue)
+            backlog_add(engine, queue)
             parked |= gather_parked(engine, queue)
-    if queues > 1:
-        work_sort(engine)
     if parked:
         parked_sort(engine)
     return 0
 
 
-cdef bint gather_unrouted(engine_t* engine, queue_t* queue) except -1:
+cdef int backlog_add(engine_t* engine, queue_t* queue) except -1:
     cdef entry_t* entry
-    cdef uint64_t left = queue.unrouted
-    if not queue.active or left == 0:
-        return False
-    entry = index_from(&queue.index, queue.frontier)
-    while left:
-        if entry.state == UNROUTED:
-            work_push(engine, entry, paused_trip(engine, entry))
-            left -= 1
-        entry = index_from(&queue.index, entry.id + 1)
-    return True
+    if queue.active and queue.unrouted:
+        entry = unrouted_from(&queue.index, queue.frontier)
+        heap_add(&engine.backlogs, &queue.backlog, entry.sequence)
+        queue.backlog.owner = entry
+        queue.backlog_left = queue.unrouted
+    return 0
+
+
+cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept:
+    """The turn of its oldest one has come. What enters from here on is work."""
+    cdef entry_t* entry = <entry_t*> queue.backlog.owner
+    queue.backlog_left -= 1
+    if queue.backlog_left == 0:
+        heap_remove(&engine.backlogs, &queue.backlog)
+        return
+    entry = unrouted_from(&queue.index, entry.id + 1)
+    queue.backlog.owner = entry
+    queue.backlog.key = entry.sequence      # higher than before: it can only sink
+    heap_sink(&engine.backlogs, &queue.backlog, queue.backlog.position - 1)
 
 
 cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
@@ -118,21 +127,6 @@ cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
 cdef int by_sequence(const void* a, const void* b) noexcept nogil:
     cdef uint64_t x = (<work_t*> a).entry.sequence, y = (<work_t*> b).entry.sequence
     return (x > y) - (x < y)
-
-
-cdef int work_sort(engine_t* engine) except -1:
-    """All that was gathered, oldest first. The ring is laid out straight for it."""
-    cdef uint64_t i, count = engine.work_count
-    cdef work_t* items = <work_t*> malloc(count * sizeof(work_t) + 1)
-    if items == NULL:
-        raise MemoryError()
-    for i in range(count):
-        items[i] = engine.work[(engine.work_head + i) & engine.work_mask]
-    qsort(items, count, sizeof(work_t), by_sequence)
-    for i in range(count):
-        engine.work[(engine.work_head + i) & engine.work_mask] = items[i]
-    free(items)
-    return 0
 
 
 cdef void parked_sort(engine_t* engine) noexcept:

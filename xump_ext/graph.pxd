@@ -7,6 +7,7 @@
             │          └─ line: selectors waiting for room here         credit.pyx
             ├─ able: lanes and lines that may be able to go on          routing.pyx
             ├─ work: entries to be routed, oldest first                 work.pyx
+            ├─ backlogs: queues with entries to be routed that were there before      gather.pyx
             ├─ parked: entries to be routed again, oldest first         routing.pyx
             └─ offers: deliveries that the application can take         offers.pxd
 
@@ -314,6 +315,8 @@ cdef struct queue_t:
     selector_t* overflow    # the enabled one
     listed_t listed[QUEUE_LISTS]
     node_t able             # in the engine's heap, for its line
+    node_t backlog          # in the engine's heap, while this run has unrouted entries to gather here; owner: the next of them
+    uint64_t backlog_left   # how many
     void* dead_letter       # str or NULL
     uint32_t delivery_limit  # 0: none
     bint dying              # being deleted
@@ -384,6 +387,7 @@ cdef struct store_t:        # a durable one; its log is gathered here
     uint64_t group          # its number
     uint64_t records
     uint64_t durable        # groups up to here are
+    uint64_t passed         # groups up to here are as safe as its durability promises: fences for them are open
     queue_t* touched        # queues whose state the open group gets
     int64_t room            # bytes that may still be logged
     uint64_t live           # bytes of records of messages that are in the store
@@ -427,6 +431,7 @@ cdef struct engine_t:
     queue_t* called         # by its own name, when a message was last published; or NULL
     void* called_name       # str, the face's
     heap_t able
+    heap_t backlogs         # of queues, by the sequence of the next entry
     work_t* work            # ring
     uint64_t work_head
     uint64_t work_count

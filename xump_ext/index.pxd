@@ -9,7 +9,7 @@ goes. One starved message with 100,000,000 passed ones behind it costs one page.
 from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.cells cimport cell_get, cell_put
-from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, engine_t, entry_t, index_t, list_t, page_t
+from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, UNROUTED, engine_t, entry_t, index_t, list_t, page_t
 
 cdef inline entry_t* entry_new(engine_t* engine) except NULL:
     """Memory for an entry; whoever asks fills all of it."""
@@ -91,3 +91,10 @@ cdef inline void list_remove(list_t* list, entry_t* entry) noexcept:
     else:
         next.previous = previous
     list.count -= 1
+
+cdef inline entry_t* unrouted_from(const index_t* index, uint64_t id) noexcept:
+    """The first unrouted one from this id on; there is one."""
+    cdef entry_t* entry = index_from(index, id)
+    while entry.state != UNROUTED:
+        entry = index_from(index, entry.id + 1)
+    return entry

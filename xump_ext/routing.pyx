@@ -2,7 +2,7 @@
 
     while something is left:
         what waits and may be able to go on, oldest entry first     step_lane, step_line, route_parked
-        else the oldest unrouted entry                              step_work
+        else the oldest unrouted entry                              step_backlog, step_work
 
 Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
 among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
@@ -18,7 +18,7 @@ from xump_ext.credit cimport (
     selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport names_queue_now, target_of
-from xump_ext.gather cimport may_act, rematch_returned, stirred_gather
+from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
     BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
@@ -63,6 +63,8 @@ cdef int steps(engine_t* engine) except -1:
     while True:
         if engine.able.count:
             step_able(engine)
+        elif engine.backlogs.count and backlog_is_next(engine):
+            step_backlog(engine)
         elif engine.work_count:
             step_work(engine)
         else:
@@ -98,6 +100,11 @@ cdef int run_parked(engine_t* engine) except -1:
 cdef int work_put_off(engine_t* engine) except -1:
     """What is still to be routed will be gathered by the next run, as what came inside `building()` is; trips go on with it."""
     cdef work_t item
+    cdef queue_t* queue
+    while engine.backlogs.count:
+        queue = (<entry_t*> heap_root(&engine.backlogs).owner).queue
+        heap_remove(&engine.backlogs, &queue.backlog)
+        stir(engine, queue)
     while engine.work_count:
         item = engine.work[engine.work_head & engine.work_mask]
         engine.work_head += 1
@@ -225,6 +232,28 @@ cdef bint take_by_line(engine_t* engine, queue_t** lines, int count, entry_t* en
         take(engine, selector, entry, paused_trip(engine, entry))
         selector_wake(engine, selector)
         return True
+
+
+cdef inline bint backlog_is_next(engine_t* engine) noexcept:
+    """What was there before goes first, most often."""
+    return (engine.work_count == 0
+            or heap_root(&engine.backlogs).key < engine.work[engine.work_head & engine.work_mask].entry.sequence)
+
+
+cdef int step_backlog(engine_t* engine) except -1:
+    """The oldest entry of those that were there before."""
+    cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
+    cdef route_t* hits
+    cdef trip_t* trip
+    content_needed(engine, entry)
+    hits = look_up(engine, entry)       # user code may be interrupted: then it is still the next one
+    trip = trip_share(paused_trip(engine, entry))
+    backlog_forward(engine, entry.queue)
+    try:
+        route(engine, entry, hits, trip)
+    finally:
+        trip_release(engine, trip)
+    return 0
 
 
 cdef int step_work(engine_t* engine) except -1:

@@ -3,24 +3,15 @@ that waits leaves before all is quiet.
 """
 
 from libc.stdint cimport uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free
 
 from xump_ext.graph cimport PAUSED, QUEUED, engine_t, entry_t, work_t
+from xump_ext.grow cimport array_grow, ring_grow
 from xump_ext.trip cimport trip_release, trip_share
 
 
 cdef int work_enlarge(engine_t* engine) except -1:
-    cdef uint64_t i, size = (engine.work_mask + 1) * 2 if engine.work != NULL else 64
-    cdef work_t* ring = <work_t*> malloc(size * sizeof(work_t))
-    if ring == NULL:
-        raise MemoryError()
-    for i in range(engine.work_count):
-        ring[i] = engine.work[(engine.work_head + i) & engine.work_mask]
-    free(engine.work)
-    engine.work = ring
-    engine.work_head = 0
-    engine.work_mask = size - 1
-    return 0
+    return ring_grow(<void**> &engine.work, &engine.work_head, engine.work_count, &engine.work_mask, sizeof(work_t))
 
 
 cdef void work_shrink(engine_t* engine) noexcept:
@@ -32,7 +23,7 @@ cdef void work_shrink(engine_t* engine) noexcept:
 
 cdef int parked_push(engine_t* engine, entry_t* entry) except -1:
     """A parked entry is to be routed again; the trip that it paused goes on there."""
-    works_grow(&engine.parked, engine.parked_count, &engine.parked_capacity)
+    array_grow(<void**> &engine.parked, engine.parked_count, &engine.parked_capacity, sizeof(work_t))
     engine.parked[engine.parked_count].entry = entry
     engine.parked[engine.parked_count].trip = trip_share(paused_trip(engine, entry))
     engine.parked_count += 1
@@ -50,21 +41,8 @@ cdef void parked_forget(engine_t* engine, entry_t* entry) noexcept:
     entry.flags &= ~QUEUED
 
 
-cdef int works_grow(work_t** items, uint64_t count, uint64_t* capacity) except -1:
-    """Room for one more."""
-    cdef uint64_t grown = capacity[0] * 2 if capacity[0] else 64
-    cdef work_t* more
-    if count == capacity[0]:
-        more = <work_t*> realloc(items[0], grown * sizeof(work_t))
-        if more == NULL:
-            raise MemoryError()
-        items[0] = more
-        capacity[0] = grown
-    return 0
-
-
 cdef int pauses_grow(engine_t* engine) except -1:
-    return works_grow(&engine.pauses, engine.pause_count, &engine.pause_capacity)
+    return array_grow(<void**> &engine.pauses, engine.pause_count, &engine.pause_capacity, sizeof(work_t))
 
 
 cdef void forget_pause(engine_t* engine, entry_t* entry) noexcept:
