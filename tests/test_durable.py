@@ -6,6 +6,7 @@ what was synced, and any number of the groups that were written since.
 """
 
 import random
+import threading
 
 import pytest
 
@@ -342,3 +343,89 @@ def test_a_backlog_beyond_memory_is_read_from_the_store(monkeypatch):
             delivery.ack()
         assert sorted(numbers) == [*range(90), *(n for n in range(90, 100) if n % 7 == 3)]
         engine.check()
+
+
+def test_a_number_is_not_issued_twice():
+    """The records of a queue name it by its number: one that is made later has another one."""
+    with two_shelves() as engine:
+        for name in ("a", "b", "gone"):
+            engine.create_queue(name, store="left")
+            engine.publish(name, body=name.encode())
+        engine.delete_queue("gone")
+    with two_shelves() as engine:
+        engine.create_queue("new", store="left")
+        engine.publish("new", body=b"new")
+        engine.queues["a"].purge()
+        engine.check()
+    with two_shelves() as engine:
+        assert {name: [message.body for message in queue.browse()] for name, queue in engine.queues.items()} == {
+            "a": [], "b": [b"b"], "new": [b"new"]}
+        assert engine.publish("a") == 2         # ids go on, too
+        engine.check()
+
+
+def test_a_store_that_is_deleted_leaves_nobody_waiting():
+    """Fences for it are open, messages that it owned are nobody's, what came from it is recalled."""
+    with two_shelves() as engine:
+        for name, store in (("l", "left"), ("r", "right"), ("m", "ram"), ("n", "ram")):
+            engine.create_queue(name, store=store)
+        engine.create_selector("r", when=match("eq", "x"), do=move_to("l"), credit=INFINITE)
+        engine.create_selector("l", when=match("eq", "m"), do=move_to("m"), credit=INFINITE)
+        engine.create_selector("l", when=match("eq", "n"), do=move_to("n"), credit=5)
+        engine.create_selector("l", when=match("eq", "x"), do=deliver("d"))
+        engine.publish("r", "x")            # its end in `right` waits for `left`
+        for address in "mnm":
+            engine.publish("l", address)
+        assert [engine.queues[name].ready for name in "lrmn"] == [0, 0, 2, 1]
+        assert engine.delete_store("left") and not engine.delete_store("left")
+        assert list(engine.queues) == ["r", "m", "n"] and [queue.ready for queue in engine.queues.values()] == [0, 2, 0]
+        engine.check()
+        engine.queues["m"].purge()
+        engine.publish("r", "y")
+        engine.sync()
+        engine.check()
+        engine.create_store("left", "log shelf", path="left")
+        assert [message.address for message in engine.queues["l"].browse()] == ["x", "m", "n", "m"]
+
+
+def test_a_failed_store_can_be_deleted_and_opened_anew(monkeypatch):
+    engine = two_shelves(durability="sync")
+    engine.create_queue("l", store="left")
+    engine.publish("l", body=b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "sync", lambda shelf: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.publish("l", body=b"2")
+    assert engine.delete_store("left")
+    engine.create_store("left", "log shelf", path="left")
+    assert engine.publish("l", body=b"3") in (2, 3)     # the second one may have been written
+    engine.close()
+
+
+def test_a_process_that_waits_for_no_disk_has_no_fences():
+    """What went to a store without fsync is as safe there as it will ever be, once it is written."""
+    with two_shelves(durability="process") as engine:
+        engine.create_queue("l", store="left")
+        engine.create_queue("r", store="right")
+        engine.create_selector("l", when=always, do=move_to("r"), credit=INFINITE)
+        for _ in range(100):
+            engine.publish("l")
+        assert engine.stores["left"].journal.fenced == 0
+        assert engine.queues["r"].durable_id == 0
+        engine.sync()
+        assert engine.queues["r"].durable_id == 100
+
+
+def test_a_sync_that_takes_too_long(monkeypatch):
+    stuck = threading.Event()
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        engine.publish("l")
+        with monkeypatch.context() as patch:
+            patch.setattr(Shelf, "sync", lambda shelf: stuck.wait(60))
+            with pytest.raises(TimeoutError, match="'left' is busy"):
+                engine.sync(timeout=0.05)
+            assert engine.queues["l"].durable_id == 0
+            stuck.set()
+            engine.sync(timeout=60)
+        assert engine.queues["l"].durable_id == 1

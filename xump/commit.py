@@ -6,23 +6,25 @@
     none      a thread writes what came in up to `group_ms`, without an fsync
 
 One writes at a time. Sealing a group enters the engine, which is quick; the CRCs, the write and the fsync hold nothing that
-anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up.
+anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up, and so is one
+whose writing was interrupted by Ctrl-C: nobody knows how far it came. It has all that was reported durable.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from xump.errors import Closed, ForkedError, StoreFailed
+from xump.errors import Closed, StoreFailed
 
 if TYPE_CHECKING:
     from xump_ext.core import Core
-    from xump_ext.journal import Journal
+    from xump_ext.journal import Group, Journal
 
 logger = logging.getLogger("xump")
 
@@ -43,6 +45,7 @@ class Committer:
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
         self._written = 0
+        self._went_on = False           # others may stand behind fences that are open now
         self._changed = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -64,78 +67,94 @@ class Committer:
         with self._writing():
             if self._written < group:       # else somebody who came earlier has taken it along
                 self._write(self._syncs)
-        self._tell_others()
 
     def _run(self) -> None:
-        while not self._closing.is_set():
+        while not self._closing.is_set() and self.error is None:
             self._changed.wait()
             self._closing.wait(self._backend.group_ms / 1000)
             self._changed.clear()
-            try:
-                with self._writing():
-                    if self.error is None:
-                        self._write(self._syncs)
-            except StoreFailed as error:
-                logger.error("%s", error)
-                return
-            self._tell_others()
+            self._commit_for_others()
+
+    def _commit_for_others(self) -> None:
+        """What was gathered is written, if it can be; who cares for this store hears at its next call that it could not."""
+        try:
+            with self._writing():
+                if self.error is None:
+                    self._write(self._syncs)
+        except Exception as error:
+            logger.error("%s", error, exc_info=not isinstance(error, StoreFailed))
 
     def sync(self, deadline: float | None) -> bool:
-        """Make durable what was gathered; False when the deadline, of `time.monotonic`, came first."""
-        left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+        """Make durable what was gathered; False when the deadline, of `time.monotonic`, came first. Nobody can be called
+        back from a disk: with a deadline another thread goes there."""
+        if deadline is None:
+            with self._writing():
+                self._write(True)
+            return True
+        done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        threading.Thread(target=self._sync_for, args=(done,), name=f"xump sync {self.name}", daemon=True).start()
+        try:
+            error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+        except queue.Empty:
             return False
-        self._turn.release()
-        with self._writing():
-            self._write(True)
+        if error is not None:
+            raise error
         return True
+
+    def _sync_for(self, done: queue.SimpleQueue[BaseException | None]) -> None:
+        try:
+            self.sync(None)
+            done.put(None)
+        except BaseException as error:
+            done.put(error)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """It is our turn. What the calls that are made meanwhile change in stores is written afterwards: nobody waits for two."""
-        with self._turn:
-            _here.changed = set()
-            try:
-                yield
-            finally:
-                changed, _here.changed = _here.changed, None
-        for committer in changed:
-            committer._journal.changed()
-
-    def _tell_others(self) -> None:
-        """What stands behind a fence of this store in others may go on."""
-        for store in list(self._engine._stores.values()):
-            committer = store.committer
-            if committer is not None and committer is not self and committer._journal.fenced:
+        """It is our turn. What the calls that are made meanwhile change in stores, and what stood behind fences of this one, is
+        written afterwards: nobody waits for two."""
+        changed: set[Committer] = set()
+        try:
+            with self._turn:
+                _here.changed = changed
+                try:
+                    yield
+                finally:
+                    _here.changed = None
+                    if self._went_on:
+                        self._went_on = False
+                        changed |= self._fenced_others()
+        finally:
+            for committer in changed:
                 if committer._journal.each_call:
-                    with committer._writing():
-                        committer._write(committer._syncs)
+                    committer._commit_for_others()
                 else:
                     committer._changed.set()
+
+    def _fenced_others(self) -> set[Committer]:
+        """Stores that have something behind fences, of this one perhaps."""
+        others = {store.committer for store in list(self._engine._stores.values())} - {None, self}
+        return {committer for committer in others if committer.fenced}
 
     # ---- writing
 
     def check(self) -> None:
         """Raises StoreFailed when the store was given up."""
         if self.error is not None:
-            what = f"store {self.name!r} was given up: {self.error}; close the engine, see to the disk, and open it anew"
+            what = (f"store {self.name!r} was given up: {self.error or type(self.error).__name__}; close the engine, see to the "
+                    "disk, and open it anew")
             raise StoreFailed(what) from self.error
 
     def _write(self, sync: bool, last: bool = False) -> None:
         """The open group, if there is anything in it; the turn is ours."""
         self.check()
-        group = self._engine._seal(self._journal, last)
         try:
+            group = self._engine._seal(self._journal, last)
             if group is not None:
                 group.finish()
                 self._backend.write(group)
             if sync:
                 self._backend.sync()
-            if group is not None:
-                self._written = group.number
-                self._engine._written(self._journal, group, self._backend.room())
-            if sync:
-                self._engine._synced(self._journal, self._written)
+            self._came_so_far(group, sync)
             if group is not None and not last:
                 self._make_room()
         except BaseException as error:
@@ -143,6 +162,15 @@ class Committer:
             if isinstance(error, (OSError, StoreFailed)):
                 self.check()
             raise
+
+    def _came_so_far(self, group: Group | None, synced: bool) -> None:
+        """What was gathered so far is written, and synced."""
+        if group is not None:
+            self._written = group.number
+            self._engine._written(self._journal, group, self._backend.room(), not self._syncs)
+            self._went_on = True
+        if synced:
+            self._engine._synced(self._journal, self._written)
 
     def _make_room(self) -> None:
         """Live records in the oldest part of the log are written once more; then that is free."""
@@ -157,18 +185,17 @@ class Committer:
             if group is not None:
                 group.finish()
                 self._backend.write(group)
-            if self._backend.durability != "none":
+            synced = self._backend.durability != "none"
+            if synced:
                 self._backend.sync()
-            if group is not None:
-                self._written = group.number
-                self._engine._written(self._journal, group, self._backend.room())
-            self._engine._synced(self._journal, self._written)
+            self._came_so_far(group, synced)
             self._backend.release(end)
             self._backend.live_bytes = self._journal.live_bytes
 
     def _fail(self, error: BaseException) -> None:
         self.error = error
         self._engine._store_failed(self._journal)
+        self._went_on = True        # nobody waits for it any more
         self._journal.changed, self._journal.each_call = self.check, True     # whoever changes something more is told
 
     # ---- the end
@@ -208,7 +235,3 @@ class Committer:
     def give_up(self, reason: str) -> None:
         """What was gathered is not to be trusted: the store keeps what it has."""
         self.error = self.error or StoreFailed(reason)
-
-    def forked(self) -> None:
-        """In the child: the store is the parent's."""
-        self.error = ForkedError("the store belongs to the parent process")

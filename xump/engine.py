@@ -294,18 +294,14 @@ class Engine(Core):
                 return False
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
-            if store.committer is not None and store.journal is not None:
-                errors: list[BaseException] = []
-                self.sync()
-                store.committer.stop()
-                store.committer.finish(errors)
-                self._detach(store.journal)
-            for queue in [queue for queue in self._queues.values() if queue.store is store]:
+            errors = self._close_stores([store])
+            queues = [queue for queue in self._queues.values() if queue.store is store]
+            if store.journal is not None:
+                self._drop_store(store.journal, queues)
+            for queue in queues:
                 self.delete_queue(queue)
             del self._stores[store.name]
-            if store.committer is None:
-                store.backend.close()
-            elif errors:
+            if errors:
                 raise errors[0]
             return True
 
@@ -489,32 +485,35 @@ class Engine(Core):
         if not self._close():
             return
         _engines.discard(self)
-        self._close_stores()
+        errors = self._close_stores(list(self._stores.values()))
+        self._stores.clear()
         self._free()
         self._named.clear()
         for waiter in list(self._waiters):
             if self._withdraw(waiter):
                 waiter[1]()
+        if errors:
+            raise errors[0]
 
-    def _close_stores(self) -> None:
-        """The last groups are written, in rounds as long as something stands behind a fence; then every store is closed."""
-        stores = [self._stores.pop(name) for name in list(self._stores)]
-        committers = [store.committer for store in stores if store.committer is not None]
+    def _close_stores(self, stores: list[Store]) -> list[BaseException]:
+        """Their last groups are written, after rounds over all as long as something of theirs stands behind a fence; then they
+        are closed. Returns what went wrong with them."""
+        everybody = [store.committer for store in self._stores.values() if store.committer is not None]
+        closing = [store.committer for store in stores if store.committer is not None]
         errors: list[BaseException] = []
-        for committer in committers:
+        for committer in closing:
             committer.stop()
             if self._broken:
                 committer.give_up("the engine ran out of memory")
-        while any(committer.fenced for committer in committers):
-            for committer in committers:
-                committer.flush(errors)
-        for committer in committers:
+        while any(committer.fenced for committer in closing):
+            for committer in everybody:
+                committer.flush(errors if committer in closing else [])     # others tell those who call them
+        for committer in closing:
             committer.finish(errors)
         for store in stores:
             if store.committer is None:
                 store.backend.close()
-        if errors:
-            raise errors[0]
+        return errors
 
     def __enter__(self) -> Engine:
         self._check_open()

@@ -42,9 +42,7 @@ def open_store(engine: Engine, store: Store) -> list[Queue]:
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
     except BaseException:
-        engine._detach(journal)
-        for queue in queues:
-            engine._delete_queue(queue)
+        engine._drop_store(journal, queues)
         backend.close()
         raise
     store.journal = journal

@@ -4,14 +4,14 @@ from libc.stdint cimport uint64_t
 
 from xump_ext.admission cimport Admissions
 from xump_ext.block cimport content_t
-from xump_ext.door cimport Door
+from xump_ext.durable cimport Durable
 from xump_ext.faces cimport QueueFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport entry_t, queue_t, selector_t
 from xump_ext.ledger cimport enter
 from xump_ext.message cimport Message
 
-cdef class Core(Door):
+cdef class Core(Durable):
     cdef uint64_t no_queue          # dead-lettered: published to a queue that does not exist
 
     cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0:

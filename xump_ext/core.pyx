@@ -5,7 +5,7 @@ right, except for messages, which are checked where they are made.
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from xump_ext.admission cimport Admissions, letters_take
@@ -13,7 +13,7 @@ from xump_ext.block cimport content_t
 from xump_ext.building cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
-from xump_ext.credit cimport is_able, line_wake, overflow_has_room, selector_rest, selector_wake
+from xump_ext.credit cimport is_able, overflow_has_room, selector_rest, selector_wake
 from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
 )
@@ -27,22 +27,20 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport index_from, index_get, index_since, index_until
-from xump_ext.journal cimport Group, Journal
+from xump_ext.journal cimport Journal
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.log cimport no_room, store_has_room
 from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee
-from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run, wake_everything
-from xump_ext.source cimport content_at, content_shown, fetched_forget
+from xump_ext.source cimport content_at, content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 from xump_ext.work cimport end_trips
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
-STORES_MAX = 64
 PAGE = 256      # messages read by one call of `browse`
 
 cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
@@ -50,7 +48,7 @@ cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
                     "history": 1 << HISTORY, None: 0xFF}
 
 
-cdef class Core(Door):
+cdef class Core(Durable):
     """The compiled part of `xump.Engine`."""
 
     def __del__(self):
@@ -554,113 +552,6 @@ cdef class Core(Door):
         return {"entered": self.e.sequence, "held_messages": self.e.entries, "deliverable": self.e.offer_count,
                 "no_queue": self.no_queue}
 
-    # ---- durable stores
-
-    def _open_journal(self, backend, str name, uint64_t resident_max):
-        """The journal of a store that was just opened."""
-        cdef Journal journal = Journal(backend, name, resident_max)
-        cdef store_t* other
-        cdef uint64_t taken = 0
-        self.enter()
-        try:
-            other = self.e.stores
-            while other != NULL:
-                taken |= <uint64_t> 1 << other.slot
-                other = other.next
-            while taken >> journal.store.slot & 1:
-                journal.store.slot += 1
-                if journal.store.slot == STORES_MAX:
-                    raise ValueError(f"an engine has at most {STORES_MAX} durable stores")
-            journal.store.engine = &self.e
-            journal.store.next = self.e.stores
-            self.e.stores = &journal.store
-            self.e.store_count += 1
-            self.journals.append(journal)
-            return journal
-        finally:
-            self.leave()
-
-    def _recover(self, Recovery recovery not None):
-        """Brings the queues of a store to life, held; returns how many messages there are."""
-        self.enter()
-        try:
-            count = recovery.end()
-            run(&self.e)
-            return count
-        finally:
-            self.leave()
-
-    def _create_recovered(self, QueueFace face, tuple properties, Journal journal, number):
-        """A queue of a store that is being opened, with (limit, history_limit, auto_delete, dead_letter, delivery_limit);
-        called by its recovery."""
-        limit, history_limit, auto_delete, letters, delivery_limit = properties
-        queue_create(&self.e, face, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
-        face.queue.held = True
-
-    def _detach(self, Journal journal not None):
-        """The store is not of this engine any more: its queues live on in memory, and nobody tells it of their end."""
-        cdef store_t** link = &self.e.stores
-        cdef queue_t* queue
-        for address in journal.queues.values():
-            queue = <queue_t*> <uintptr_t> address
-            queue.durable = False
-            queue.store = NULL
-        for entry, owner in list(self.owners.items()):
-            if owner[0] == <uintptr_t> &journal.store:
-                del self.owners[entry]
-        while link[0] != &journal.store:
-            link = &link[0].next
-        link[0] = journal.store.next
-        link = &self.e.dirty
-        while link[0] != NULL and link[0] != &journal.store:
-            link = &link[0].next_dirty
-        if link[0] != NULL:
-            link[0] = journal.store.next_dirty
-        fetched_forget(&self.e)
-        self.e.store_count -= 1
-        self.journals.remove(journal)
-
-    def _seal(self, Journal journal not None, bint exact=False):
-        """The group to be written next, or None. `exact`: nothing comes after it."""
-        if self.state == CLOSED:
-            return journal.seal(exact)
-        self.enter()
-        try:
-            return journal.seal(exact)
-        finally:
-            self.leave()
-
-    def _written(self, Journal journal not None, Group group not None, int64_t room):
-        """The group was written. `room`: bytes that the store has left."""
-        if self.state == CLOSED:
-            return journal.written(group, room)
-        self.enter()
-        try:
-            journal.written(group, room)
-            if journal.store.refused:
-                journal.store.refused = False
-                for address in journal.queues.values():
-                    line_wake(&self.e, <queue_t*> <uintptr_t> address)
-                go_on(&self.e)
-        finally:
-            self.leave()
-
-    def _synced(self, Journal journal not None, uint64_t group):
-        """All that was written, up to this group, is durable."""
-        journal.made_durable(group)
-
-    def _carry(self, Journal journal not None, data):
-        """Gathers once more what is live of the oldest records."""
-        self.enter()
-        try:
-            journal.carry(data)
-        finally:
-            self.leave()
-
-    def _store_failed(self, Journal journal not None):
-        """The store writes nothing more."""
-        journal.fail()
-
     # ---- the end
 
     def _close(self):
@@ -673,15 +564,10 @@ cdef class Core(Door):
         self.pass_on()
         return True
 
-    @property
-    def _broken(self):
-        """Whether it ran out of memory: nothing that it gathered is to be trusted."""
-        return self.e.at_rest == BROKEN
-
     def _free(self):
         """After `_close`, when the stores have what they need: frees all. Deliveries become stale."""
         for journal in list(self.journals):
-            self._detach(journal)
+            self.detach(journal)
         self.close_books()
 
     cdef int close_books(self) except -1:
@@ -701,6 +587,7 @@ cdef class Core(Door):
         offers_free(&self.e)
         trips_free(&self.e)
         heap_free(&self.e.able)
+        heap_free(&self.e.backlogs)
         free(self.e.work)
         free(self.e.parked)
         free(self.e.pauses)

@@ -18,6 +18,7 @@ cdef inline bint fences_needed(store_t* store) noexcept:
 
 cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1
 cdef int fences_pass(store_t* store) except -1
+cdef void fences_forget(store_t* store, const store_t* other) noexcept
 cdef set carried_anyway(store_t* store)
 # A copy entered another store: the frontier of its source may not pass it before that is durable.
 cdef int log_copied(entry_t* entry) except -1

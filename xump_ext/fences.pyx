@@ -10,9 +10,9 @@ its last word there, or has entered a durable queue: it is a *shadow*, and the e
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
-from libc.stdlib cimport free, malloc
 
 from xump_ext.graph cimport OWNED, SHADOW, STAINED, fence_t
+from xump_ext.grow cimport ring_grow
 from xump_ext.index cimport index_get
 from xump_ext.log cimport entry_charge, log_mark, mark_record, settle_now_or_later, settle_record, store_queue, touch
 from xump_ext.records cimport MARK, SETTLE, STATE
@@ -107,18 +107,8 @@ cdef bint fence_stands(const store_t* store, const store_t* other) noexcept:
 cdef int fence_add(
     store_t* store, store_t* other, uint64_t group, uint64_t id, uint64_t charge, uint32_t queue, int kind, int flags
 ) except -1:
-    cdef uint64_t i, size = (store.fence_mask + 1) * 2 if store.fences != NULL else 64
-    cdef fence_t* ring
     if store.fences == NULL or store.fence_count > store.fence_mask:
-        ring = <fence_t*> malloc(size * sizeof(fence_t))
-        if ring == NULL:
-            raise MemoryError()
-        for i in range(store.fence_count):
-            ring[i] = store.fences[(store.fence_head + i) & store.fence_mask]
-        free(store.fences)
-        store.fences = ring
-        store.fence_head = 0
-        store.fence_mask = size - 1
+        ring_grow(<void**> &store.fences, &store.fence_head, store.fence_count, &store.fence_mask, sizeof(fence_t))
     store.fences[(store.fence_head + store.fence_count) & store.fence_mask] = fence_t(
         other, group, id, charge, queue, <uint8_t> kind, <uint8_t> flags)
     store.fence_count += 1
@@ -132,7 +122,7 @@ cdef int fences_pass(store_t* store) except -1:
     while store.fence_count:
         fence = &store.fences[store.fence_head & store.fence_mask]
         if fence.other != NULL:
-            if fence.other.durable < fence.group and not fence.other.failed:
+            if fence.other.passed < fence.group and not fence.other.failed:
                 return 0
         else:
             queue = store_queue(store, fence.queue)
@@ -149,6 +139,17 @@ cdef int fences_pass(store_t* store) except -1:
         store.fence_head += 1
         store.fence_count -= 1
     return 0
+
+
+cdef void fences_forget(store_t* store, const store_t* other) noexcept:
+    """That one is no more: nobody waits for it."""
+    cdef uint64_t i
+    cdef fence_t* fence
+    for i in range(store.fence_count):
+        fence = &store.fences[(store.fence_head + i) & store.fence_mask]
+        if fence.other == other:
+            fence.other = store
+            fence.group = 0
 
 
 cdef set carried_anyway(store_t* store):

@@ -39,13 +39,15 @@ cdef class Journal:
 
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
     cdef Group seal(self, bint exact)
-    cdef int written(self, Group group, int64_t room) except -1
+    cdef int written(self, Group group, int64_t room, bint enough) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
     cdef int mark_outstanding(self) except -1
     cdef int made_durable(self, uint64_t group) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1
 
+# What it was told of is sealed.
+cdef void undirty(store_t* store) noexcept
 # Calls `changed` of every store that this call has changed.
 cdef int tell_stores(engine_t* engine) except -1
 # A new reference to the content of an entry that is in the store.

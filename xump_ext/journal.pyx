@@ -201,8 +201,8 @@ cdef class Journal:
                 entry = index_from(&queue.index, entry.id + 1)
         return 0
 
-    cdef int written(self, Group group, int64_t room) except -1:
-        """The group is in the store. `room`: what the store has left for more."""
+    cdef int written(self, Group group, int64_t room, bint enough) except -1:
+        """The group is in the store. `room`: what the store has left for more. `enough`: fences of others need no sync of it."""
         cdef store_t* store = &self.store
         cdef uint64_t at = 0
         cdef const head_t* head
@@ -217,6 +217,8 @@ cdef class Journal:
                     self.unsynced.add(head.queue)
             at += head.length
         self.written_to = group.position + group.size
+        if enough:
+            store.passed = group.number
         if group.carries or store.resident > store.resident_max:
             self.forget_contents(group, store.resident > store.resident_max)
         if self.spare == NULL and group.capacity <= BUFFER_BYTES * 16:
@@ -228,7 +230,7 @@ cdef class Journal:
     cdef int made_durable(self, uint64_t group) except -1:
         """All that was written up to this group."""
         cdef queue_t* queue
-        self.store.durable = group
+        self.store.passed = self.store.durable = group
         self.synced = self.written_to
         for number in self.unsynced:
             queue = store_queue(&self.store, number)

@@ -18,8 +18,8 @@ from libc.string cimport memcpy, memset
 from xump_ext.block cimport headers_of, raw_text_of
 from xump_ext.errors import StoreFailed, StoreFull
 from xump_ext.fences cimport fence_push, fences_needed
-from xump_ext.graph cimport DEAD_ENTRY, HISTORY, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED
-from xump_ext.index cimport index_from, index_get
+from xump_ext.graph cimport DEAD_ENTRY, HISTORY, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
+from xump_ext.index cimport index_from, index_get, unrouted_from
 from xump_ext.records cimport (
     ENTER, GONE, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
     RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, padded, queue_record_t, settle_record_t,
@@ -358,14 +358,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
 
 cdef void frontier_forward(queue_t* queue) noexcept:
     """Past all that was routed: entries that end before their turn leave it behind."""
-    cdef entry_t* entry
-    if queue.unrouted == 0:
-        queue.frontier = queue.next_id
-        return
-    entry = index_from(&queue.index, queue.frontier)
-    while entry.state != UNROUTED:
-        entry = index_from(&queue.index, entry.id + 1)
-    queue.frontier = entry.id
+    queue.frontier = unrouted_from(&queue.index, queue.frontier).id if queue.unrouted else queue.next_id
 
 
 cdef void log_state(queue_t* queue, bint exact) noexcept:

@@ -4,4 +4,5 @@ from xump_ext.graph cimport engine_t, entry_t
 
 cdef int release(engine_t* engine, entry_t* entry) except -1
 cdef int send_back(engine_t* engine, entry_t* entry) except -1
+cdef int wait_again(engine_t* engine, entry_t* entry) except -1
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1

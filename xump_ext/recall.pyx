@@ -64,7 +64,15 @@ cdef int release(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int send_back(engine_t* engine, entry_t* entry) except -1:
-    """An entry that was released waits again at its old place; `routing.go_on` will match it anew."""
+    """An entry that was released waits again at its old place."""
+    entry.queue.ready += 1
+    if entry.queue.durable:
+        log_mark(entry)
+    return wait_again(engine, entry)
+
+
+cdef int wait_again(engine_t* engine, entry_t* entry) except -1:
+    """A message that was routed waits; `routing.go_on` will match it anew."""
     cdef queue_t* queue = entry.queue
     if queue.returning == NULL:
         queue.returning = <group_t*> calloc(1, sizeof(group_t))
@@ -72,9 +80,6 @@ cdef int send_back(engine_t* engine, entry_t* entry) except -1:
             raise MemoryError()
         queue.returning.queue = queue
         queue.returning.pinned = True
-    queue.ready += 1
-    if queue.durable:
-        log_mark(entry)
     waiting_add(queue.returning, entry)
     queue_list(engine, queue, RETURNED)
     stir(engine, queue)

@@ -12,21 +12,22 @@ place in the order of all that are in the store, which is that of their times.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint16_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from xump_ext.credit cimport waiting_add, waiting_remove
+from xump_ext.credit cimport waiting_remove
 from xump_ext.errors import StoreCorrupt
 from xump_ext.graph cimport (
-    DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, RETURNED, STAINED, STIRRED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
+    DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
 )
+from xump_ext.grow cimport array_grow
 from xump_ext.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
 from xump_ext.index cimport (
     entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
     list_append, list_remove,
 )
-from xump_ext.listed cimport queue_list
 from xump_ext.log cimport entry_charge, placed, settle_record, store_queue, touch
+from xump_ext.recall cimport wait_again
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
     RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t,
@@ -81,6 +82,7 @@ cdef class Recovery:
             raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
                                "run: xump repair PATH")
         self.records += 1
+        self.journal.last_number = max(self.journal.last_number, head.queue)    # of one that was deleted, too
         if head.kind == ENTER:
             return self.apply_enter(<const enter_record_t*> head)
         if head.kind == SETTLE:
@@ -95,6 +97,7 @@ cdef class Recovery:
             return self.settle_all()
         if head.kind == GONE:
             self.settle_all()
+            self.last = NULL
             self.found.pop(head.queue, None)
         return 0
 
@@ -166,13 +169,7 @@ cdef class Recovery:
 
     cdef int remember_settled(self, const settle_record_t* record) except -1:
         """It counts at the end of its group."""
-        cdef void* grown
-        if self.settled_count == self.settled_capacity:
-            grown = realloc(self.settled, (self.settled_capacity * 2 + 64) * sizeof(settled_t))
-            if grown == NULL:
-                raise MemoryError()
-            self.settled = grown
-            self.settled_capacity = self.settled_capacity * 2 + 64
+        array_grow(&self.settled, self.settled_count, &self.settled_capacity, sizeof(settled_t))
         (<settled_t*> self.settled)[self.settled_count] = settled_t(record.head.queue, record.head.id, record.count)
         self.settled_count += 1
         return 0
@@ -193,7 +190,7 @@ cdef class Recovery:
         return 0
 
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1:
-        index_remove_any(queue, entry)
+        index_remove(&queue.index, entry)
         entry_free(queue.engine, entry)
         queue.count -= 1
         return 0
@@ -201,13 +198,7 @@ cdef class Recovery:
     # ---- messages in two places
 
     cdef int remember_origin(self, const enter_record_t* record) except -1:
-        cdef void* grown
-        if self.origin_count == self.origin_capacity:
-            grown = realloc(self.origins, (self.origin_capacity * 2 + 64) * sizeof(origin_t))
-            if grown == NULL:
-                raise MemoryError()
-            self.origins = grown
-            self.origin_capacity = self.origin_capacity * 2 + 64
+        array_grow(&self.origins, self.origin_count, &self.origin_capacity, sizeof(origin_t))
         (<origin_t*> self.origins)[self.origin_count] = origin_t(
             record.origin_queue, record.origin_id, record.head.queue, record.head.id)
         self.origin_count += 1
@@ -282,10 +273,6 @@ cdef class Recovered:
                 entry_free(self.c.engine, entry)
                 entry = index_from(&self.c.index, 1)
             index_free(&self.c.index)
-
-
-cdef void index_remove_any(recovered_t* queue, entry_t* entry) noexcept:
-    index_remove(&queue.index, entry)
 
 
 cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
@@ -378,16 +365,7 @@ cdef int place(queue_t* queue, entry_t* entry) except -1:
     if entry.id >= queue.frontier:
         queue.unrouted += 1
         return 0
-    if queue.returning == NULL:
-        queue.returning = <group_t*> calloc(1, sizeof(group_t))
-        if queue.returning == NULL:
-            raise MemoryError()
-        queue.returning.queue = queue
-        queue.returning.pinned = True
-    waiting_add(queue.returning, entry)
-    queue_list(queue.engine, queue, RETURNED)
-    queue_list(queue.engine, queue, STIRRED)
-    return 0
+    return wait_again(queue.engine, entry)
 
 
 cdef int hidden_end(queue_t* queue, entry_t* entry) except -1:

@@ -1,0 +1,153 @@
+"""What the engine and the journals of its durable stores have to do with each other. Called by `xump.commit` and `xump.opening`,
+each call for an instant: files are read and written outside.
+"""
+
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+
+from xump_ext.building cimport queue_create, queue_delete
+from xump_ext.credit cimport line_wake
+from xump_ext.faces cimport QueueFace
+from xump_ext.fences cimport fences_forget
+from xump_ext.graph cimport BROKEN, CLOSED, OWNED, entry_t, queue_t, store_t
+from xump_ext.journal cimport Group, Journal, undirty
+from xump_ext.recovery cimport Recovery
+from xump_ext.routing cimport go_on, run
+from xump_ext.source cimport fetched_forget
+
+STORES_MAX = 64
+
+
+cdef class Durable(Door):
+    """The part of the engine that is for durable stores."""
+
+    # ---- a store comes
+
+    def _open_journal(self, backend, str name, uint64_t resident_max):
+        """The journal of a store that was just opened."""
+        cdef Journal journal = Journal(backend, name, resident_max)
+        cdef store_t* other
+        cdef uint64_t taken = 0
+        self.enter()
+        try:
+            other = self.e.stores
+            while other != NULL:
+                taken |= <uint64_t> 1 << other.slot
+                other = other.next
+            while taken >> journal.store.slot & 1:
+                journal.store.slot += 1
+                if journal.store.slot == STORES_MAX:
+                    raise ValueError(f"an engine has at most {STORES_MAX} durable stores")
+            journal.store.engine = &self.e
+            journal.store.next = self.e.stores
+            self.e.stores = &journal.store
+            self.e.store_count += 1
+            self.journals.append(journal)
+            return journal
+        finally:
+            self.leave()
+
+    def _recover(self, Recovery recovery not None):
+        """Brings the queues of a store to life, held; returns how many messages there are."""
+        self.enter()
+        try:
+            count = recovery.end()
+            run(&self.e)
+            return count
+        finally:
+            self.leave()
+
+    def _create_recovered(self, QueueFace face, tuple properties, Journal journal, number):
+        """A queue of a store that is being opened, with (limit, history_limit, auto_delete, dead_letter, delivery_limit);
+        called by its recovery."""
+        limit, history_limit, auto_delete, letters, delivery_limit = properties
+        queue_create(&self.e, face, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
+        face.queue.held = True
+
+    # ---- a store goes
+
+    def _drop_store(self, Journal journal not None, list queues):
+        """The store is not of this engine any more, and neither are its queues; its files keep what they have."""
+        cdef QueueFace face
+        self.begin()
+        try:
+            self.detach(journal)
+            for face in queues:
+                if face.queue != NULL:
+                    queue_delete(&self.e, face.queue, self._selectors, self.spare_slots)
+            go_on(&self.e)
+        finally:
+            self.leave()
+
+    cdef int detach(self, Journal journal) except -1:
+        """Nobody tells it anything any more, or waits for it. Its queues are about to be deleted."""
+        cdef store_t** link = &self.e.stores
+        cdef store_t* other = self.e.stores
+        cdef queue_t* queue
+        for address in journal.queues.values():
+            queue = <queue_t*> <uintptr_t> address
+            queue.durable = False
+            queue.store = NULL
+        for entry, owner in list(self.owners.items()):
+            if owner[0] == <uintptr_t> &journal.store:
+                (<entry_t*> <uintptr_t> entry).flags &= ~OWNED
+                del self.owners[entry]
+        while other != NULL:
+            fences_forget(other, &journal.store)
+            other = other.next
+        while link[0] != &journal.store:
+            link = &link[0].next
+        link[0] = journal.store.next
+        undirty(&journal.store)
+        fetched_forget(&self.e)
+        self.e.store_count -= 1
+        self.journals.remove(journal)
+        return 0
+
+    # ---- a group is written
+
+    def _seal(self, Journal journal not None, bint exact=False):
+        """The group to be written next, or None. `exact`: nothing comes after it."""
+        if self.state == CLOSED:
+            return journal.seal(exact)
+        self.enter()
+        try:
+            return journal.seal(exact)
+        finally:
+            self.leave()
+
+    def _written(self, Journal journal not None, Group group not None, int64_t room, bint enough):
+        """The group was written. `room`: bytes that the store has left. `enough`: no sync will follow, so others that wait for
+        what is in it wait no more."""
+        if self.state == CLOSED:
+            return journal.written(group, room, enough)
+        self.enter()
+        try:
+            journal.written(group, room, enough)
+            if journal.store.refused:
+                journal.store.refused = False
+                for address in journal.queues.values():
+                    line_wake(&self.e, <queue_t*> <uintptr_t> address)
+                go_on(&self.e)
+        finally:
+            self.leave()
+
+    def _synced(self, Journal journal not None, uint64_t group):
+        """All that was written, up to this group, is durable."""
+        journal.made_durable(group)
+
+    def _carry(self, Journal journal not None, data):
+        """Gathers once more what is live of the oldest records."""
+        self.enter()
+        try:
+            journal.carry(data)
+        finally:
+            self.leave()
+
+    def _store_failed(self, Journal journal not None):
+        """The store writes nothing more."""
+        journal.fail()
+
+    @property
+    def _broken(self):
+        """Whether it ran out of memory: nothing that it gathered is to be trusted."""
+        return self.e.at_rest == BROKEN
