@@ -72,12 +72,15 @@ def empty_shelves():
     LOGS.clear()
 
 
-def crashed(chance):
-    """What a crash leaves of every store."""
-    for log in LOGS.values():
-        groups, synced = log
-        del groups[chance.randint(synced, len(groups)) :]
-        log[1] = len(groups)
+def crash(engine, chance):
+    """Leaves of every store what is synced, and any number of the groups that were written since. The threads that are ended here
+    would write once more what was gathered: that is not in what is left."""
+    left = {path: groups[: chance.randint(synced, len(groups))] for path, (groups, synced) in LOGS.items()}
+    for store in engine.stores.values():
+        if store.committer is not None:
+            store.committer.stop()
+    for path, groups in left.items():
+        LOGS[path] = [groups, len(groups)]
 
 
 class World:
@@ -176,10 +179,7 @@ class World:
             self.confirmed |= self.published
             self.gone |= self.acked
         else:
-            for store in self.engine.stores.values():
-                if store.committer is not None:
-                    store.committer.stop()
-            crashed(self.chance)
+            crash(self.engine, self.chance)
         self.open()
 
     def verify(self):

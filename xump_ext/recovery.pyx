@@ -81,6 +81,8 @@ cdef class Recovery:
             raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
                                "run: xump repair PATH")
         self.records += 1
+        # Also those of deleted queues: as long as there are records of one, its number is not given to another.
+        self.journal.last_number = max(self.journal.last_number, head.queue)
         if head.kind == ENTER:
             return self.apply_enter(<const enter_record_t*> head)
         if head.kind == SETTLE:
@@ -95,6 +97,7 @@ cdef class Recovery:
             return self.settle_all()
         if head.kind == GONE:
             self.settle_all()
+            self.last = NULL
             self.found.pop(head.queue, None)
         return 0
 
