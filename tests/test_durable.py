@@ -169,8 +169,8 @@ class World:
         self.gone |= self.acked
 
     def found(self):
-        """Bodies by queue."""
-        return {name: [message.body for message in queue.browse()] for name, queue in self.engine.queues.items()}
+        """Bodies by queue. What is in the history is not there any more."""
+        return {name: [message.body for message in queue.browse(state="ready")] for name, queue in self.engine.queues.items()}
 
     def end(self, close):
         """A crash, or an orderly end; what is there afterwards."""
