@@ -156,6 +156,7 @@ cdef class Recovery:
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
         entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
         if record.origin_id and record.origin_store == 0:
+            self.journal.last_number = max(self.journal.last_number, record.origin_queue)
             self.remember_origin(record)
         return 0
 
