@@ -1,8 +1,8 @@
 """Durable queues under an engine: nothing that was made durable is lost and nothing that was durably settled comes back, whatever
 mix of stores a message went through, wherever it was cut off.
 
-The stores here are logs in memory (`tests/shelf.py`). A test decides when each of them commits; a crash leaves what was synced, and
-any number of the groups that were written since.
+The stores here are logs in memory (`tests/shelf.py`). A test decides when each of them commits; a crash leaves what was synced,
+and any number of the groups that were written since.
 """
 
 import random

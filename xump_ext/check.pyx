@@ -9,8 +9,8 @@
     Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted: nothing is
                     forgotten that could
 
-The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are in
-`check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
+The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are
+in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
 """
 
 from itertools import pairwise

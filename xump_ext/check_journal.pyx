@@ -79,8 +79,8 @@ cdef int check_dirty(Books books, set known) except -1:
         store = store.next_dirty
     for journal in books.core.journals:
         if journal.store.dirty != (<uintptr_t> &journal.store in listed):
-            raise broken("Links", of_store(&journal.store), "it is not in the list of those that have something to write and says "
-                         "so, or the other way round")
+            raise broken("Links", of_store(&journal.store), "it is not in the list of those that have something to write and "
+                         "says so, or the other way round")
     return 0
 
 
