@@ -11,10 +11,11 @@ from xump_ext.core cimport Core
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    CHOOSY, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, group_t, lane_t, member_t, offer_t, page_t,
-    place_t, queue_t, route_t, selector_t,
+    CHOOSY, RETURNED, STIRRED, clause_t, destination_t, engine_t, entry_t, fence_t, group_t, lane_t, member_t, offer_t, page_t,
+    place_t, queue_t, route_t, selector_t, store_t,
 )
 from xump_ext.index cimport index_get
+from xump_ext.journal cimport Journal
 from xump_ext.plan cimport Plan
 from xump_ext.waiting cimport route_slots
 
@@ -296,4 +297,70 @@ def route(Core core, name):
         "hash": at(&r.hash, sizeof(r.hash)),
         "route_count": at(&plan.route_count, sizeof(plan.route_count)),
         "known_count": at(&plan.known_count, sizeof(plan.known_count)),
+    }
+
+
+def durable(Core core):
+    """What an engine knows of its stores."""
+    cdef engine_t* e = &core.e
+    return {
+        "stores": at(&e.stores, sizeof(e.stores)),
+        "store_count": at(&e.store_count, sizeof(e.store_count)),
+        "claim": at(&e.claim, sizeof(e.claim)),
+    }
+
+
+def store(Core core, name):
+    """That of a durable queue."""
+    cdef queue_t* q = queue_named(core, name)
+    cdef store_t* s = q.store
+    cdef Journal journal = <Journal> s.face
+    return {
+        "self": at(s, 0),
+        "engine": at(&s.engine, sizeof(s.engine)),
+        "slot": at(&s.slot, sizeof(s.slot)),
+        "next": at(&s.next, sizeof(s.next)),
+        "dirty": at(&s.dirty, sizeof(s.dirty)),
+        "touched": at(&s.touched, sizeof(s.touched)),
+        "size": at(&s.size, sizeof(s.size)),
+        "position": at(&s.position, sizeof(s.position)),
+        "records": at(&s.records, sizeof(s.records)),
+        "durable": at(&s.durable, sizeof(s.durable)),
+        "live": at(&s.live, sizeof(s.live)),
+        "resident": at(&s.resident, sizeof(s.resident)),
+        "fence_count": at(&s.fence_count, sizeof(s.fence_count)),
+        "fence_mask": at(&s.fence_mask, sizeof(s.fence_mask)),
+        "last_number": at(&journal.last_number, sizeof(journal.last_number)),
+    }
+
+
+def durable_queue(Core core, name):
+    cdef queue_t* q = queue_named(core, name)
+    return {
+        "store": at(&q.store, sizeof(q.store)),
+        "durable": at(&q.durable, sizeof(q.durable)),
+        "number": at(&q.number, sizeof(q.number)),
+        "touched": at(&q.touched, sizeof(q.touched)),
+        "next_touched": at(&q.next_touched, sizeof(q.next_touched)),
+        "handed": at(&q.handed, sizeof(q.handed)),
+        "settled_at": at(&q.settled_at, sizeof(q.settled_at)),
+        "settled_group": at(&q.settled_group, sizeof(q.settled_group)),
+        "durable_id": at(&q.durable_id, sizeof(q.durable_id)),
+        "written_id": at(&q.written_id, sizeof(q.written_id)),
+        "frontier_safe": at(&q.frontier_safe, sizeof(q.frontier_safe)),
+        "frontier_waits": at(&q.frontier_waits, sizeof(q.frontier_waits)),
+    }
+
+
+def fence(Core core, name, number):
+    """What waits for another store, in the store of a durable queue."""
+    cdef store_t* s = queue_named(core, name).store
+    cdef fence_t* f = &s.fences[(s.fence_head + <uint32_t> number) & s.fence_mask]
+    return {
+        "other": at(&f.other, sizeof(f.other)),
+        "group": at(&f.group, sizeof(f.group)),
+        "id": at(&f.id, sizeof(f.id)),
+        "charge": at(&f.charge, sizeof(f.charge)),
+        "queue": at(&f.queue, sizeof(f.queue)),
+        "kind": at(&f.kind, sizeof(f.kind)),
     }

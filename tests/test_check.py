@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import xump
+from tests.shelf import LOGS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 
 ROOT = Path(__file__).parent.parent
@@ -442,6 +443,101 @@ def test_whatever_is_wrong_is_found(books, corrupt, kind, key, name, value, told
     with wrong(place, value), pytest.raises(xump.InvariantError, match=told):
         books.engine.check()
     books.engine.check()
+
+
+# ---- in the books of durable stores, too
+
+class DurableBooks:
+    """Two stores of which nothing was written yet, with something behind every fence and somebody in RAM for every last word."""
+
+    def __init__(self, clock):
+        self.engine = engine = xump.Engine(clock=clock)
+        for name in ("left", "right"):
+            engine.create_store(name, "log shelf", path=name)
+        for name, history_limit in (("out", 0), ("copied", 0), ("kept", 2), ("lent", 0), ("idle", 0)):
+            engine.create_queue(name, store="left", history_limit=history_limit)
+        for name in ("in", "still"):
+            engine.create_queue(name, store="right")
+        engine.create_queue("ram")
+        engine.create_selector("out", when=always, do=move_to("in"), credit=INFINITE)
+        engine.create_selector("copied", when=always, do=copy_to("in"))
+        engine.create_selector("kept", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.create_selector("lent", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.publish("in", body=b"first")
+        engine.sync()
+        for name in ("kept", "lent", "out", "copied"):
+            engine.publish_many(name, [("a", b"body")] * 3)
+        engine.queues["idle"].publish("b")
+        engine.queues["idle"].publish("b")
+        engine.queues["idle"].delete(1)
+        engine.check()
+
+
+@pytest.fixture
+def durable_books(clock):
+    LOGS.clear()
+    made = DurableBooks(clock)
+    yield made
+    made.engine.check()
+    made.engine.close()
+
+
+WRONG_IN_STORES = [
+    ("durable", (), "stores", NOWHERE, "Recount: engine: 2 durable stores, 0 linked"),
+    ("durable", (), "stores", to("queue", "in"), "Links: engine: the list of its durable stores"),
+    ("durable", (), "store_count", "+1", "Recount: engine: 3 durable stores, 2 linked"),
+    ("durable", (), "claim", to("queue", "in"), "Quiet: engine: the last word"),
+    ("store", ("out",), "engine", NOWHERE, "Links: store 'left': its engine"),
+    ("store", ("out",), "slot", 1, "Once: engine: durable stores share a number"),
+    ("store", ("in",), "next", NOWHERE, "Recount: engine: 2 durable stores, 1 linked"),
+    ("store", ("out",), "dirty", 1, "Links: store 'left': it is not in the list of those that have something"),
+    ("store", ("out",), "touched", NOWHERE, "Links: queue '.*': it is not in the list of queues whose state"),
+    ("store", ("out",), "touched", to("queue", "in"), "Links: store 'left': the list of queues whose state"),
+    ("store", ("out",), "size", "-8", "Order: store 'left': at byte"),
+    ("store", ("out",), "size", 8, "Recount: store 'left': its open group"),
+    ("store", ("out",), "position", "+8", "Order: store 'left': at byte"),
+    ("store", ("out",), "records", "+1", "Recount: store 'left': .* records in its open group"),
+    ("store", ("out",), "durable", "+1", "Recount: store 'left': its open group, number 2"),
+    ("store", ("out",), "live", "-8", "Recount: store 'left': messages in it"),
+    ("store", ("out",), "resident", "+8", "Recount: store 'left': contents in memory"),
+    ("store", ("out",), "fence_count", "-2", "Recount: queue 'copied': its frontier waits for 3"),
+    ("store", ("out",), "fence_mask", 1, "Recount: store 'left', what waits for others"),
+    ("store", ("out",), "last_number", 1, "Once: queue '.*': its number"),
+    ("durable_queue", ("idle",), "store", NOWHERE, "Links: store 'left': its queue number"),
+    ("durable_queue", ("idle",), "store", to("store", "in"), "Links: store 'left': its queue number"),
+    ("durable_queue", ("idle",), "durable", 0, "Links: queue 'idle': its store"),
+    ("durable_queue", ("ram",), "durable", 1, "Links: queue 'ram': its store"),
+    ("durable_queue", ("ram",), "touched", 1, "Links: queue 'ram': it is in RAM"),
+    ("durable_queue", ("idle",), "number", "-1", "Once: queue 'idle': its number"),
+    ("durable_queue", ("idle",), "touched", 0, "Links: queue 'idle': it is not in the list of queues whose state"),
+    ("durable_queue", ("idle",), "next_touched", to("queue", "ram"), "Links: store 'left': the list of queues whose state"),
+    ("durable_queue", ("still",), "handed", 1, "Order: queue 'still': ids up to 1 were handed out"),
+    ("durable_queue", ("idle",), "settled_at", "+8", "Links: queue 'idle': the record of what was settled last"),
+    ("durable_queue", ("out",), "settled_group", 2, "Links: queue 'out': the record of what was settled last"),
+    ("durable_queue", ("in",), "durable_id", 99, "Order: queue 'in': ids up to 99 are durable"),
+    ("durable_queue", ("in",), "written_id", 99, "Order: queue 'in': ids up to 1 are durable, up to 99 written"),
+    ("durable_queue", ("copied",), "frontier_safe", 2, "Order: queue 'copied': its frontier is safe up to 2"),
+    ("durable_queue", ("copied",), "frontier_waits", "-1", "Recount: queue 'copied': its frontier waits for 2"),
+    ("fence", ("out", 0), "other", to("store", "out"), "Links: store 'left', what waits for others: a fence"),
+    ("fence", ("out", 0), "other", NOWHERE, "Links: store 'left', what waits for others: a record of kind 0"),
+    ("fence", ("out", 0), "group", "+1", "Links: store 'left', what waits for others: a fence"),
+    ("fence", ("out", 1), "id", 99, "Order: store 'left', what waits for others: message 99 of queue 'out'"),
+    ("fence", ("out", 1), "id", 0, "Links: store 'left', what waits for others: a record"),
+    ("fence", ("out", 1), "queue", 99, "Recount: store 'left': messages in it"),
+    ("fence", ("out", 1), "charge", "+8", "Recount: store 'left': messages in it"),
+    ("fence", ("out", 1), "kind", 2, "Links: store 'left', what waits for others: a record of kind 2"),
+    ("entry", ("kept", 2), "flags", 0, "Links: queue 'kept', message 2: somebody in RAM"),
+    ("entry", ("idle", 2), "flags", 512, "Links: queue 'idle', message 2: somebody in RAM"),
+    ("entry", ("idle", 2), "flags", 1024, "Links: queue 'idle', message 2: it is in a durable queue"),
+    ("entry", ("ram", 1), "content", "+2", "Links: queue 'ram', message 1: it is in RAM"),
+    ("entry", ("ram", 1), "flags", 0, "Links: engine: 5 messages in RAM have the last word"),
+    ("entry", ("ram", 1), "flags", "+256", "Links: queue 'ram', message 1: it is in RAM"),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "name", "value", "told"), WRONG_IN_STORES, ids=map(named, WRONG_IN_STORES))
+def test_whatever_is_wrong_in_stores_is_found(durable_books, corrupt, kind, key, name, value, told):
+    test_whatever_is_wrong_is_found(durable_books, corrupt, kind, key, name, value, told)
 
 
 def test_held_queues_excuse_what_waits(books, corrupt):

@@ -1,8 +1,8 @@
 """Durable queues under an engine: nothing that was made durable is lost and nothing that was durably settled comes back, whatever
 mix of stores a message went through, wherever it was cut off.
 
-The stores here are logs in memory that know what was synced (`Shelf`). A test decides when each of them commits; a crash leaves
-what was synced, and any number of the groups that were written since.
+The stores here are logs in memory (`tests/shelf.py`). A test decides when each of them commits; a crash leaves what was synced,
+and any number of the groups that were written since.
 """
 
 import random
@@ -10,62 +10,11 @@ import threading
 
 import pytest
 
+from tests.shelf import LOGS
 from xump import (
     INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, match, move_to, opening,
     where,
 )
-from xump.store import register_store, store_types
-from xump_ext import records
-
-SALT = 7
-LOGS = {}
-
-
-class Shelf:
-    """A store in memory: a list of groups, and how many of them are synced."""
-
-    type = "log shelf"
-    durable = True
-    cut = 0
-
-    def __init__(self, name, *, path, durability="group", bytes_max=1 << 40):
-        self.name, self.path, self.durability, self.group_ms, self.salt = name, path, durability, 1e9, SALT
-        self.groups, self.synced = LOGS.setdefault(path, [[], 0])
-        self.bytes_max = bytes_max
-        self.end = sum(map(len, self.groups))
-
-    def scan(self):
-        data = b"".join(self.groups)
-        assert records.whole_groups(data, 0, SALT)[2] == "whole"
-        if data:
-            yield 0, data
-
-    def write(self, group):
-        assert group.position == self.end
-        self.groups.append(bytes(group))
-        self.end += len(group)
-
-    def sync(self):
-        LOGS[self.path][1] = len(self.groups)
-
-    def fetch(self, queue, id, position):
-        return position, b"".join(self.groups)[position : position + 4096]
-
-    def room(self):
-        return self.bytes_max - self.end
-
-    def oldest(self):
-        return None
-
-    def release(self, position):
-        raise AssertionError("nothing was given")
-
-    def close(self):
-        pass
-
-
-if "log shelf" not in store_types():
-    register_store("log shelf", Shelf)
 
 
 @pytest.fixture(autouse=True)
@@ -73,12 +22,15 @@ def empty_shelves():
     LOGS.clear()
 
 
-def crashed(chance):
-    """What a crash leaves of every store."""
-    for log in LOGS.values():
-        groups, synced = log
-        del groups[chance.randint(synced, len(groups)) :]
-        log[1] = len(groups)
+def crash(engine, chance):
+    """Leaves of every store what is synced, and any number of the groups that were written since. The threads that are ended here
+    would write once more what was gathered: that is not in what is left."""
+    left = {path: groups[: chance.randint(synced, len(groups))] for path, (groups, synced) in LOGS.items()}
+    for store in engine.stores.values():
+        if store.committer is not None:
+            store.committer.stop()
+    for path, groups in left.items():
+        LOGS[path] = [groups, len(groups)]
 
 
 class World:
@@ -167,8 +119,8 @@ class World:
         self.gone |= self.acked
 
     def found(self):
-        """Bodies by queue."""
-        return {name: [message.body for message in queue.browse()] for name, queue in self.engine.queues.items()}
+        """Bodies by queue. What is in the history is not there any more."""
+        return {name: [message.body for message in queue.browse(state="ready")] for name, queue in self.engine.queues.items()}
 
     def end(self, close):
         """A crash, or an orderly end; what is there afterwards."""
@@ -177,10 +129,7 @@ class World:
             self.confirmed |= self.published
             self.gone |= self.acked
         else:
-            for store in self.engine.stores.values():
-                if store.committer is not None:
-                    store.committer.stop()
-            crashed(self.chance)
+            crash(self.engine, self.chance)
         self.open()
 
     def verify(self):

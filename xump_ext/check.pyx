@@ -9,8 +9,8 @@
     Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted: nothing is
                     forgotten that could
 
-The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them; none relies on a counter that
-is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
+The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are
+in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
 """
 
 from itertools import pairwise
@@ -18,6 +18,7 @@ from itertools import pairwise
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
+from xump_ext.check_journal cimport check_journal
 from xump_ext.check_quiet cimport check_quiet
 from xump_ext.check_structure cimport Books, broken, check_structure, cursor_t, of_entry, of_queue, of_selector, start, step
 from xump_ext.check_waiting cimport check_waiting
@@ -62,6 +63,7 @@ cdef int check_books(Books books) except -1:
         check_credit(selector.selector)
     check_nacked(books)
     check_once(books)
+    check_journal(books)
     return check_quiet(books)
 
 

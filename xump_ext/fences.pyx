@@ -33,6 +33,8 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     else:
         owner = (<uintptr_t> entry.queue.store, entry.queue.number, entry.id, entry_charge(entry), entry.flags & STAINED != 0)
         entry.flags |= SHADOW
+    # What is settled upstream in other stores waits for what is kept here.
+    engine.entered_stores |= <uint64_t> 1 << (<store_t*> <uintptr_t> owner[0]).slot
     Py_INCREF(owner)
     engine.claim = <void*> owner
     return 0

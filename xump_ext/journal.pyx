@@ -100,8 +100,8 @@ cdef class Journal:
     cdef int attach(self, queue_t* queue, uint32_t number) except -1:
         """The queue is of this store from here on; 0: it is new there."""
         if number == 0:
-            self.last_number += 1
-            number = self.last_number
+            number = self.last_number + 1
+        self.last_number = max(self.last_number, number)
         queue.store = &self.store
         queue.durable = True
         queue.number = number

@@ -82,7 +82,8 @@ cdef class Recovery:
             raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
                                "run: xump repair PATH")
         self.records += 1
-        self.journal.last_number = max(self.journal.last_number, head.queue)    # of one that was deleted, too
+        # Also those of deleted queues: as long as there are records of one, its number is not given to another.
+        self.journal.last_number = max(self.journal.last_number, head.queue)
         if head.kind == ENTER:
             return self.apply_enter(<const enter_record_t*> head)
         if head.kind == SETTLE:
@@ -156,6 +157,7 @@ cdef class Recovery:
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
         entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
         if record.origin_id and record.origin_store == 0:
+            self.journal.last_number = max(self.journal.last_number, record.origin_queue)
             self.remember_origin(record)
         return 0
 

@@ -1,0 +1,1 @@
+"""The books of durable stores, as `check` sees them; not seen from Python."""
