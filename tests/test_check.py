@@ -523,7 +523,7 @@ WRONG_IN_STORES = [
     ("fence", ("out", 0), "group", "+1", "Links: store 'left', what waits for others: a fence"),
     ("fence", ("out", 1), "id", 99, "Order: store 'left', what waits for others: message 99 of queue 'out'"),
     ("fence", ("out", 1), "id", 0, "Links: store 'left', what waits for others: a record"),
-    ("fence", ("out", 1), "queue", 99, "Recount: store 'left': messages in it"),
+    ("fence", ("out", 1), "queue", 99, "Links: store 'left', what waits for others: queue number 99 was deleted"),
     ("fence", ("out", 1), "charge", "+8", "Recount: store 'left': messages in it"),
     ("fence", ("out", 1), "kind", 2, "Links: store 'left', what waits for others: a record of kind 2"),
     ("entry", ("kept", 2), "flags", 0, "Links: queue 'kept', message 2: somebody in RAM"),

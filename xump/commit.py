@@ -6,14 +6,15 @@
     none      a thread writes what came in up to `group_ms`, without an fsync
 
 One writes at a time. Sealing a group enters the engine, which is quick; the CRCs, the write and the fsync hold nothing that
-anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up, and so is one
-whose writing was interrupted by Ctrl-C: nobody knows how far it came. It has all that was reported durable.
+anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up: it has all
+that was reported durable, and nobody knows what else. Ctrl-C waits until the disk has answered.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +32,24 @@ logger = logging.getLogger("xump")
 
 _here = threading.local()
 """`changed`: while this thread writes for a store, those that its own calls of the engine have changed meanwhile."""
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block has ended: where files are written in the main thread. A program that handles it by itself
+    is left alone."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
 
 
 class Committer:
@@ -114,7 +133,7 @@ class Committer:
         written afterwards: nobody waits for two."""
         changed: set[Committer] = set()
         try:
-            with self._turn:
+            with self._turn, uninterrupted():
                 _here.changed = changed
                 try:
                     yield

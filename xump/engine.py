@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from xump import operators
 from xump.actions import Action, Field
+from xump.commit import uninterrupted
 from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
@@ -294,8 +295,9 @@ class Engine(Core):
                 return False
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
-            errors = self._close_stores([store])
             queues = [queue for queue in self._queues.values() if queue.store is store]
+            self._quiet(queues)
+            errors = self._close_stores([store])
             if store.journal is not None:
                 self._drop_store(store.journal, queues)
             for queue in queues:
@@ -482,13 +484,14 @@ class Engine(Core):
 
     def close(self) -> None:
         """Make all durable and let go. Idempotent; later calls raise `Closed`."""
-        if not self._close():
-            return
-        _engines.discard(self)
-        errors = self._close_stores(list(self._stores.values()))
-        self._stores.clear()
-        self._free()
-        self._named.clear()
+        with uninterrupted():
+            if not self._close():
+                return
+            _engines.discard(self)
+            errors = self._close_stores(list(self._stores.values()))
+            self._stores.clear()
+            self._free()
+            self._named.clear()
         for waiter in list(self._waiters):
             if self._withdraw(waiter):
                 waiter[1]()
@@ -508,6 +511,8 @@ class Engine(Core):
         while any(committer.fenced for committer in closing):
             for committer in everybody:
                 committer.flush(errors if committer in closing else [])     # others tell those who call them
+        for committer in closing if len(closing) > 1 else ():
+            committer.flush(errors)         # each settles in its last group what the others have made durable
         for committer in closing:
             committer.finish(errors)
         for store in stores:
@@ -527,10 +532,13 @@ class Engine(Core):
             return "<Engine, closed>"
         return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
 
-    def _report(self, troubles: list[tuple[int, BaseException]]) -> None:
-        """What user code raised inside a call: logged once per condition."""
-        for selector, error in troubles:
-            logger.error("the condition of selector %d raised; that counts as no match", selector, exc_info=error)
+    def _report(self, troubles: list[tuple[int | str, BaseException]]) -> None:
+        """What a run met and went on without: what user code raised, once per condition; messages that could not be read."""
+        for where, error in troubles:
+            if isinstance(where, int):
+                logger.error("the condition of selector %d raised; that counts as no match", where, exc_info=error)
+            else:
+                logger.error("queue %r is held from here on, release() it when that is mended: %s", where, error)
 
 
 def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:

@@ -15,9 +15,10 @@ from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, PAUSED, QUEUE_LISTS, QUEUED,
-    REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, PAUSED, QUEUE_LISTS,
+    QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
 )
+from xump_ext.fences cimport owner_settled
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.journal cimport Journal
@@ -151,6 +152,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
             engine.pauses[<size_t> entry.child - 1].entry = NULL
         elif entry.flags & QUEUED:
             parked_forget(engine, entry)
+        if entry.flags & OWNED:
+            owner_settled(entry)
         content_drop(engine, entry)
         entry_free(engine, entry)
         entry = next

@@ -10,7 +10,8 @@
                     forgotten that could
 
 The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are
-in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's conditions on all that waits there.
+in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's
+conditions on all that waits there.
 """
 
 from itertools import pairwise

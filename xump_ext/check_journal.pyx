@@ -17,7 +17,7 @@ from xump_ext.graph cimport HISTORY, OWNED, SHADOW, STAINED, entry_t, fence_t, q
 from xump_ext.index cimport index_get
 from xump_ext.journal cimport Journal
 from xump_ext.log cimport enter_bytes, entry_charge, store_queue
-from xump_ext.records cimport MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
+from xump_ext.records cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
 from xump_ext.source cimport is_from_source, is_made
 
 
@@ -169,7 +169,8 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
         found.add((store, number, id))
         queue = store_queue(<store_t*> <uintptr_t> store, number)
         if queue == NULL:
-            continue            # it was deleted
+            raise broken("Links", "engine", f"message {id} of queue number {number}, which was deleted, waits for its "
+                         "last word")
         entry = index_get(&queue.index, id)
         if entry == NULL:
             waiting[store] = waiting.get(store, 0) + charge
@@ -241,19 +242,22 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
     for i in range(store.fence_count):
         fence = &store.fences[(store.fence_head + i) & store.fence_mask]
         if fence.other != NULL:
-            if <uintptr_t> fence.other not in stores or fence.other == store or fence.group > fence.other.group:
+            if <uintptr_t> fence.other not in stores or (fence.other == store and fence.group) or fence.group > fence.other.group:
                 raise broken("Links", where, "a fence is for a store that is not there, or a group that will never be")
             continue
         queue = store_queue(store, fence.queue)
-        if fence.kind not in (SETTLE, MARK, STATE) or fence.id == 0:
+        if fence.kind not in (SETTLE, MARK, STATE, GONE) or (fence.id == 0) != (fence.kind == GONE):
             raise broken("Links", where, f"a record of kind {fence.kind}, of message {fence.id}")
-        if queue == NULL:
-            continue            # it was deleted
-        if fence.id > queue.next_id or (fence.kind == SETTLE and index_get(&queue.index, fence.id) != NULL):
-            raise broken("Order", where, f"message {fence.id} of {of_queue(queue)} has not ended, or never was")
+        if (queue == NULL) != (fence.queue in <set> store.leaving):
+            raise broken("Links", where, f"queue number {fence.queue} was deleted, and its end is not to be told, or the other "
+                         "way round")
         if fence.kind == SETTLE:
             waiting[<uintptr_t> store] = waiting.get(<uintptr_t> store, 0) + fence.charge
-        elif fence.kind == STATE:
+        if queue == NULL:
+            continue
+        if fence.id > queue.next_id or (fence.kind == SETTLE and index_get(&queue.index, fence.id) != NULL):
+            raise broken("Order", where, f"message {fence.id} of {of_queue(queue)} has not ended, or never was")
+        if fence.kind == STATE:
             states.setdefault(fence.queue, []).append(fence.id)
     for number, address in (<dict> store.queues).items():
         check_frontier(<queue_t*> <uintptr_t> address, states.get(number, []))

@@ -348,9 +348,12 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
 
 
 cdef int check_returning(queue_t* queue) except -1:
-    """What came back was matched anew before the call ended, unless that was interrupted; then it will be."""
+    """What came back was matched anew before the call ended, unless that was interrupted; then it will be. In a held queue it
+    waits for the release; what was read from a store, for the end of the building, too."""
     cdef group_t* group = queue.returning
-    if queue.engine.interrupted and queue.is_listed[RETURNED]:
+    if queue.held and not queue.is_listed[RETURNED]:
+        return 0
+    if queue.is_listed[RETURNED] and (queue.engine.interrupted or queue.engine.building):
         return 0
     if queue.is_listed[RETURNED] or (group != NULL and (group_oldest(group) != NULL or group.count or group.member_count)):
         raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")

@@ -33,6 +33,7 @@ from xump_ext.log cimport no_room, store_has_room
 from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee
+from xump_ext.recall cimport match_anew
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_at, content_shown
 from xump_ext.trip cimport trip_new, trip_release, trips_free
@@ -430,6 +431,8 @@ cdef class Core(Durable):
         """It is not held any more."""
         if queue.held:
             queue.held = False
+            if queue.returning != NULL and queue.returning.count:
+                match_anew(&self.e, queue)
             stir(&self.e, queue)
             wake_everything(&self.e, queue)
         return 0

@@ -4,12 +4,14 @@ each call for an instant: files are read and written outside.
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
-from xump_ext.building cimport queue_create, queue_delete
+from xump_ext.building cimport message_delete, queue_create, queue_delete
 from xump_ext.credit cimport line_wake
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport fences_forget
-from xump_ext.graph cimport BROKEN, CLOSED, OWNED, entry_t, queue_t, store_t
+from xump_ext.graph cimport BROKEN, CLOSED, OWNED, engine_t, entry_t, queue_t, store_t
+from xump_ext.index cimport index_from
 from xump_ext.journal cimport Group, Journal, undirty
+from xump_ext.ledger cimport pay_for
 from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport fetched_forget
@@ -65,12 +67,30 @@ cdef class Durable(Door):
 
     # ---- a store goes
 
-    def _drop_store(self, Journal journal not None, list queues):
-        """The store is not of this engine any more, and neither are its queues; its files keep what they have."""
+    def _quiet(self, list queues):
+        """Holds queues: what is in them stays there."""
         cdef QueueFace face
+        self.enter()
+        try:
+            for face in queues:
+                if face.queue != NULL:
+                    face.queue.held = True
+        finally:
+            self.leave()
+
+    def _drop_store(self, Journal journal not None, list queues):
+        """The store is not of this engine any more, and neither are its queues; its files keep what they have. So a message is
+        there alone: what it came from is settled elsewhere, what it became elsewhere is deleted."""
+        cdef QueueFace face
+        cdef list owned = [entry for entry, owner in self.owners.items() if owner[0] == <uintptr_t> &journal.store]
         self.begin()
         try:
             self.detach(journal)
+            for entry in owned:
+                message_delete(&self.e, <entry_t*> <uintptr_t> entry)
+            for face in queues:
+                if face.queue != NULL:
+                    pay_for_all(&self.e, face.queue)
             for face in queues:
                 if face.queue != NULL:
                     queue_delete(&self.e, face.queue, self._selectors, self.spare_slots)
@@ -108,10 +128,10 @@ cdef class Durable(Door):
     def _seal(self, Journal journal not None, bint exact=False):
         """The group to be written next, or None. `exact`: nothing comes after it."""
         if self.state == CLOSED:
-            return journal.seal(exact)
+            return journal.seal(exact, True)
         self.enter()
         try:
-            return journal.seal(exact)
+            return journal.seal(exact, False)
         finally:
             self.leave()
 
@@ -151,3 +171,16 @@ cdef class Durable(Door):
     def _broken(self):
         """Whether it ran out of memory: nothing that it gathered is to be trusted."""
         return self.e.at_rest == BROKEN
+
+
+cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
+    """Whoever supplied what is in the queue is paid."""
+    cdef entry_t* parent
+    cdef entry_t* entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        parent = entry.parent
+        if parent != NULL:
+            entry.parent = NULL
+            pay_for(engine, parent)
+        entry = index_from(&queue.index, entry.id + 1)
+    return 0

@@ -9,6 +9,8 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
 cdef int claim_take(engine_t* engine, entry_t* entry) except -1
 # Whether a durable queue holds the message for it.
 cdef bint has_owner(const entry_t* entry) noexcept
+# A durable queue is deleted: it owns nothing in RAM any more.
+cdef int owners_leave(store_t* store, uint32_t number) except -1
 # An owned entry has come to its end: so has the message that owns it.
 cdef int owner_settled(entry_t* entry) except -1
 

@@ -14,8 +14,10 @@ from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from xump_ext.graph cimport OWNED, SHADOW, STAINED, fence_t
 from xump_ext.grow cimport ring_grow
 from xump_ext.index cimport index_get
-from xump_ext.log cimport entry_charge, log_mark, mark_record, settle_now_or_later, settle_record, store_queue, touch
-from xump_ext.records cimport MARK, SETTLE, STATE
+from xump_ext.log cimport (
+    entry_charge, gone_record, log_mark, mark_record, settle_now_or_later, settle_record, store_queue, touch,
+)
+from xump_ext.records cimport GONE, MARK, RECORD_MARKED, SETTLE, STATE
 
 # ---- owners
 
@@ -70,14 +72,25 @@ cdef int owner_settled(entry_t* entry) except -1:
     address, number, id, charge, stained = owned
     store = <store_t*> <uintptr_t> address
     queue = store_queue(store, number)
-    if queue == NULL:
-        return 0        # it was deleted, and all that was in it
     owner = index_get(&queue.index, id)
     if owner != NULL and owner.flags & SHADOW:
         owner.flags &= ~SHADOW
         return log_mark(owner)      # in the history
     touch(queue)
     return settle_now_or_later(queue, id, charge, stained)
+
+
+cdef int owners_leave(store_t* store, uint32_t number) except -1:
+    """The queue is deleted: what it owned in RAM is nobody's, and its end is logged now."""
+    cdef dict owners = <dict> store.engine.owners
+    for address, owner in list(owners.items()):
+        if owner[0] == <uintptr_t> store and owner[1] == number:
+            (<entry_t*> <uintptr_t> address).flags &= ~OWNED
+            del owners[address]
+            if index_get(&store_queue(store, number).index, owner[2]) == NULL:
+                settle_record(store, number, owner[2], RECORD_MARKED if owner[4] else 0, NULL)
+                store.live -= <uint64_t> owner[3]
+    return 0
 
 
 # ---- fences
@@ -120,26 +133,34 @@ cdef int fence_add(
 cdef int fences_pass(store_t* store) except -1:
     """Logs what stood behind fences that are open now."""
     cdef fence_t* fence
-    cdef queue_t* queue
     while store.fence_count:
         fence = &store.fences[store.fence_head & store.fence_mask]
         if fence.other != NULL:
             if fence.other.passed < fence.group and not fence.other.failed:
                 return 0
         else:
-            queue = store_queue(store, fence.queue)
-            if queue != NULL:
-                touch(queue)
-                if fence.kind == SETTLE:
-                    settle_record(store, fence.queue, fence.id, fence.flags, queue)
-                    store.live -= fence.charge
-                elif fence.kind == MARK:
-                    mark_record(store, fence.queue, fence.id, fence.charge, fence.flags)
-                else:
-                    queue.frontier_safe = fence.id
-                    queue.frontier_waits -= 1
+            fence_end(store, fence)
         store.fence_head += 1
         store.fence_count -= 1
+    return 0
+
+
+cdef int fence_end(store_t* store, const fence_t* fence) except -1:
+    """What stood behind a fence is logged. Its queue may have been deleted meanwhile: that is logged behind it."""
+    cdef queue_t* queue = store_queue(store, fence.queue)
+    if queue != NULL:
+        touch(queue)
+    if fence.kind == SETTLE:
+        settle_record(store, fence.queue, fence.id, fence.flags, queue)
+        store.live -= fence.charge
+    elif fence.kind == GONE:
+        gone_record(store, fence.queue)
+        (<set> store.leaving).discard(fence.queue)
+    elif queue != NULL and fence.kind == MARK:
+        mark_record(store, fence.queue, fence.id, fence.charge, fence.flags)
+    elif queue != NULL:
+        queue.frontier_safe = fence.id
+        queue.frontier_waits -= 1
     return 0
 
 

@@ -11,7 +11,7 @@ from libc.stdlib cimport qsort
 from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport choosy_wake, lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport names_queue_now
-from xump_ext.graph cimport MARKED, QUEUED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
+from xump_ext.graph cimport MARKED, QUEUED, RECOVERED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
 from xump_ext.heap cimport heap_add, heap_remove, heap_sink
 from xump_ext.index cimport unrouted_from
 from xump_ext.listed cimport queue_unlist
@@ -21,13 +21,21 @@ from xump_ext.work cimport parked_push
 
 cdef int rematch_returned(engine_t* engine) except -1:
     """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
-    cdef queue_t* queue
-    while engine.lists[RETURNED] != NULL:
-        queue = engine.lists[RETURNED]
-        while queue.returning.count:
-            rematch(engine, group_oldest(queue.returning))
-        queue_unlist(engine, queue, RETURNED)
+    cdef queue_t* queue = engine.lists[RETURNED]
+    cdef queue_t* next
+    while queue != NULL:
+        next = queue.listed[RETURNED].next
+        if not engine.building or not is_recovered(queue):      # those want to see the whole graph
+            while queue.returning.count:
+                rematch(engine, group_oldest(queue.returning))
+            queue_unlist(engine, queue, RETURNED)
+        queue = next
     return 0
+
+
+cdef bint is_recovered(queue_t* queue) noexcept:
+    """Whether what is to be matched anew here was read from a store."""
+    return queue.returning.count and group_oldest(queue.returning).flags & RECOVERED
 
 
 cdef int rematch(engine_t* engine, entry_t* entry) except -1:
@@ -35,6 +43,10 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
     cdef route_t* route = plan.route(entry)
     cdef group_t* group
     cdef uint32_t i
+    if entry.flags & RECOVERED:
+        entry.flags &= ~RECOVERED
+        if route.slot_count == 0 and plan.defaults:     # as if it had been routed now
+            entry.flags |= MARKED
     waiting_remove(entry.queue.returning, entry)
     group = plan.group(route, entry, entry.flags & MARKED, False)
     waiting_add(group, entry)
@@ -49,7 +61,8 @@ cdef int stirred_gather(engine_t* engine) except -1:
     cdef bint parked = False
     while engine.lists[STIRRED] != NULL:
         queue = engine.lists[STIRRED]
-        (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
+        if not queue.held:
+            (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still stirred
         queue_unlist(engine, queue, STIRRED)
         if not queue.held:
             backlog_add(engine, queue)

@@ -57,6 +57,8 @@ cdef enum:
     STAINED = 256           # its store has a MARK of it
     SHADOW = 512            # what it became in RAM has its last word: the log does not hear of its end here
     OWNED = 1024            # in RAM; a durable queue, as `owners` has it, hears of its end
+    RECOVERED = 2048        # was routed before its store was opened, and has not been matched anew
+    FOREIGN = 4096          # while a store is read: it came from a message of another store
 
 cdef enum:
     DELIVERIES_MAX = 65535
@@ -380,6 +382,7 @@ cdef struct store_t:        # a durable one; its log is gathered here
     engine_t* engine
     void* face              # Journal
     void* queues            # dict of numbers to addresses of queues
+    void* leaving           # set of numbers of deleted queues whose end stands behind a fence
     char* data              # the open group
     uint64_t size
     uint64_t capacity
@@ -461,6 +464,7 @@ cdef struct engine_t:
     uint32_t store_count    # durable ones
     uint32_t fetched_next
     fetched_t fetched[FETCHED_SLOTS]
+    queue_t* unreadable     # holds a message that could not be read, in the run that ends for it
     void* claim             # tuple, as in `owners`, for the next entry; or NULL
     void* owners            # dict of an entry's address to (Journal, queue number, id, charge): who hears of its end
     void* face              # Core

@@ -24,6 +24,7 @@ cdef class Journal:
     cdef readonly object backend
     cdef readonly str name
     cdef dict queues                # number -> address of the queue_t
+    cdef set leaving                # numbers of deleted queues whose end stands behind a fence
     cdef uint32_t last_number
     cdef uint64_t synced            # position up to which the log was synced …
     cdef uint64_t written_to        # … and written
@@ -38,11 +39,12 @@ cdef class Journal:
     cdef bint signalled
 
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
-    cdef Group seal(self, bint exact)
+    cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, int64_t room, bint enough) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
-    cdef int mark_outstanding(self) except -1
+    cdef int mark_outstanding(self, bint closing) except -1
+    cdef int mark_owners(self) except -1
     cdef int made_durable(self, uint64_t group) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1
 

@@ -18,11 +18,13 @@ from xump_ext.errors import StoreCorrupt
 from xump_ext.fences cimport carried_anyway, fences_pass
 from xump_ext.graph cimport HISTORY, MOVED, OFFERED, REDELIVERED, STAINED, TAKEN, entry_t
 from xump_ext.index cimport index_from, index_get
-from xump_ext.log cimport log_carried, log_mark, log_queue, log_state, place_of, placed, store_queue, touch
+from xump_ext.log cimport (
+    log_again, log_carried, log_mark, log_queue, log_state, mark_record, place_of, placed, settle_record, store_queue, touch,
+)
 from xump_ext.message cimport content_of_buffers, content_release
 from xump_ext.records cimport (
-    ENTER, GROUP, MAGIC, NO_TEXT, QUEUE, RECORD_WHOLE, STATE, enter_record_t, group_record_t, head_crc, head_t, record_state,
-    text_bytes,
+    ENTER, GROUP, MAGIC, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, STATE, enter_record_t,
+    group_record_t, head_crc, head_t, record_state, text_bytes,
 )
 from xump_ext.source cimport is_made
 
@@ -80,7 +82,9 @@ cdef class Journal:
         self.name = name
         self.queues = {}
         self.unsynced = set()
+        self.leaving = set()
         self.store.queues = <void*> self.queues
+        self.store.leaving = <void*> self.leaving
         self.store.face = <void*> self
         self.store.salt = backend.salt
         self.store.group = 1
@@ -148,9 +152,10 @@ cdef class Journal:
         """Whether the store is given up."""
         return bool(self.store.failed)
 
-    cdef Group seal(self, bint exact):
+    cdef Group seal(self, bint exact, bint closing):
         """The gathered group, whose turn to be written it is, or None when there is nothing. Between two calls of the engine.
-        `exact`: it is the last one, and what was handed out is told message by message."""
+        `exact`: it is the last one, and what was handed out is told message by message. `closing`: of the engine, whose other
+        stores have made durable what they got."""
         cdef Group group
         cdef store_t* store = &self.store
         cdef queue_t* queue
@@ -158,7 +163,8 @@ cdef class Journal:
         self.signalled = False
         fences_pass(&self.store)
         if exact:
-            self.mark_outstanding()
+            self.mark_outstanding(closing)
+            self.mark_owners()
         while store.touched != NULL:
             queue = store.touched
             store.touched = queue.next_touched
@@ -184,21 +190,40 @@ cdef class Journal:
         store.group += 1
         return group
 
-    cdef int mark_outstanding(self) except -1:
-        """What is outstanding will be ready again, and known to have been handed out as often as it was."""
+    cdef int mark_outstanding(self, bint closing) except -1:
+        """What is outstanding will be ready again, and known to have been handed out as often as it was; but what goes on in
+        another durable store is there."""
         cdef queue_t* queue
         cdef entry_t* entry
+        cdef entry_t* low
         for address in self.queues.values():
             queue = <queue_t*> <uintptr_t> address
             touch(queue)
             entry = index_from(&queue.index, 1) if queue.outstanding or queue.handed else NULL
             while entry != NULL:
-                if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
+                low = durable_below(entry)
+                if low != NULL and closing and low.queue.store != &self.store and not low.queue.store.failed:
+                    settle_record(&self.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+                elif entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
                     entry.flags |= REDELIVERED
+                    entry.delivery_count = lowest(entry).delivery_count
                     log_mark(entry)
                 elif entry.delivery_count and entry.state != HISTORY and not entry.flags & STAINED:
                     log_mark(entry)
                 entry = index_from(&queue.index, entry.id + 1)
+        return 0
+
+    cdef int mark_owners(self) except -1:
+        """What this store owns in RAM will be ready again in its queue, with what is known of it."""
+        cdef entry_t* entry
+        cdef entry_t* low
+        for address, owner in (<dict> self.store.engine.owners).items():
+            if owner[0] == <uintptr_t> &self.store:
+                entry = <entry_t*> <uintptr_t> address
+                low = lowest(entry)
+                came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED
+                if low.delivery_count or came_back:
+                    mark_record(&self.store, owner[1], owner[2], low.delivery_count, RECORD_REDELIVERED if came_back else 0)
         return 0
 
     cdef int written(self, Group group, int64_t room, bint enough) except -1:
@@ -272,7 +297,10 @@ cdef class Journal:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
                 queue = store_queue(&self.store, head.queue) if head.queue else NULL
-                if queue != NULL and head.kind == ENTER:
+                if head.queue in self.leaving:
+                    if head.kind == QUEUE or head.kind == STATE or (head.queue, head.id) in waiting:
+                        log_again(&self.store, head)
+                elif queue != NULL and head.kind == ENTER:
                     log_carried(queue, <const enter_record_t*> head, (head.queue, head.id) in waiting)
                 elif queue != NULL and head.kind == QUEUE:
                     log_queue(queue)
@@ -288,6 +316,22 @@ cdef class Journal:
         """Nothing is written any more; fences of others open, since this store will never be durable."""
         self.store.failed = True
         self.store.room = 0
+
+
+cdef entry_t* lowest(entry_t* entry) noexcept:
+    """What it is now, further down."""
+    while entry.state == MOVED:
+        entry = <entry_t*> entry.child
+    return entry
+
+
+cdef entry_t* durable_below(entry_t* entry) noexcept:
+    """The nearest message that a durable queue has of it, further down, or NULL."""
+    while entry.state == MOVED:
+        entry = <entry_t*> entry.child
+        if entry.queue.durable:
+            return entry
+    return NULL
 
 
 cdef void undirty(store_t* store) noexcept:
@@ -328,13 +372,15 @@ cdef content_t* journal_fetch(entry_t* entry) except NULL:
         content = content_in(journal, entry, position)
         if content != NULL:
             return content
+    entry.queue.engine.unreadable = entry.queue
     at, window = journal.backend.fetch(entry.queue.number, entry.id, position)
     journal.window, journal.window_position = window, at
     content = content_in(journal, entry, position)
     if content == NULL:
         journal.window = None
         raise StoreCorrupt(f"store {journal.name!r}: message {entry.id} of queue {(<object> entry.queue.face).name!r} is "
-                           "damaged; close the engine and run: xump repair PATH")
+                           "damaged; delete it by its id, or close the engine and run: xump repair PATH")
+    entry.queue.engine.unreadable = NULL
     return content
 
 

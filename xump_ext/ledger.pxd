@@ -54,6 +54,8 @@ cdef bint can_enter(queue_t* queue, content_t* content) except -1
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
+# What became of this message, which moved on, is done with; payment climbs from it.
+cdef int pay_for(engine_t* engine, entry_t* entry) except -1
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, trip_t* trip) except -1
 cdef int pay(engine_t* engine, entry_t* entry) except -1

@@ -25,7 +25,7 @@ from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_sett
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
-from xump_ext.source cimport content_at, content_drop
+from xump_ext.source cimport content_at, content_drop, is_made
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
 from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push, work_reserve
 
@@ -209,24 +209,30 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
 
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """The message, which is in no list any more, is done with in its queue; payment climbs."""
+    cdef entry_t* parent = entry.parent
+    entry.parent = NULL
+    end_here(engine, entry, how, reason)
+    return 0 if parent == NULL else pay_for(engine, parent)
+
+
+cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
+    """What became of this message, which moved on, is done with: who took it is paid, and so on up."""
     cdef entry_t* parent
     cdef selector_t* supplier
-    while True:
-        parent = entry.parent
-        entry.parent = NULL
-        end_here(engine, entry, how, reason)
-        if parent == NULL:
-            return 0
-        supplier = <selector_t*> parent.holder
-        parent.child = NULL
-        list_remove(&supplier.held, parent)
-        parent.queue.outstanding -= 1
+    while entry != NULL:
+        supplier = <selector_t*> entry.holder
+        entry.child = NULL
+        list_remove(&supplier.held, entry)
+        entry.queue.outstanding -= 1
         if not canary_payment(engine.sequence):
             supplier.available += 1
             supplier.paid += 1
         selector_paid(engine, supplier)
+        parent = entry.parent
+        entry.parent = NULL
+        end_here(engine, entry, PROCESSED, 0)
         entry = parent
-        how = PROCESSED
+    return 0
 
 
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
@@ -277,6 +283,8 @@ cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
 
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
     """The selector, which can, takes a ready message."""
+    if selector.puts and not is_made(entry):
+        content_at(entry)       # may fail: before anything has changed
     engine.served += 1
     selector.served += 1
     if selector.puts:

@@ -4,9 +4,10 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport engine_t, entry_t, queue_t, store_t
-from xump_ext.records cimport enter_record_t
+from xump_ext.records cimport enter_record_t, head_t
 
 cdef enum:
+    LOOK_AHEAD = 1024       # messages that may be handed out before the log must know
     LENGTH_BITS = 12        # of a record's length, rounded up, in the place of a content: 5 of exponent, 7 of mantissa
 
 # ---- hooks of the ledger; the queue is durable
@@ -20,8 +21,11 @@ cdef int log_settle(entry_t* entry) except -1
 cdef int log_mark(entry_t* entry) except -1
 cdef int log_queue(queue_t* queue) except -1
 cdef int log_queue_gone(queue_t* queue) except -1
+cdef void gone_record(store_t* store, uint32_t number) noexcept
+# A record that is in the log already, once more.
+cdef head_t* log_again(store_t* store, const head_t* old) noexcept
 # The entry, or what it came from in durable queues, may be handed out from here on.
-cdef void log_handed(entry_t* entry) noexcept
+cdef int log_handed(entry_t* entry) except -1
 # Its state goes into the open group.
 cdef void touch(queue_t* queue) noexcept
 

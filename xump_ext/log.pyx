@@ -17,18 +17,17 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.block cimport headers_of, raw_text_of
 from xump_ext.errors import StoreFailed, StoreFull
-from xump_ext.fences cimport fence_push, fences_needed
+from xump_ext.fences cimport fence_push, fences_needed, owners_leave
 from xump_ext.graph cimport DEAD_ENTRY, HISTORY, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
 from xump_ext.index cimport index_from, index_get, unrouted_from
 from xump_ext.records cimport (
-    ENTER, GONE, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
+    ENTER, GONE, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED,
     RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, padded, queue_record_t, settle_record_t,
     state_record_t,
 )
 from xump_ext.source cimport is_made
 
 cdef uint64_t SLACK = 4096          # kept free beside what `log_reserve` reserves: for a few small records
-cdef uint64_t LOOK_AHEAD = 1024     # messages that may be handed out before the log must know
 cdef uint64_t USUAL_BYTES = 4096    # what a bounce may add to a message, and a little more
 cdef uint64_t SETTLE_BYTES = sizeof(settle_record_t)
 
@@ -192,20 +191,22 @@ cdef void log_enter(entry_t* entry) noexcept:
     memset(at, 0, <char*> record + length - at)
 
 
+cdef head_t* log_again(store_t* store, const head_t* old) noexcept:
+    """The same record once more; NULL when the store has failed."""
+    cdef head_t* record = record_new(store, old.kind, old.flags, old.length, old.queue, old.id)
+    if record != NULL:
+        memcpy(record + 1, old + 1, old.length - sizeof(head_t))
+    return record
+
+
 cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) except -1:
     """The record of a live message once more, with what is known of it now. `anyway`: its end is not in the log yet."""
     cdef entry_t* entry = index_get(&queue.index, old.head.id)
     cdef enter_record_t* record
-    cdef uint64_t position
     if entry == NULL and not anyway:
         return 0
-    record = <enter_record_t*> record_new(queue.store, ENTER, old.head.flags, old.head.length, queue.number, old.head.id)
-    if record == NULL:
-        return 0
-    position = record.head.position
-    memcpy(record, old, old.head.length)
-    record.head.position = position
-    if entry != NULL and not entry.flags & SHADOW:
+    record = <enter_record_t*> log_again(queue.store, &old.head)
+    if record != NULL and entry != NULL and not entry.flags & SHADOW:
         record.delivery_count = entry.delivery_count
         record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
             RECORD_HISTORIC if entry.state == HISTORY else 0) | (old.head.flags & RECORD_DEAD_ENTRY)
@@ -295,15 +296,24 @@ cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t deli
         record.reserved = 0
 
 
-cdef void log_handed(entry_t* entry) noexcept:
+cdef int log_handed(entry_t* entry) except -1:
     cdef queue_t* queue
     while entry != NULL:
-        queue = entry.queue
-        if queue.durable and entry.id > queue.handed:
-            queue.handed = entry.id
-            if entry.id > queue.promised:
-                touch(queue)
+        if entry.queue.durable:
+            handed(entry.queue, entry.id)
+        elif entry.flags & OWNED:
+            owner = (<dict> entry.queue.engine.owners)[<uintptr_t> entry]
+            queue = store_queue(<store_t*> <uintptr_t> owner[0], owner[1])
+            handed(queue, owner[2])
         entry = entry.parent
+    return 0
+
+
+cdef inline void handed(queue_t* queue, uint64_t id) noexcept:
+    if id > queue.handed:
+        queue.handed = id
+        if id > queue.promised:
+            touch(queue)
 
 
 # ---- queues
@@ -337,7 +347,8 @@ cdef int log_queue(queue_t* queue) except -1:
 
 
 cdef int log_queue_gone(queue_t* queue) except -1:
-    """With all that it holds, which is told one by one: a store that finds records by key knows no other way."""
+    """With all that it holds, which is told one by one: a store that finds records by key knows no other way. What of it is on
+    its way to other stores has left before, and is behind fences: so is the queue's own end."""
     cdef store_t* store = queue.store
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
@@ -347,7 +358,12 @@ cdef int log_queue_gone(queue_t* queue) except -1:
         if is_made(entry):
             store.resident -= enter_bytes(entry.content)
         entry = index_from(&queue.index, entry.id + 1)
-    record_new(store, GONE, 0, sizeof(head_t), queue.number, 0)
+    owners_leave(store, queue.number)
+    if store.fence_count or fences_needed(store):
+        fence_push(store, GONE, queue.number, 0, 0, 0)
+        (<set> store.leaving).add(queue.number)
+    else:
+        gone_record(store, queue.number)
     while queue.touched and link[0] != queue:
         link = &link[0].next_touched
     if queue.touched:
@@ -361,10 +377,15 @@ cdef void frontier_forward(queue_t* queue) noexcept:
     queue.frontier = unrouted_from(&queue.index, queue.frontier).id if queue.unrouted else queue.next_id
 
 
+cdef void gone_record(store_t* store, uint32_t number) noexcept:
+    record_new(store, GONE, 0, sizeof(head_t), number, 0)
+
+
 cdef void log_state(queue_t* queue, bint exact) noexcept:
     cdef state_record_t* record
     cdef int reason
-    record = <state_record_t*> record_new(queue.store, STATE, 0, sizeof(state_record_t), queue.number, queue.next_id)
+    record = <state_record_t*> record_new(
+        queue.store, STATE, RECORD_EXACT if exact else 0, sizeof(state_record_t), queue.number, queue.next_id)
     if record == NULL:
         return
     frontier_forward(queue)

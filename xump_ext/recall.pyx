@@ -68,11 +68,12 @@ cdef int send_back(engine_t* engine, entry_t* entry) except -1:
     entry.queue.ready += 1
     if entry.queue.durable:
         log_mark(entry)
-    return wait_again(engine, entry)
+    returning_add(entry)
+    return match_anew(engine, entry.queue)
 
 
-cdef int wait_again(engine_t* engine, entry_t* entry) except -1:
-    """A message that was routed waits; `routing.go_on` will match it anew."""
+cdef int returning_add(entry_t* entry) except -1:
+    """A message that was routed waits, and is to be matched anew."""
     cdef queue_t* queue = entry.queue
     if queue.returning == NULL:
         queue.returning = <group_t*> calloc(1, sizeof(group_t))
@@ -81,7 +82,13 @@ cdef int wait_again(engine_t* engine, entry_t* entry) except -1:
         queue.returning.queue = queue
         queue.returning.pinned = True
     waiting_add(queue.returning, entry)
-    queue_list(engine, queue, RETURNED)
+    return 0
+
+
+cdef int match_anew(engine_t* engine, queue_t* queue) except -1:
+    """What came back will be matched by `routing.go_on`; in a held queue, when that is released."""
+    if not queue.held:
+        queue_list(engine, queue, RETURNED)
     stir(engine, queue)
     return 0
 

@@ -76,6 +76,8 @@ cdef enum:
     RECORD_HISTORIC = 4
     # flags of SETTLE
     RECORD_MARKED = 1
+    # flags of STATE
+    RECORD_EXACT = 1
     # flags of QUEUE
     RECORD_AUTO_DELETE = 1
     NO_TEXT = 65535

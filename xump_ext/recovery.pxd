@@ -15,6 +15,7 @@ cdef struct recovered_t:        # what was found of a queue
 cdef class Recovered:
     cdef recovered_t c
     cdef tuple described        # its properties, or None
+    cdef bint renamed
 
 cdef class Recovery:
     cdef Journal journal
@@ -41,4 +42,5 @@ cdef class Recovery:
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
     cdef int remember_origin(self, const enter_record_t* record) except -1
     cdef list hidden(self)
+    cdef int rename(self) except -1
     cdef object end(self)

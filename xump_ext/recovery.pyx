@@ -18,7 +18,7 @@ from libc.string cimport memset
 from xump_ext.credit cimport waiting_remove
 from xump_ext.errors import StoreCorrupt
 from xump_ext.graph cimport (
-    DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
+    DEAD_ENTRY, FOREIGN, HISTORY, REASON_COUNT, RECOVERED, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
 )
 from xump_ext.grow cimport array_grow
 from xump_ext.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
@@ -26,10 +26,11 @@ from xump_ext.index cimport (
     entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
     list_append, list_remove,
 )
-from xump_ext.log cimport entry_charge, placed, settle_record, store_queue, touch
-from xump_ext.recall cimport wait_again
+from xump_ext.log cimport LOOK_AHEAD, entry_charge, log_queue, placed, settle_record, store_queue, touch
+from xump_ext.recall cimport returning_add
 from xump_ext.records cimport (
-    ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED,
+    ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
+    RECORD_MARKED,
     RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t,
     queue_record_t, settle_record_t, state_record_t,
 )
@@ -156,7 +157,9 @@ cdef class Recovery:
         entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
         entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
-        if record.origin_id and record.origin_store == 0:
+        if record.origin_id and record.origin_store:
+            entry.flags |= FOREIGN
+        elif record.origin_id:
             self.journal.last_number = max(self.journal.last_number, record.origin_queue)
             self.remember_origin(record)
         return 0
@@ -226,7 +229,22 @@ cdef class Recovery:
 
     def names(self):
         """Of the queues that were found."""
+        self.rename()
         return [(<Recovered> found).described[0] for found in self.found.values() if (<Recovered> found).described is not None]
+
+    cdef int rename(self) except -1:
+        """Of two queues of one name the older one was deleted, but its end not logged before the crash: it had messages on their
+        way to other stores."""
+        cdef Recovered found
+        cdef dict newest = {}
+        for number, found in sorted(self.found.items()):
+            if found.described is not None:
+                newest[found.described[0]] = number
+        for number, found in self.found.items():
+            if found.described is not None and newest[found.described[0]] != number:
+                found.described = (f"{found.described[0]} (deleted {number})", *found.described[1:])
+                found.renamed = True
+        return 0
 
     cdef object end(self):
         """Makes the queues, held, with what was found; returns how many messages there are."""
@@ -236,6 +254,7 @@ cdef class Recovery:
         cdef uint64_t count = 0
         self.settle_all()
         hidden = self.hidden()
+        self.rename()
         for number, found in sorted(self.found.items()):
             if found.described is None:
                 raise StoreCorrupt(f"store {self.journal.name!r}: there are messages of queue number {number}, and no queue; "
@@ -243,6 +262,8 @@ cdef class Recovery:
             self.create(number, found.described[0], found.described[1:])
             queue = store_queue(&self.journal.store, number)
             queue_take_over(queue, &found.c)
+            if found.renamed:
+                log_queue(queue)
             count += found.c.count
         order_all(self.journal)
         for number, id in hidden:
@@ -286,7 +307,8 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     memset(&found.index, 0, sizeof(found.index))
     queue.next_id = found.state.head.id
     queue.timestamp = found.state.timestamp
-    queue.handed = queue.promised = found.state.handed
+    queue.promised = found.state.handed
+    queue.handed = max(found.state.handed, <uint64_t> LOOK_AHEAD) - LOOK_AHEAD     # what is promised stays so
     queue.deleted = found.state.deleted
     for reason in range(REASON_COUNT):
         queue.dropped[reason] = found.state.dropped[reason]
@@ -301,6 +323,8 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
         if entry.state != HISTORY and entry.id <= found.state.handed:
             entry.flags |= REDELIVERED
             entry.delivery_count = max(entry.delivery_count, <uint16_t> 1)
+        if entry.flags & FOREIGN:       # after a crash it may be in the other store, too
+            entry.flags = entry.flags & ~FOREIGN | (0 if found.state.head.flags & RECORD_EXACT else REDELIVERED)
         entry = index_from(&queue.index, entry.id + 1)
     queue.frontier = min(found.state.frontier, queue.next_id)
     queue.durable_id = queue.next_id - 1
@@ -317,12 +341,14 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
 
 
 cdef int order_all(Journal journal) except -1:
-    """Entries of all queues in order of their times; those of one queue in order of their ids."""
+    """Entries of all queues in order of their times, those of one time in order of their queues' numbers and their ids."""
     cdef heap_t heap
     cdef node_t* nodes = <node_t*> calloc(len(journal.queues) + 1, sizeof(node_t))
     cdef node_t* node
     cdef entry_t* entry
     cdef queue_t* queue
+    cdef list equal = []
+    cdef uint64_t key
     cdef uint32_t i = 0
     memset(&heap, 0, sizeof(heap_t))
     if nodes == NULL:
@@ -336,18 +362,31 @@ cdef int order_all(Journal journal) except -1:
                 heap_add(&heap, &nodes[i], time_key(entry))
             i += 1
         while heap.count:
-            node = heap_root(&heap)
-            entry = <entry_t*> node.owner
-            heap_remove(&heap, node)
-            queue = entry.queue
-            place(queue, entry)
-            entry = index_from(&queue.index, entry.id + 1)
-            if entry != NULL:
-                node.owner = entry
-                heap_add(&heap, node, time_key(entry))
+            key = heap_root(&heap).key
+            while heap.count and heap_root(&heap).key == key:
+                node = heap_root(&heap)
+                heap_remove(&heap, node)
+                equal.append(node - nodes)
+            equal.sort()
+            for at in equal:
+                place_time(&heap, &nodes[<uint32_t> at], key)
+            equal.clear()
     finally:
         heap_free(&heap)
         free(nodes)
+    return 0
+
+
+cdef int place_time(heap_t* heap, node_t* node, uint64_t key) except -1:
+    """What entered a queue at that time; then its next time has its turn."""
+    cdef entry_t* entry = <entry_t*> node.owner
+    cdef queue_t* queue = entry.queue
+    while entry != NULL and time_key(entry) == key:
+        place(queue, entry)
+        entry = index_from(&queue.index, entry.id + 1)
+    if entry != NULL:
+        node.owner = entry
+        heap_add(heap, node, time_key(entry))
     return 0
 
 
@@ -367,7 +406,8 @@ cdef int place(queue_t* queue, entry_t* entry) except -1:
     if entry.id >= queue.frontier:
         queue.unrouted += 1
         return 0
-    return wait_again(queue.engine, entry)
+    entry.flags |= RECOVERED
+    return returning_add(entry)
 
 
 cdef int hidden_end(queue_t* queue, entry_t* entry) except -1:

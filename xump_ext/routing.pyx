@@ -17,7 +17,7 @@ from xump_ext.credit cimport (
     choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
     selector_wake, waiting_add, waiting_remove,
 )
-from xump_ext.envelope cimport names_queue_now, target_of
+from xump_ext.envelope cimport QueueHandle, names_queue_now, target_of
 from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather
 from xump_ext.graph cimport (
     BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
@@ -37,21 +37,38 @@ cdef enum:
 
 cdef int run(engine_t* engine) except -1:
     """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
-    the run ends there, and the next one goes on with what is left. Without memory in the middle of a step nobody can go on."""
+    the run ends there, and the next one goes on with what is left. Without memory in the middle of a step nobody can go on.
+    Where a message cannot be read from its store, its queue is held, and the others go on."""
     cdef bint ended = False
-    try:
-        if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
-            rematch_returned(engine)
-        if not engine.building:
-            steps(engine)
-        ended = True
-    except MemoryError:
-        engine.at_rest = BROKEN
-        raise
-    finally:
-        engine.interrupted = not ended
-        if not ended:
-            work_put_off(engine)
+    engine.unreadable = NULL
+    while not ended:
+        try:
+            if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
+                rematch_returned(engine)
+            if not engine.building:
+                steps(engine)
+            ended = True
+        except MemoryError:
+            engine.at_rest = BROKEN
+            raise
+        except (OSError, KeyError) as error:        # as stores raise them
+            if engine.unreadable == NULL or engine.unreadable.held:
+                raise
+            hold_unreadable(engine, error)
+        finally:
+            engine.interrupted = not ended
+            if not ended:
+                work_put_off(engine)
+    return 0
+
+
+cdef int hold_unreadable(engine_t* engine, object error) except -1:
+    """The step that read it has changed nothing; what it took off to look at is put back. Rare, and as dear as all that waits."""
+    engine.unreadable.held = True
+    (<list> engine.troubles).append(((<object> engine.unreadable.face).name, error))
+    engine.unreadable = NULL
+    for handle in (<dict> engine.queues).values():
+        wake_everything(engine, (<QueueHandle> handle).queue)
     return 0
 
 
@@ -83,6 +100,11 @@ cdef int run_parked(engine_t* engine) except -1:
     cdef node_t* node
     while engine.parked_head < engine.parked_count:
         item = engine.parked[engine.parked_head]
+        if item.entry != NULL and item.entry.queue.held:        # it came to be held in this run
+            parked_forget(engine, item.entry)
+            item.entry = NULL
+        elif item.entry != NULL:
+            content_at(item.entry)      # may fail: before anything has changed
         node = heap_root(&engine.able)
         if item.entry != NULL and node != NULL and node.key < line_key(item.entry):
             step_able(engine)
@@ -120,12 +142,14 @@ cdef int work_put_off(engine_t* engine) except -1:
 # ---- held no more
 
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
-    """A queue is no longer held: whatever waits in it, and whoever stands in a line for it, is looked at."""
+    """A queue is no longer held: whatever waits or is parked in it, and whoever stands in a line for it, is looked at."""
+    cdef Plan plan = <Plan> queue.plan
     cdef Clause clause
     cdef lane_t* lane
     cdef place_t* place
     cdef uint32_t i
-    for clause in list((<Plan> queue.plan).clauses.values()):
+    for clause in list(plan.clauses.values()):
+        plan.wake_clause(clause, 0)
         lane = clause.c.lanes
         while lane != NULL:
             lane_wake(engine, lane)
@@ -192,6 +216,7 @@ cdef int step_line(engine_t* engine, queue_t* queue, uint64_t key) except -1:
         return 0
     if line_key(entry) != key:
         return line_wake(engine, queue)
+    content_at(entry)           # may fail: before anything has changed
     lines[0] = queue
     node = heap_root(&engine.able)
     while count < LINES_MAX and node != NULL and node.kind == LINE and node.key == key:
@@ -247,6 +272,8 @@ cdef int step_backlog(engine_t* engine) except -1:
     cdef trip_t* trip
     content_needed(engine, entry)
     hits = look_up(engine, entry)       # user code may be interrupted: then it is still the next one
+    if not is_made(entry) and is_asked_for(hits):
+        content_at(entry)       # may fail: before anything has changed
     trip = trip_share(paused_trip(engine, entry))
     backlog_forward(engine, entry.queue)
     try:
@@ -254,6 +281,17 @@ cdef int step_backlog(engine_t* engine) except -1:
     finally:
         trip_release(engine, trip)
     return 0
+
+
+cdef bint is_asked_for(const route_t* hits) noexcept:
+    """Whether routing by these hits looks at the message."""
+    cdef clause_t* clause
+    cdef uint32_t i
+    for i in range(hits.clause_count):
+        clause = hits.clauses[i]
+        if clause.ready.count and (clause.count > 1 or clause.names_queue or (<selector_t*> heap_root(&clause.ready).owner).puts):
+            return True
+    return hits.copy_count or hits.slot_count == 0
 
 
 cdef int step_work(engine_t* engine) except -1:
