@@ -83,7 +83,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
     if plan.queue.watched != watched or plan.queue.active != (slots > 0):
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:
-        if plan.clauses.get(clause.key) is not clause or not plan.queue.is_listed[STIRRED]:
+        if plan.clauses.get(clause.key) is not clause or not (plan.queue.is_listed[STIRRED] or plan.queue.held):
             raise broken("Links", where, f"the new clause at {clause.c.slot} is forgotten")
     return 0
 
