@@ -32,7 +32,7 @@ from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, st
 from xump_ext.log cimport no_room, store_has_room
 from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
-from xump_ext.plan cimport foresee
+from xump_ext.plan cimport foresee, foresee_route
 from xump_ext.recall cimport match_anew
 from xump_ext.routing cimport go_on, run, wake_everything
 from xump_ext.source cimport content_at, content_shown
@@ -41,6 +41,7 @@ from xump_ext.work cimport end_trips
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
+    bint PyUnicode_CheckExact(object)
 
 PAGE = 256      # messages read by one call of `browse`
 
@@ -86,15 +87,18 @@ cdef class Core(Durable):
         dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. Costs O(length of
         the address) to match at first, a look-up from then on, and what follows from it.
         """
-        cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+        cdef content_t* content
         cdef queue_t* named
         cdef uint64_t id
+        if <void*> queue == self.e.called_name and PyUnicode_CheckExact(address):
+            foresee(self.e.called, address)
+        content = content_new(address, body, headers, reply_to, message_id)
         try:
             self.begin()
             try:
                 named = self.queue_of(queue)
                 if named != NULL:
-                    foresee(named, content)
+                    foresee_route(named, <object> content.address)
                 id = self.admit(named, queue, content)
                 content = NULL
                 go_on(&self.e)

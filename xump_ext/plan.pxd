@@ -69,8 +69,29 @@ cdef class Plan(Waiting):
     cdef int forget(self) except -1
     cdef int close(self) except -1
 
-cdef inline int foresee(queue_t* queue, const content_t* content) except -1:
-    """A message will be looked up soon in this queue: what is known of its address is fetched meanwhile."""
-    if (<Plan> queue.plan).known_count:
-        prefetch(&(<Plan> queue.plan).known[<uint32_t> hash_of(<object> content.address) & (<Plan> queue.plan).known_mask])
+# A message will be routed soon in this queue, and each of these asks for the next one: what is known of its address, its route, and
+# the selector and the queue of its first copy. They are fetched while something else is done, a step at a time. Whether the address
+# is the one in the first place that is looked at does not matter.
+
+cdef inline known_t* known_place(queue_t* queue, object address) except? NULL:
+    """NULL where it does not depend on addresses."""
+    if (<Plan> queue.plan).known_count == 0:
+        return NULL
+    return &(<Plan> queue.plan).known[<uint32_t> hash_of(address) & (<Plan> queue.plan).known_mask]
+
+cdef inline int foresee(queue_t* queue, object address) except -1:
+    prefetch(known_place(queue, address))
+    return 0
+
+cdef inline int foresee_route(queue_t* queue, object address) except -1:
+    cdef known_t* known = known_place(queue, address)
+    if known != NULL:
+        prefetch(known.route)
+    return 0
+
+cdef inline int foresee_copy(queue_t* queue, object address) except -1:
+    cdef known_t* known = known_place(queue, address)
+    if known != NULL and known.route != NULL and known.route.copy_count:
+        prefetch(known.route.copies[0].selector)
+        prefetch(&known.route.copies[0].target.index.tail)
     return 0

@@ -25,7 +25,7 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
 from xump_ext.log cimport touch
-from xump_ext.plan cimport Clause, Plan, foresee, prefetch
+from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route, prefetch
 from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
 from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_shrink
@@ -41,6 +41,8 @@ cdef int run(engine_t* engine) except -1:
     Where a message cannot be read from its store, its queue is held, and the others go on."""
     cdef bint ended = False
     engine.unreadable = NULL
+    if engine.work_count == 1:
+        foresee_first(engine)
     while not ended:
         try:
             if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
@@ -309,13 +311,25 @@ cdef int step_work(engine_t* engine) except -1:
     return 0
 
 
+cdef inline int foresee_first(engine_t* engine) except -1:
+    """The one that has just entered."""
+    cdef entry_t* entry = engine.work[engine.work_head & engine.work_mask].entry
+    return foresee_copy(entry.queue, <object> entry.content.address) if is_made(entry) else 0
+
+
 cdef inline int foresee_next(engine_t* engine) except -1:
-    """Behind the entry that is looked up now."""
+    """Those behind the entry that is looked up now."""
     cdef entry_t* entry
-    if engine.work_count > 1:
+    if engine.work_count > 3:
+        entry = engine.work[(engine.work_head + 3) & engine.work_mask].entry
+        if is_made(entry):
+            foresee(entry.queue, <object> entry.content.address)
+        entry = engine.work[(engine.work_head + 2) & engine.work_mask].entry
+        if is_made(entry):
+            foresee_route(entry.queue, <object> entry.content.address)
         entry = engine.work[(engine.work_head + 1) & engine.work_mask].entry
         if is_made(entry):
-            foresee(entry.queue, entry.content)
+            foresee_copy(entry.queue, <object> entry.content.address)
     return 0
 
 
