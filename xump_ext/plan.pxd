@@ -69,9 +69,9 @@ cdef class Plan(Waiting):
     cdef int forget(self) except -1
     cdef int close(self) except -1
 
-# A message will be routed soon in this queue, and each of these asks for the next one: what is known of its address, its route, and
-# the selector and the queue of its first copy. They are fetched while something else is done, a step at a time. Whether the address
-# is the one in the first place that is looked at does not matter.
+# A message will be routed soon in this queue, and each of these asks for the next one: what is known of its address, its route,
+# and the selector and the queue of its first copy. They are fetched while something else is done, a step at a time. Whether the
+# address is the one in the first place that is looked at does not matter.
 
 cdef inline known_t* known_place(queue_t* queue, object address) except? NULL:
     """NULL where it does not depend on addresses."""
