@@ -70,6 +70,7 @@ class RingStore(RingSpace):
             ring_lock.give_up(self._fd)
             raise
         self.salt = segments.salt
+        self.group_bytes = min(self.group_bytes, segments.capacity >> 2)
         self._groups = self._syncs = 0
         self._prepare_space()
         _instances.add(self)

@@ -68,6 +68,7 @@ class RingSpace(Backend):
     def _prepare_space(self) -> None:
         self.live_bytes = None
         self.end = self._given = self._segments.begin
+        self._wanted = 0
         self._resized = False               # and not synced since
         self._last = 0                      # bytes of the last group
         self._boundary = self._given        # where the last group that was wholly given ends
@@ -76,6 +77,17 @@ class RingSpace(Backend):
         self._lap = -1                      # where the log ended when cleaning began
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._no_growth = 0                 # until the log ends there: the disk is full
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self._wanted
+
+    @wanted_bytes.setter
+    def wanted_bytes(self, wanted: int) -> None:
+        """A call that lacks room is worth a lap, whatever the laps before have brought."""
+        self._wanted = wanted
+        if wanted:
+            self._lap, self._doubtful = -1, 0
 
     def room(self) -> int:
         """Bytes, with what the file may still grow by. O(1), one call of the system."""
@@ -125,7 +137,8 @@ class RingSpace(Backend):
         if self._given < segments.begin:
             self._given, self._group = segments.begin, None
         begin = self._given
-        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity))
+        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity)) or (
+            self._wanted > 0 and self._room(self._growable()) < self._wanted)
         start = begin if self._group is None else self._group[1]
         done = start // capacity == self.end // capacity    # nothing is gained in the segment that is being filled
         if done or not (wanted or self._idle(self.end - begin)):

@@ -12,6 +12,7 @@ class Shelf:
 
     type = "log shelf"
     durable = True
+    group_bytes, wanted_bytes = 1 << 20, 0
     cut = 0
 
     def __init__(self, name, *, path, durability="group", bytes_max=1 << 40):

@@ -377,3 +377,64 @@ def test_a_sync_that_takes_too_long(monkeypatch):
             stuck.set()
             engine.sync(timeout=60)
         assert engine.queues["l"].durable_id == 1
+
+
+def test_a_call_that_lacks_room_waits_for_the_log_to_be_cleaned(tmp_path):
+    """A store that was full of what is gone takes messages at once, after opening and while nothing else is written."""
+    options = {"path": tmp_path / "ring", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
+    with Engine() as engine:
+        engine.create_store("d", "ring", **options)
+        queue = engine.create_queue("q", store="d")
+        for _ in range(200):        # ten times what it holds, and no commit in between but those that calls ask for
+            ids = engine.publish_many("q", [("", bytes(1000))] * 50)
+            assert len(ids) == 50 and queue.purge() == 50
+        with engine.transaction() as tx:
+            for _ in range(50):
+                tx.publish("q", body=bytes(1000))
+        for _ in range(2000):
+            queue.publish(body=bytes(1000))
+            queue.delete(queue.last_id)
+        engine.check()
+        with pytest.raises(StoreFull):
+            for _ in range(1000):
+                queue.publish(body=bytes(1000))
+        assert queue.ready > 60
+        engine.check()
+
+
+def test_a_large_group_of_ends_is_divided(tmp_path):
+    """A store that is nearly full can settle all that it holds in one call, in whatever order."""
+    options = {"path": tmp_path / "ring", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
+    chance = random.Random(1)
+    with Engine() as engine:
+        engine.create_store("d", "ring", **options)
+        queue = engine.create_queue("q", store="d")
+        engine.create_selector("q", when=always, do=deliver("d"), credit=100_000)
+        with pytest.raises(StoreFull):
+            while True:
+                queue.publish(body=b"x")
+        deliveries = engine.take(100_000)
+        assert len(deliveries) > 1000
+        engine.sync()
+        kept = {delivery.id for delivery in deliveries[::7]}
+        rest = [delivery for delivery in deliveries if delivery.id not in kept]
+        chance.shuffle(rest)
+        engine.ack(rest)
+        engine.check()
+        engine.sync()
+        engine.check()
+        groups = engine.stores["d"].backend._segments.largest
+        assert max(groups.values()) < 1 << 16
+    with Engine() as engine:
+        engine.create_store("d", "ring", **options)
+        assert {message.id for message in engine.queues["q"].browse()} == kept
+
+
+def test_much_that_comes_in_is_written_before_its_time():
+    """A group does not grow without bounds while its time is not up."""
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        for _ in range(100):
+            engine.publish("l", body=bytes(100_000))
+        groups = LOGS["left"][0]
+        assert len(groups) >= 2 and max(map(len, groups)) < 6 << 20

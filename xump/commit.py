@@ -64,10 +64,14 @@ class Committer:
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
         self._written = 0
+        self._unsynced = False          # something was written, and not synced
         self._went_on = False           # others may stand behind fences that are open now
         self._changed = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
+        journal.make_room = self._make_room_now
+        journal.crowded = self._crowded
         journal.each_call = backend.durability in ("sync", "process")
         journal.changed = self._commit_call if journal.each_call else self._changed.set
         if not journal.each_call:
@@ -90,7 +94,8 @@ class Committer:
     def _run(self) -> None:
         while not self._closing.is_set() and self.error is None:
             self._changed.wait()
-            self._closing.wait(self._backend.group_ms / 1000)
+            self._hurry.wait(self._backend.group_ms / 1000)
+            self._hurry.clear()
             self._changed.clear()
             self._commit_for_others()
 
@@ -163,18 +168,33 @@ class Committer:
                     "disk, and open it anew")
             raise StoreFailed(what) from self.error
 
-    def _write(self, sync: bool, last: bool = False) -> None:
-        """The open group, if there is anything in it; the turn is ours."""
+    def _crowded(self) -> None:
+        """Much came in: the thread need not wait any longer. If it does not keep up, who brings more writes it."""
+        changed: set[Committer] | None = getattr(_here, "changed", None)
+        if changed is None and self._hurry.is_set():
+            self._make_room_now(0)
+        else:
+            self._hurry.set()
+
+    def _make_room_now(self, wanted: int) -> None:
+        """A call lacks room for so many bytes: what was gathered is written, and the log cleaned."""
+        with self._writing():
+            if self.error is None:
+                self._backend.wanted_bytes = wanted
+                self._write(self._syncs, room=True)
+                self._backend.wanted_bytes = 0
+
+    def _write(self, sync: bool, last: bool = False, room: bool = False) -> None:
+        """The open group, if there is anything in it; the turn is ours. `room`: the log is cleaned in any case."""
         self.check()
         try:
             group = self._engine._seal(self._journal, last)
-            if group is not None:
-                group.finish()
-                self._backend.write(group)
-            if sync:
-                self._backend.sync()
-            self._came_so_far(group, sync)
-            if group is not None and not last:
+            while self._journal.divided:
+                self._put(group, sync)
+                self._make_room()
+                group = self._engine._seal(self._journal, last)
+            self._put(group, sync)
+            if not last and (group is not None or room or self._journal.refused):
                 self._make_room()
         except BaseException as error:
             self._fail(error)
@@ -182,14 +202,23 @@ class Committer:
                 self.check()
             raise
 
-    def _came_so_far(self, group: Group | None, synced: bool) -> None:
-        """What was gathered so far is written, and synced."""
+    def _put(self, group: Group | None, sync: bool) -> None:
+        """A group into the store; synced, with all before, if anything is not."""
+        if group is not None:
+            group.finish()
+            self._backend.write(group)
+            self._unsynced = True
+        if sync and self._unsynced:
+            self._backend.sync()
+            self._unsynced = False
         if group is not None:
             self._written = group.number
-            self._engine._written(self._journal, group, self._backend.room(), not self._syncs)
+            self._engine._written(self._journal, group, not self._syncs)
             self._went_on = True
-        if synced:
+        if sync:
             self._engine._synced(self._journal, self._written)
+        if group is not None:
+            self._engine._has_room(self._journal, self._backend.room())
 
     def _make_room(self) -> None:
         """Live records in the oldest part of the log are written once more; then that is free."""
@@ -200,15 +229,9 @@ class Committer:
                 self._engine._carry(self._journal, data)
             except Closed:
                 return      # it is given again when the store is opened
-            group = self._engine._seal(self._journal)
-            if group is not None:
-                group.finish()
-                self._backend.write(group)
-            synced = self._backend.durability != "none"
-            if synced:
-                self._backend.sync()
-            self._came_so_far(group, synced)
+            self._put(self._engine._seal(self._journal), self._backend.durability != "none")
             self._backend.release(end)
+            self._engine._has_room(self._journal, self._backend.room())
             self._backend.live_bytes = self._journal.live_bytes
 
     def _fail(self, error: BaseException) -> None:
@@ -222,6 +245,7 @@ class Committer:
     def stop(self) -> None:
         """No thread writes any more."""
         self._closing.set()
+        self._hurry.set()
         self._changed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

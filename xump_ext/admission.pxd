@@ -1,6 +1,6 @@
 """Messages at the door: the declarations of `admission.pyx`."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
@@ -18,7 +18,10 @@ cdef class Admissions:
     cdef bint limited           # some queue has a limit, or does not exist
     cdef dict names             # of queues that do not exist, by position
     cdef object name            # of the queue, if it is the same for all
-    cdef dict ready             # what would be added to the ready ones
+    cdef dict ready             # what would be added to the ready ones, of queues with a limit
+    cdef void* store            # what is charged, and how many bytes; those of others are in `charges`
+    cdef int64_t charge
+    cdef dict charges
     cdef dict spent             # what would be taken of a selector's credit
 
     cdef inline int push(self, content_t* content) except -1:
@@ -38,6 +41,7 @@ cdef class Admissions:
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
     cdef int add_payment(self, entry_t* entry) except -1
     cdef int check(self) except -1
+    cdef uint64_t bytes(self) noexcept
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1
@@ -48,4 +52,6 @@ cdef class Admissions:
     cdef int enters(self, queue_t* queue) except -1
     cdef int spend(self, selector_t* selector, int credits) except -1
 
+# What the messages take of a durable store.
+cdef uint64_t admission_bytes(const content_t* content) noexcept
 cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1

@@ -28,6 +28,7 @@ cdef class Admissions:
         self.names = {}
         self.ready = {}
         self.spent = {}
+        self.charges = {}
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -63,6 +64,14 @@ cdef class Admissions:
         item.content = NULL
         item.paid = entry
         return 0
+
+    cdef uint64_t bytes(self) noexcept:
+        cdef uint64_t sum = 0
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.items[i].content != NULL:
+                sum += admission_bytes(self.items[i].content)
+        return sum
 
     # ---- on paper
 
@@ -102,9 +111,12 @@ cdef class Admissions:
 
     cdef int check_store(self, queue_t* queue, content_t* content) except -1:
         """What the messages before take of the store, and this one."""
-        key = ("store", <uintptr_t> queue.store)
-        self.ready[key] = self.ready.get(key, 0) + enter_bytes(content) + ENTER_EXTRA
-        if queue.store.failed or <int64_t> self.ready[key] > queue.store.room:
+        if self.store != <void*> queue.store:
+            self.charges[<uintptr_t> self.store] = self.charge
+            self.store = <void*> queue.store
+            self.charge = self.charges.get(<uintptr_t> self.store, 0)
+        self.charge += admission_bytes(content)
+        if queue.store.failed or self.charge > queue.store.room:
             raise no_room(queue)
         return 0
 
@@ -129,7 +141,9 @@ cdef class Admissions:
 
     cdef bint fits(self, queue_t* queue, content_t* content) except -1:
         """Whether the message could enter now; then it has, on paper."""
-        if queue.limit == UNLIMITED or <uint64_t> self.ready_of(queue) < queue.limit:
+        if queue.limit == UNLIMITED:
+            return True
+        if <uint64_t> self.ready_of(queue) < queue.limit:
             self.enters(queue)
             return True
         return self.overflow_fits(queue, content)
@@ -165,3 +179,7 @@ cdef bint letters_take(queue_t* letters, content_t* content, object origin, int 
         return False
     enter(letters.engine, letters, bounced, hops, 0, DEAD | DEAD_ENTRY, NULL, NULL)
     return True
+
+
+cdef uint64_t admission_bytes(const content_t* content) noexcept:
+    return enter_bytes(content) + ENTER_EXTRA

@@ -8,7 +8,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
-from xump_ext.admission cimport Admissions, letters_take
+from xump_ext.admission cimport Admissions, admission_bytes, letters_take
 from xump_ext.block cimport content_t
 from xump_ext.building cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
@@ -62,6 +62,8 @@ cdef class Core(Durable):
     # ---- publishing
 
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0:
+        if queue != NULL and queue.durable:
+            queue = self.with_room(queue, name, admission_bytes(content))
         if queue == NULL:
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
                 raise no_queue(name_text(name))
@@ -131,6 +133,8 @@ cdef class Core(Durable):
         cdef content_t* content
         batch.engine = &self.e
         batch.limited = queue == NULL or queue.limit != UNLIMITED or queue.durable
+        if queue != NULL and queue.durable:
+            queue = self.with_room(queue, batch.name, batch.bytes())
         if batch.limited:
             for i in range(batch.count):
                 batch.items[i].queue = queue
@@ -158,6 +162,7 @@ cdef class Core(Durable):
         cdef list operations = transaction._operations
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Py_ssize_t i
+        cdef queue_t* queue
         cdef list ids = []
         cdef content_t* content
         for operation in operations:
@@ -165,6 +170,11 @@ cdef class Core(Durable):
                 batch.add(NULL, operation[1], content_of(operation[2]))
         self.begin()
         try:
+            for name in batch.names.values():
+                queue = self.queue_of(name)
+                if queue != NULL and queue.durable:
+                    self.with_room(queue, name, batch.bytes())      # of one store, or it will be refused
+                    break
             batch = self.transaction_batch(operations, batch)
             one_store(batch)
             batch.check()

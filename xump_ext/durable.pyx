@@ -12,6 +12,7 @@ from xump_ext.graph cimport BROKEN, CLOSED, OWNED, engine_t, entry_t, queue_t, s
 from xump_ext.index cimport index_from
 from xump_ext.journal cimport Group, Journal, undirty
 from xump_ext.ledger cimport pay_for
+from xump_ext.records cimport group_record_t
 from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport fetched_forget
@@ -135,21 +136,44 @@ cdef class Durable(Door):
         finally:
             self.leave()
 
-    def _written(self, Journal journal not None, Group group not None, int64_t room, bint enough):
-        """The group was written. `room`: bytes that the store has left. `enough`: no sync will follow, so others that wait for
-        what is in it wait no more."""
+    def _written(self, Journal journal not None, Group group not None, bint enough):
+        """The group was written. `enough`: no sync will follow, so others that wait for what is in it wait no more."""
         if self.state == CLOSED:
-            return journal.written(group, room, enough)
+            return journal.written(group, enough)
         self.enter()
         try:
-            journal.written(group, room, enough)
-            if journal.store.refused:
+            journal.written(group, enough)
+        finally:
+            self.leave()
+
+    def _has_room(self, Journal journal not None, int64_t room):
+        """The store has so many bytes left; if these are more than before, who was refused tries again."""
+        cdef int64_t before = journal.store.room
+        if self.state == CLOSED:
+            return
+        self.enter()
+        try:
+            journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
+            if journal.store.refused and journal.store.room > before:
                 journal.store.refused = False
                 for address in journal.queues.values():
                     line_wake(&self.e, <queue_t*> <uintptr_t> address)
                 go_on(&self.e)
         finally:
             self.leave()
+
+    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes) except? NULL:
+        """The queue of that name again. Its store cleans its log, if so many bytes are not left; the engine is left meanwhile:
+        the call has not changed anything yet."""
+        cdef Journal journal = <Journal> queue.store.face
+        if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.make_room is None:
+            return queue
+        self.leave()
+        try:
+            journal.make_room(bytes)
+        finally:
+            self.begin()
+        return self.queue_of(name)
 
     def _synced(self, Journal journal not None, uint64_t group):
         """All that was written, up to this group, is durable."""

@@ -405,6 +405,7 @@ cdef struct store_t:        # a durable one; its log is gathered here
     uint32_t slot           # its bit in `engine.entered_stores`
     uint32_t salt
     bint dirty              # it has something to write
+    bint enters             # the open group has messages, and not only ends of some
     bint failed             # nothing is written any more
     bint refused            # somebody upstream waits for room
 

@@ -29,20 +29,27 @@ cdef class Journal:
     cdef uint64_t synced            # position up to which the log was synced …
     cdef uint64_t written_to        # … and written
     cdef set unsynced               # numbers of queues whose states were written since
+    cdef uint64_t group_bytes       # when so much was gathered, it should be written
+    cdef uint64_t crowded_at        # bytes of the open group at which `crowded` is called: that, then four times that
+    cdef list pieces                # of a group that was divided: they are written before the open one
+    cdef public object crowded
     cdef bint carries               # the open group has records that were carried forward
     cdef char* spare                # the buffer that is not in use
     cdef uint64_t spare_capacity
     cdef object window              # a buffer of the log that was read last
     cdef uint64_t window_position
     cdef public object changed      # called after a call that changed something, for the first time in a group …
+    cdef public object make_room    # called with the bytes that a call lacks room for; or None
     cdef public bint each_call      # … or each time
     cdef bint signalled
 
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
     cdef Group seal(self, bint exact, bint closing)
-    cdef int written(self, Group group, int64_t room, bint enough) except -1
+    cdef int written(self, Group group, bint enough) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
+    cdef int divide(self, Group group) except -1
+    cdef Group piece_of(self, Group group, uint64_t begin, uint64_t end)
     cdef int mark_outstanding(self, bint closing) except -1
     cdef int mark_owners(self) except -1
     cdef int made_durable(self, uint64_t group) except -1

@@ -88,6 +88,8 @@ cdef class Journal:
         self.store.face = <void*> self
         self.store.salt = backend.salt
         self.store.group = 1
+        self.pieces = []
+        self.group_bytes = self.crowded_at = backend.group_bytes
         self.store.resident_max = resident_max
         self.store.capacity = self.spare_capacity = BUFFER_BYTES
         self.store.data = <char*> malloc(BUFFER_BYTES)
@@ -138,14 +140,19 @@ cdef class Journal:
         return self.store.fence_count
 
     @property
-    def gathered(self):
-        """Bytes of the open group."""
-        return self.store.size
+    def divided(self):
+        """Whether parts of a group that was divided are to be written before the open one."""
+        return bool(self.pieces)
 
     @property
     def live_bytes(self):
         """What the messages in the store take of it, about."""
         return self.store.live
+
+    @property
+    def refused(self):
+        """Whether somebody upstream waits for room."""
+        return bool(self.store.refused)
 
     @property
     def failed(self):
@@ -160,7 +167,10 @@ cdef class Journal:
         cdef store_t* store = &self.store
         cdef queue_t* queue
         cdef char* data
+        if self.pieces:
+            return self.pieces.pop(0)
         self.signalled = False
+        self.crowded_at = self.group_bytes
         fences_pass(&self.store)
         if exact:
             self.mark_outstanding(closing)
@@ -188,7 +198,47 @@ cdef class Journal:
         store.size = sizeof(group_record_t)
         store.records = 0
         store.group += 1
+        if group.size > self.group_bytes and not store.enters:
+            self.divide(group)
+            group = self.pieces.pop(0)
+        store.enters = False
         return group
+
+    cdef int divide(self, Group group) except -1:
+        """Ends of messages, and states, which are right in every part: none is larger than a store wants a group to be."""
+        cdef uint64_t begin = sizeof(group_record_t), end = begin, length
+        self.store.group -= 1
+        self.store.position -= group.size
+        while end < group.size:
+            length = (<head_t*> (group.data + end)).length
+            if end > begin and end + length - begin > self.group_bytes:
+                self.pieces.append(self.piece_of(group, begin, end))
+                begin = end
+            end += length
+        self.pieces.append(self.piece_of(group, begin, end))
+        return 0
+
+    cdef Group piece_of(self, Group group, uint64_t begin, uint64_t end):
+        """These records of it as the next group."""
+        cdef Group piece = Group.__new__(Group)
+        cdef uint64_t at = sizeof(group_record_t)
+        cdef head_t* head
+        piece.size = piece.capacity = at + end - begin
+        piece.data = <char*> malloc(piece.size)
+        if piece.data == NULL:
+            raise MemoryError()
+        memcpy(piece.data + at, group.data + begin, end - begin)
+        piece.position, piece.number = self.store.position, self.store.group
+        piece.salt, piece.synced, piece.carries = group.salt, group.synced, group.carries
+        piece.records = 0
+        while at < piece.size:
+            head = <head_t*> (piece.data + at)
+            head.position = piece.position + at
+            piece.records += 1
+            at += head.length
+        self.store.position += piece.size
+        self.store.group += 1
+        return piece
 
     cdef int mark_outstanding(self, bint closing) except -1:
         """What is outstanding will be ready again, and known to have been handed out as often as it was; but what goes on in
@@ -226,13 +276,12 @@ cdef class Journal:
                     mark_record(&self.store, owner[1], owner[2], low.delivery_count, RECORD_REDELIVERED if came_back else 0)
         return 0
 
-    cdef int written(self, Group group, int64_t room, bint enough) except -1:
-        """The group is in the store. `room`: what the store has left for more. `enough`: fences of others need no sync of it."""
+    cdef int written(self, Group group, bint enough) except -1:
+        """The group is in the store. `enough`: fences of others need no sync of it."""
         cdef store_t* store = &self.store
         cdef uint64_t at = 0
         cdef const head_t* head
         cdef queue_t* queue
-        store.room = room - <int64_t> (store.size - sizeof(group_record_t))
         while at < group.size:
             head = <const head_t*> (group.data + at)
             if head.kind == STATE:
@@ -356,6 +405,9 @@ cdef int tell_stores(engine_t* engine) except -1:
         if journal.changed is not None and (journal.each_call or not journal.signalled):
             journal.signalled = True
             changed.append(journal.changed)
+        elif store.size > journal.crowded_at and journal.crowded is not None:
+            journal.crowded_at *= 4
+            changed.append(journal.crowded)
     for call in changed:
         call()
     return 0

@@ -131,7 +131,10 @@ cdef bint store_takes(queue_t* queue, content_t* content) noexcept:
     cdef uint64_t bytes = USUAL_BYTES if content == NULL else USUAL_BYTES + charge_of(enter_bytes(content))
     if not store.failed and store.room >= <int64_t> bytes:
         return True
-    store.refused = True
+    if not store.refused:       # its committer cleans the log, if that helps
+        store.refused = True
+        if not store.dirty:
+            make_dirty(store)
     return False
 
 
@@ -169,6 +172,7 @@ cdef void log_enter(entry_t* entry) noexcept:
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
     if record == NULL:
         return
+    store.enters = True
     record.timestamp = entry.timestamp
     origin_put(store, record, entry.parent)
     record.payload_crc = 0
@@ -196,6 +200,7 @@ cdef head_t* log_again(store_t* store, const head_t* old) noexcept:
     cdef head_t* record = record_new(store, old.kind, old.flags, old.length, old.queue, old.id)
     if record != NULL:
         memcpy(record + 1, old + 1, old.length - sizeof(head_t))
+        store.enters = True         # it has to stand in one piece with what came before
     return record
 
 

@@ -1,7 +1,7 @@
 """Records are verified and told apart; `records.pxd` draws them. Stores call what is here from Python, by whole buffers."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 NAMES = {GROUP: "GROUP", QUEUE: "QUEUE", GONE: "GONE", STATE: "STATE", ENTER: "ENTER", MARK: "MARK", SETTLE: "SETTLE"}
@@ -198,8 +198,17 @@ def crc_soft(bytes data, uint32_t seed=0):
     return ~crc32c_soft(~seed, data, len(data)) & 0xFFFFFFFF
 
 
-cdef inline bytes key_of(bytes kind, uint32_t queue, uint64_t id):
-    return kind + queue.to_bytes(4, "big") + id.to_bytes(8, "big")
+cdef bytes key_of(bytes kind, uint32_t queue, uint64_t id):
+    """Numbers with their highest byte first, so that keys are in their order."""
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, 13)
+    cdef unsigned char* at = <unsigned char*> PyBytes_AS_STRING(key)
+    cdef int i
+    at[0] = <unsigned char> PyBytes_AS_STRING(kind)[0]
+    for i in range(4):
+        at[1 + i] = <unsigned char> (queue >> (24 - 8 * i))
+    for i in range(8):
+        at[5 + i] = <unsigned char> (id >> (56 - 8 * i))
+    return key
 
 
 def entry_key(queue, id):

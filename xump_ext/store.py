@@ -89,6 +89,11 @@ class Backend(ABC):
     """The position where the log goes on; a multiple of 8. Right after `scan`; the engine counts on from there."""
     cut: int
     """Bytes of a torn tail that were cut off when it was opened; 0: it was closed well, or whole."""
+    group_bytes: int = 1 << 20
+    """When so much came in, the engine writes it, whatever `group_ms` says. One call that brings more is one group all the same,
+    but for a call that only settles: that is divided."""
+    wanted_bytes: int = 0
+    """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
     """What the live messages take of the store: the engine sets it before it calls `oldest`."""
 
