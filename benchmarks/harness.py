@@ -84,7 +84,7 @@ def compare(table: Table, times: Times, peer: str, names: Iterable[str], bar: fl
         ratio = speed(took, times[peer])
         cells = [f"{statistics.median(took):.0f}", f"{min(took):.0f}", f"{max(took):.0f}", f"{ratio:.2f}"]
         if least is not None:
-            cells += [f"{least:.1f}", verdict(ratio >= least)]
+            cells += [f"{least:.2f}".removesuffix("0"), verdict(ratio >= least)]
         table.print(name, *cells)
 
 
