@@ -158,7 +158,7 @@ def contestants(messages: int, directory: Path, stack: ExitStack) -> dict[str, C
 
 def report(times: Times) -> None:
     """A table for each peer, then the halves."""
-    table = speed_table(WIDTH)
+    table = speed_table(WIDTH, width=10)
 
     def rows(title: str, name: str, by: tuple[str, ...], bar: float, stores: tuple[str, ...] = ("ring", "lmdb")) -> None:
         if name in times:

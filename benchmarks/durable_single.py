@@ -70,7 +70,7 @@ def main() -> None:
         given: dict[str, Contestant] = {name: partial(peer, name, messages, directory) for name in PEERS}
         given |= {name: partial(own, name, messages, directory) for name in OWN}
         times = take_turns(given, options.rounds)
-    table = speed_table(46)
+    table = speed_table(width=10)
     print("  log: the limit, each message on the disk")
     compare(table, times, LOG, OWN[:1], BAR)
     print("  LMDB: a transaction for each message, on the disk")

@@ -71,9 +71,9 @@ class Table:
         print(line.rstrip(), flush=True)
 
 
-def speed_table(first: int = 46) -> Table:
+def speed_table(first: int = 46, width: int = 8) -> Table:
     """For `compare`: nanoseconds a message, the least and the most of them, the ratio to the peer, and the bar for that."""
-    return Table(first, "ns", "min", "max", "ratio", "bar", "")
+    return Table(first, "ns", "min", "max", "ratio", "bar", "", width=width)
 
 
 def compare(table: Table, times: Times, peer: str, names: Iterable[str], bar: float | None) -> None:
