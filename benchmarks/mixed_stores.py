@@ -163,7 +163,7 @@ def round_trips(engine: Engine, seconds: float, beside: bool) -> list[int]:
 
 def report(times: Times) -> None:
     """The latencies."""
-    table = Table(30, "p50", "p99", "max", "times", "bar", "", width=10)
+    table = Table(30, "p50", "p99", "max", "times", "bar", "", width=12)
     for name in [name.removesuffix(", p99") for name in times if name.endswith("stalled, p99")]:
         peer = name.replace("stalled", "quick")
         later = 1 / speed(times[f"{name}, p99"], times[f"{peer}, p99"])
