@@ -71,9 +71,9 @@ class Table:
         print(line.rstrip(), flush=True)
 
 
-def speed_table(first: int = 46) -> Table:
+def speed_table(first: int = 46, width: int = 8) -> Table:
     """For `compare`: nanoseconds a message, the least and the most of them, the ratio to the peer, and the bar for that."""
-    return Table(first, "ns", "min", "max", "ratio", "bar", "")
+    return Table(first, "ns", "min", "max", "ratio", "bar", "", width=width)
 
 
 def compare(table: Table, times: Times, peer: str, names: Iterable[str], bar: float | None) -> None:
@@ -84,7 +84,7 @@ def compare(table: Table, times: Times, peer: str, names: Iterable[str], bar: fl
         ratio = speed(took, times[peer])
         cells = [f"{statistics.median(took):.0f}", f"{min(took):.0f}", f"{max(took):.0f}", f"{ratio:.2f}"]
         if least is not None:
-            cells += [f"{least:.1f}", verdict(ratio >= least)]
+            cells += [f"{least:.2f}".removesuffix("0"), verdict(ratio >= least)]
         table.print(name, *cells)
 
 
