@@ -29,7 +29,7 @@ from xump_ext.heap cimport heap_free
 from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.journal cimport Journal
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
-from xump_ext.log cimport no_room, store_has_room
+from xump_ext.log cimport no_room, store_has_room, touch
 from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee, foresee_route
@@ -78,6 +78,8 @@ cdef class Core(Durable):
                 raise QueueFull(f"queue {(<QueueFace> queue.face).name!r} has {queue.ready} ready messages, its limit is "
                                 f"{queue.limit}")
             queue.dead_lettered[REASON_OVERFLOW] += 1
+            if queue.durable:
+                touch(queue)
             content_release(content)
             return 0
         return enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)

@@ -51,7 +51,7 @@ cdef class Journal:
     cdef int divide(self, Group group) except -1
     cdef Group piece_of(self, Group group, uint64_t begin, uint64_t end)
     cdef int mark_outstanding(self, bint closing) except -1
-    cdef int mark_owners(self) except -1
+    cdef int mark_owners(self, bint closing) except -1
     cdef int made_durable(self, uint64_t group) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1
 

@@ -174,7 +174,7 @@ cdef class Journal:
         fences_pass(&self.store)
         if exact:
             self.mark_outstanding(closing)
-            self.mark_owners()
+            self.mark_owners(closing)
         while store.touched != NULL:
             queue = store.touched
             store.touched = queue.next_touched
@@ -241,18 +241,16 @@ cdef class Journal:
         return piece
 
     cdef int mark_outstanding(self, bint closing) except -1:
-        """What is outstanding will be ready again, and known to have been handed out as often as it was; but what goes on in
-        another durable store is there."""
+        """What is outstanding will be ready again, and known to have been handed out as often as it was; but what goes on in a
+        durable queue is there."""
         cdef queue_t* queue
         cdef entry_t* entry
-        cdef entry_t* low
         for address in self.queues.values():
             queue = <queue_t*> <uintptr_t> address
             touch(queue)
             entry = index_from(&queue.index, 1) if queue.outstanding or queue.handed else NULL
             while entry != NULL:
-                low = durable_below(entry)
-                if low != NULL and closing and low.queue.store != &self.store and not low.queue.store.failed:
+                if closing and is_below(entry):
                     settle_record(&self.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
                 elif entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
                     entry.flags |= REDELIVERED
@@ -263,13 +261,17 @@ cdef class Journal:
                 entry = index_from(&queue.index, entry.id + 1)
         return 0
 
-    cdef int mark_owners(self) except -1:
-        """What this store owns in RAM will be ready again in its queue, with what is known of it."""
+    cdef int mark_owners(self, bint closing) except -1:
+        """What this store owns in RAM will be ready again in its queue, with what is known of it, if it does not go on in a
+        durable one."""
         cdef entry_t* entry
         cdef entry_t* low
         for address, owner in (<dict> self.store.engine.owners).items():
             if owner[0] == <uintptr_t> &self.store:
                 entry = <entry_t*> <uintptr_t> address
+                if closing and is_below(entry):
+                    settle_record(&self.store, owner[1], owner[2], RECORD_MARKED if owner[4] else 0, NULL)
+                    continue
                 low = lowest(entry)
                 came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED
                 if low.delivery_count or came_back:
@@ -374,13 +376,13 @@ cdef entry_t* lowest(entry_t* entry) noexcept:
     return entry
 
 
-cdef entry_t* durable_below(entry_t* entry) noexcept:
-    """The nearest message that a durable queue has of it, further down, or NULL."""
+cdef bint is_below(const entry_t* entry) noexcept:
+    """Whether a durable queue has what became of it, further down, in whatever store that can be written."""
     while entry.state == MOVED:
         entry = <entry_t*> entry.child
-        if entry.queue.durable:
-            return entry
-    return NULL
+        if entry.queue.durable and not entry.queue.store.failed:
+            return True
+    return False
 
 
 cdef void undirty(store_t* store) noexcept:

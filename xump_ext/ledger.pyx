@@ -21,7 +21,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove
-from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, went_to
+from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, touch, went_to
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
@@ -141,7 +141,8 @@ cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content
     cdef uint64_t left = count
     if engine.now == TIME_UNREAD:
         engine.now = system_time()
-    queue.timestamp = max(queue.timestamp, engine.now)
+    if count:
+        queue.timestamp = max(queue.timestamp, engine.now)
     while left:
         left -= 1
         index_reserve(&queue.index, queue.next_id)
@@ -404,6 +405,8 @@ cdef int lose_copy(
         content = content_bounced(content_at(entry), (<object> origin.face).name, REASONS[reason], None)
         if can_enter(letters, content):
             origin.dead_lettered[reason] += 1
+            if origin.durable:
+                touch(origin)
             # One hop for the copy, one for the bounce.
             enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, trip)
             went_to(engine, letters)
@@ -451,6 +454,8 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
         content = content_bounced(content_at(entry), (<object> queue.face).name, REASONS[reason], detail)
         if can_enter(letters, content):
             queue.dead_lettered[reason] += 1
+            if queue.durable:
+                touch(queue)
             own = trip_share(trip) if trip != NULL else trip_new(engine, queue.slot)
             if engine.store_count:
                 went_to(engine, letters)

@@ -251,6 +251,9 @@ cdef int log_settle(entry_t* entry) except -1:
         queue.store.resident -= enter_bytes(entry.content)
     if entry.flags & SHADOW:
         return 0
+    if entry.state == HISTORY and queue.store.fence_count:      # that it has left may stand behind a fence: it goes before
+        return fence_push(queue.store, SETTLE, queue.number, entry.id, entry_charge(entry),
+                          RECORD_MARKED if entry.flags & STAINED else 0)
     return settle_now_or_later(queue, entry.id, entry_charge(entry), entry.flags & STAINED != 0)
 
 
@@ -358,8 +361,11 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
     while entry != NULL:
-        settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
-        store.live -= entry_charge(entry)
+        if entry.state == HISTORY and store.fence_count:
+            fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
+        else:
+            settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+            store.live -= entry_charge(entry)
         if is_made(entry):
             store.resident -= enter_bytes(entry.content)
         entry = index_from(&queue.index, entry.id + 1)

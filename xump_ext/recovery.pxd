@@ -38,6 +38,7 @@ cdef class Recovery:
     cdef int apply_enter(self, const enter_record_t* record) except -1
     cdef int apply_mark(self, const mark_record_t* record) except -1
     cdef int remember_settled(self, const settle_record_t* record) except -1
+    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1
     cdef int settle_all(self) except -1
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
     cdef int remember_origin(self, const enter_record_t* record) except -1

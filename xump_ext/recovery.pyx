@@ -26,7 +26,7 @@ from xump_ext.index cimport (
     entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
     list_append, list_remove,
 )
-from xump_ext.log cimport LOOK_AHEAD, entry_charge, log_queue, placed, settle_record, store_queue, touch
+from xump_ext.log cimport LOOK_AHEAD, entry_charge, log_mark, log_queue, placed, settle_record, store_queue, touch
 from xump_ext.recall cimport returning_add
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
@@ -98,9 +98,7 @@ cdef class Recovery:
         if head.kind == GROUP:
             return self.settle_all()
         if head.kind == GONE:
-            self.settle_all()
-            self.last = NULL
-            self.found.pop(head.queue, None)
+            return self.remember_gone(head.queue, 0, 0)
         return 0
 
     # ---- queues
@@ -173,9 +171,12 @@ cdef class Recovery:
         return 0
 
     cdef int remember_settled(self, const settle_record_t* record) except -1:
-        """It counts at the end of its group."""
+        return self.remember_gone(record.head.queue, record.head.id, record.count)
+
+    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1:
+        """It counts at the end of its group. A count of 0: the queue itself."""
         array_grow(&self.settled, self.settled_count, &self.settled_capacity, sizeof(settled_t))
-        (<settled_t*> self.settled)[self.settled_count] = settled_t(record.head.queue, record.head.id, record.count)
+        (<settled_t*> self.settled)[self.settled_count] = settled_t(queue, id, count)
         self.settled_count += 1
         return 0
 
@@ -186,6 +187,10 @@ cdef class Recovery:
         cdef entry_t* entry
         for i in range(self.settled_count):
             run = &(<settled_t*> self.settled)[i]
+            if run.count == 0:
+                self.last = NULL
+                self.found.pop(run.queue, None)
+                continue
             queue = self.recovered(run.queue)
             entry = index_from(&queue.index, run.id)
             while entry != NULL and entry.id < run.id + run.count:
@@ -302,6 +307,7 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     """The index as it was read, and the state: every entry gets its own."""
     cdef entry_t* entry
     cdef uint64_t gone, dropped = 0
+    cdef bint foreign, handed
     cdef int reason
     queue.index = found.index
     memset(&found.index, 0, sizeof(found.index))
@@ -320,11 +326,14 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
         queue.next_id = max(queue.next_id, entry.id + 1)
         queue.timestamp = max(queue.timestamp, entry.timestamp)
         queue.store.live += entry_charge(entry)
-        if entry.state != HISTORY and entry.id <= found.state.handed:
+        foreign = entry.flags & FOREIGN and not found.state.head.flags & RECORD_EXACT    # it may be in the other store, too
+        handed = entry.id <= found.state.handed
+        entry.flags &= ~FOREIGN
+        if entry.state != HISTORY and (
+                (foreign or handed) and not entry.flags & REDELIVERED or handed and entry.delivery_count == 0):
             entry.flags |= REDELIVERED
-            entry.delivery_count = max(entry.delivery_count, <uint16_t> 1)
-        if entry.flags & FOREIGN:       # after a crash it may be in the other store, too
-            entry.flags = entry.flags & ~FOREIGN | (0 if found.state.head.flags & RECORD_EXACT else REDELIVERED)
+            entry.delivery_count = max(entry.delivery_count, <uint16_t> handed)
+            log_mark(entry)         # from here on the log knows
         entry = index_from(&queue.index, entry.id + 1)
     queue.frontier = min(found.state.frontier, queue.next_id)
     queue.durable_id = queue.next_id - 1
