@@ -22,6 +22,9 @@ unrouted one.
 When no step is left all is quiet, and whatever is there now "has waited": it starts new trips, may be dead-lettered
 again, and, if it came by dead-lettering, counts no hops. Inside `building()` nothing runs, so nothing becomes quiet either.
 
+Queues may be in durable stores (`tests/model_stores.py` says what is there when they are opened again). What leaves such a queue
+for one in RAM for good is still its store's until it ends there, or enters a durable queue: the entry in RAM has it as `owner`.
+
 `_enter` is rule 1, `_route` rules 2, 3, 6 and 7, `_step` rules 4 and 5, `_take` and `_move` rule 8, `_give_back` and `_return`
 rules 9 and 10, `_dead_letter` rules 11 and 12, `_replay` rule 13, `_delete_queue` rule 14.
 
@@ -40,7 +43,7 @@ from xump import operators
 from xump.actions import Field
 from xump.conditions import Match, Role, Where, where as compile_where
 from xump.errors import (
-    Conflict, InvariantError, QueueFull, QueueNotFound, SelectorNotFound, StaleDelivery, TransactionError,
+    Conflict, InvariantError, QueueFull, QueueNotFound, SelectorNotFound, StaleDelivery, StoreNotFound, TransactionError,
 )
 from xump.registry import Registry
 
@@ -50,6 +53,18 @@ except ImportError:
     INFINITE = float("inf")     # tests may set it
 
 READY = ("unrouted", "waiting", "bound")
+
+
+class Either:
+    """What may be true or not. As long as nobody knows better it goes on with the message."""
+
+    def __eq__(self, other):
+        return isinstance(other, (bool, Either))
+
+    __hash__ = None
+
+
+EITHER = Either()
 
 
 @dataclass(frozen=True)
@@ -91,10 +106,19 @@ class Entry:
         self.delivery_count = 0
         self.redelivered = False
         self.nack_number = 0            # of its last nack, engine-wide
+        self.owner = None               # in RAM: the durable entry of which this one has the last word
+        self.logged = 0, False          # delivery_count and redelivered, as its store has them
+        self.foreign = False            # it came by MOVE from a message in another durable store
+        self.recovered = False          # it was routed before its store was opened, and its queue is held since
 
     @property
     def id(self):
         return self.message.id
+
+    @property
+    def line(self):
+        """Itself, and what is upstream waiting for its payment, down from there."""
+        return [self] if self.parent is None else [self, *self.parent.line]
 
     def __repr__(self):
         return f"<{self.state} {self.queue.name}:{self.id}>"
@@ -112,7 +136,7 @@ class Delivery:
         self.selector = selector
         self.id = entry.id
         self.delivery_count = entry.delivery_count
-        self.redelivered = entry.redelivered or entry.delivery_count > 1
+        self.redelivered = entry.delivery_count > 1 or entry.redelivered
         self.settled = selector.infinite    # by having been taken
         self.answered = False               # acked, paid, nacked or rejected
 
@@ -136,10 +160,10 @@ class Delivery:
 
 
 class Queue:
-    def __init__(self, engine, name, limit, history_limit, auto_delete, dead_letter, delivery_limit):
+    def __init__(self, engine, name, store, limit, history_limit, auto_delete, dead_letter, delivery_limit):
         self.engine = engine
         self.name = name
-        self.store = "ram"
+        self.store = store
         self.limit = limit
         self.history_limit = history_limit
         self.auto_delete = auto_delete
@@ -155,10 +179,16 @@ class Queue:
         self.entered = self.settled = self.deleted = 0
         self.dropped = {}               # reason -> count
         self.dead_lettered = {}
+        self.durable_id = 0             # ids up to it were there at the last sync
+        self.handed = 0                 # the highest id that was offered to the application, here or downstream
+
+    @property
+    def durable(self):
+        return self.store != "ram"
 
     @property
     def properties(self):
-        return self.limit, self.history_limit, self.auto_delete, self.dead_letter, self.delivery_limit
+        return self.store, self.limit, self.history_limit, self.auto_delete, self.dead_letter, self.delivery_limit
 
     @property
     def selectors(self):
@@ -175,10 +205,6 @@ class Queue:
     @property
     def history(self):
         return sum(e.state == "history" for e in self.entries)
-
-    @property
-    def durable_id(self):
-        return 0                        # nothing in RAM is durable
 
     @property
     def frontier(self):
@@ -201,6 +227,7 @@ class Queue:
     def release(self):
         with self._call():
             self.held = False
+            self.engine._match_recovered(self)
 
     def fetch(self, id):
         entry = self.find(id)
@@ -363,7 +390,7 @@ class Transaction:
     def __exit__(self, kind, error, traceback):
         self.ended = True
         if kind is None:
-            self.ids = self.engine._commit(self.work)
+            self.ids = self.engine._commit(self.work, in_one_store=True)
 
 
 class ModelEngine:
@@ -376,6 +403,8 @@ class ModelEngine:
         self.names = []                 # of queues, ever used
         self.offers = []                # bound and outstanding entries that the application may take, in order of offering
         self.taken = []                 # unpaid deliveries in the application's hands, in order of taking
+        self.stores = ["ram"]
+        self.reopened = []              # queues that are held until a building block ends
         self.now = 0
         self.depth = 0                  # of building blocks
         self.sequence = self.selector_count = self.served_count = self.nack_count = 0
@@ -397,6 +426,10 @@ class ModelEngine:
     def close(self):
         pass
 
+    def sync(self, *, timeout=None):
+        for queue in self.queues.values():
+            queue.durable_id = queue.next_id - 1 if queue.durable else 0
+
     # calls that build the graph
 
     @contextmanager
@@ -407,7 +440,11 @@ class ModelEngine:
         finally:
             self.depth -= 1
             with self._call():
-                pass
+                if not self.depth:
+                    for queue in self.reopened:
+                        queue.held = False
+                        self._match_recovered(queue)
+                    self.reopened = []
 
     def create_queue(self, name=None, *, store="ram", limit=None, history_limit=0, auto_delete=False, dead_letter=None,
                      delivery_limit=None):
@@ -420,7 +457,9 @@ class ModelEngine:
             name = f"queue-{number}"
         if not name:
             raise ValueError("the name of a queue must not be empty")
-        queue = Queue(self, name, limit, history_limit, auto_delete, name_of(dead_letter), delivery_limit)
+        if store not in self.stores:
+            raise StoreNotFound(f"no store {store!r}; there are {', '.join(self.stores)}")
+        queue = Queue(self, name, store, limit, history_limit, auto_delete, name_of(dead_letter), delivery_limit)
         if name in self.queues:
             if self.queues[name].properties != queue.properties:
                 raise Conflict(f"queue {name!r} exists with other properties")
@@ -554,13 +593,23 @@ class ModelEngine:
     def transaction(self):
         return Transaction(self)
 
-    def _commit(self, work):
+    def _check_stores(self, work, acked):
+        """What a transaction enters, and what its acks settle, upstream too, is in one durable store."""
+        queues = [self.queues.get(name_of(item[1])) for item in work if item[0] == "publish"]
+        queues += [entry.queue for delivery in acked for entry in delivery.entry.line]
+        stores = {queue.store for queue in queues if queue is not None and queue.durable}
+        if len(stores) > 1:
+            raise TransactionError(f"a transaction in more than one store: {sorted(stores)}")
+
+    def _commit(self, work, in_one_store=False):
         """All of it, in order, then one run; or an error and none of it."""
         acked = [item[1] for item in work if item[0] == "ack" and not item[1].settled]
         for i, delivery in enumerate(acked):
             self._check_fresh(delivery)
             if delivery in acked[:i]:
                 raise StaleDelivery(f"delivery {delivery.id} of queue {delivery.queue.name!r} is given twice")
+        if in_one_store:
+            self._check_stores(work, acked)
         ids = []
         with self._call(), self._all_or_nothing():
             for kind, *arguments in work:
@@ -733,6 +782,14 @@ class ModelEngine:
         else:
             self._dead_letter(entry, "unroutable")
 
+    def _match_recovered(self, queue):
+        """What was routed in an earlier engine: as if it had been routed to the default role, if nobody else wants it now."""
+        for entry in [e for e in queue.entries if e.recovered]:
+            entry.recovered = False
+            ordinary = [s for s in queue.selectors if s.role == "ordinary"]
+            if entry.state == "waiting" and not any(self._holds(s, entry) and self._names_target(s, entry) for s in ordinary):
+                entry.marked = any(s.role == "default" and self._names_target(s, entry) for s in queue.selectors)
+
     def _act(self, entry, hits):
         """Rules 3 and 7: all copies; then the entry waits for a consuming selector, or was copied only, or is parked."""
         if entry.trip is None:
@@ -837,8 +894,9 @@ class ModelEngine:
         asks = selector and (isinstance(selector.do.queue, Field) or isinstance(selector.do.destination, Field))
         return not asks and self._overflow_can_take(queue, Message())
 
-    def _enter(self, queue, message, trip, *, parent=None, dead=False, dead_entry=False, like=None):
-        """Rule 1, when it is known that the queue has room. `like`: the entry whose count of deliveries travels with it."""
+    def _enter(self, queue, message, trip, *, parent=None, dead=False, dead_entry=False, like=None, owner=None):
+        """Rule 1, when it is known that the queue has room. `like`: the entry whose count of deliveries travels with it. `owner`:
+        the durable entry of which it has the last word, if it is in RAM."""
         overflows = not self._is_below_limit(queue)
         self.sequence += 1
         queue.timestamp = max(queue.timestamp, self.now)
@@ -853,6 +911,10 @@ class ModelEngine:
             parent.child = entry
         if like is not None:
             entry.delivery_count, entry.redelivered, entry.nack_number = like.delivery_count, like.redelivered, like.nack_number
+        entry.logged = entry.delivery_count, entry.redelivered
+        entry.owner = None if queue.durable else owner
+        above = None if parent is None else self._owner(parent)
+        entry.foreign = above is not None and queue.durable and above.queue.store != queue.store
         if overflows:
             entry.state = "entering"    # what overflow takes never counts as ready
             self._take(queue.overflow, entry)
@@ -879,6 +941,18 @@ class ModelEngine:
                 selector.available -= 1
             entry.offered_to = self._destination(selector, entry.message)
             self.offers.append(entry)
+            if not selector.infinite:
+                self._hand(entry)
+
+    def _hand(self, entry):
+        """From here on the application may have it: durable queues keep that in mind."""
+        for above in [*entry.line, *(e.owner for e in entry.line if e.owner)]:
+            above.queue.handed = max(above.queue.handed, above.id)
+
+    def _owner(self, entry):
+        """The durable entry that stands behind this one: itself, the nearest upstream, or the owner of that."""
+        return next((above if above.queue.durable else above.owner for above in entry.line
+                     if above.queue.durable or above.owner), None)
 
     def _move(self, selector, entry):
         target = self._target(selector, entry.message)
@@ -892,7 +966,8 @@ class ModelEngine:
         elif selector.infinite:
             parent, entry.parent = entry.parent, None
             entry.state = "leaving"
-            self._enter(target, message, entry.trip, parent=parent, dead=entry.dead, like=entry)
+            owner = self._owner(entry) if parent is None or self._owner(parent) is None else None
+            self._enter(target, message, entry.trip, parent=parent, dead=entry.dead, like=entry, owner=owner)
             self._settle(entry)
         else:
             selector.available -= 1
@@ -904,7 +979,7 @@ class ModelEngine:
         """The last word on a processed message: into the history or gone, and its supplier is paid."""
         queue = entry.queue
         entry.state = "history"
-        entry.selector = None
+        entry.selector = entry.owner = None
         queue.processed.append(entry)
         while queue.history_limit is not None and len(queue.processed) > queue.history_limit:
             self._remove(queue.processed[0])
@@ -959,10 +1034,11 @@ class ModelEngine:
         entry.state = "waiting"
         entry.holds = {}
         entry.hits = []
+        entry.logged = entry.delivery_count, entry.redelivered
 
     def _remove(self, entry):
         entry.queue.entries.remove(entry)
-        entry.selector = None
+        entry.selector = entry.owner = None
         if entry in entry.queue.processed:
             entry.queue.processed.remove(entry)
         self._withdraw(entry)
@@ -990,7 +1066,7 @@ class ModelEngine:
         target = None if entry.dead else self._dead_letter_of(entry)
         if entry.trip is None:
             entry.trip = [queue]
-        if self._enter_dead(target, entry.message, reason, queue.name, detail, entry.trip):
+        if self._enter_dead(target, entry.message, reason, queue.name, detail, entry.trip, self._owner(entry)):
             count(queue.dead_lettered, reason)
             self._settle(entry)
         else:
@@ -998,14 +1074,14 @@ class ModelEngine:
             count(queue.dropped, reason)
             self._pay_supplier(entry)
 
-    def _enter_dead(self, target, message, reason, from_name, detail, trip):
+    def _enter_dead(self, target, message, reason, from_name, detail, trip, owner=None):
         """Whether the dead letter queue (None: there is none) took the message."""
         if target is None:
             return False
         message = bounced(message.replace(hops=message.hops + 1), reason, from_name, detail)
         if not self._has_room(target, message):
             return False
-        self._enter(target, message, trip, dead=True, dead_entry=True)
+        self._enter(target, message, trip, dead=True, dead_entry=True, owner=owner)
         return True
 
     def _own_dead_letter(self, queue):

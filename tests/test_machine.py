@@ -1,14 +1,19 @@
 """The compiled engine against the model: a Hypothesis state machine that uses every call, compared after each step.
 
-`XUMP_STEPS` is how many steps are made at the least (20,000 unless told); `make soak` makes a million.
+Once with all queues in RAM, and over each mix of stores, which are closed in order, or end by a crash, and are opened again.
+
+`XUMP_STEPS` is how many steps are made at the least (20,000 unless told, a tenth of that over each mix of stores); `make soak`
+makes a million.
 """
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.world import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, QUEUES, STARTS, World
+from xump import opening
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 60
@@ -154,9 +159,66 @@ class Machine(RuleBasedStateMachine):
                 self.world.close()
 
 
-def test_the_engine_does_what_the_model_does():
-    run_state_machine_as_test(Machine, settings=settings(
-        max_examples=max(1, STEPS // STEPS_PER_RUN), stateful_step_count=STEPS_PER_RUN, deadline=None,
+class DurableMachine(Machine):
+    """Queues in RAM and in durable stores. Graphs are built quickly, since they end with their engine."""
+
+    stores = ()
+    written = False
+
+    @initialize(hop_limit=st.sampled_from([4, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]),
+                first=st.lists(st.tuples(st.fixed_dictionaries(properties), st.integers(0, 5)), min_size=4, max_size=5))
+    def start(self, hop_limit, dead_letter, first):
+        self.world = World(hop_limit, dead_letter, self.stores, self.written)
+        for name, (chosen, place) in zip(QUEUES, first, strict=False):
+            self.world.create_queue(name, **chosen, store=place_of(self.stores, place))
+
+    @rule(name=st.sampled_from(QUEUES), chosen=st.fixed_dictionaries(properties), place=st.integers(0, 5))
+    def create_queue(self, name, chosen, place):
+        self.world.create_queue(name, **chosen, store=place_of(self.stores, place))
+
+    @rule()
+    def sync(self):
+        self.world.sync()
+
+    @rule(crash=st.booleans(), workers=st.lists(
+        st.tuples(queues, st.sampled_from(ACTIONS), st.sampled_from(CREDITS)), max_size=3))
+    def reopen(self, crash, workers):
+        self.world.reopen(crash)
+        self.world.compare()
+        if workers and not self.world.blocks:
+            self.world.build()
+            for source, do, credit in workers:
+                self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None)
+            self.world.build()
+
+
+def place_of(stores, number):
+    """One in three queues is in RAM."""
+    return "ram" if number % 3 == 0 else stores[number % len(stores)]
+
+
+def run(machine, steps):
+    run_state_machine_as_test(machine, settings=settings(
+        max_examples=max(1, steps // STEPS_PER_RUN), stateful_step_count=STEPS_PER_RUN, deadline=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
         derandomize="XUMP_STEPS" not in os.environ, database=None, print_blob=True,
     ))
+
+
+def test_the_engine_does_what_the_model_does():
+    run(Machine, STEPS)
+
+
+MIXES = {
+    "lmdb": (("lmdb",), False), "ring": (("ring",), False), "lmdb and ring": (("lmdb", "ring"), False),
+    "lmdb, every call": (("lmdb",), True), "ring, every call": (("ring",), True), "both, every call": (("ring", "lmdb"), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:held since their store was opened")
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_engine_does_what_the_model_does_over_stores(mix, monkeypatch):
+    """Most contents are read back from the stores."""
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
+    stores, written = MIXES[mix]
+    run(type("DurableMachine", (DurableMachine,), {"stores": stores, "written": written}), STEPS // 10)

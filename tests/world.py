@@ -5,11 +5,15 @@ that a failure prints as a program that can be read and run again.
 """
 
 import datetime
+import shutil
+import tempfile
+from pathlib import Path
 
 import pyarrow
 
 import xump
 from tests.model import ModelEngine
+from tests.model_stores import reopened
 from xump import INFINITE, bounce_to, copy_to, deliver, discard, field, match, move_to, where
 from xump import always, default, overflow
 
@@ -50,21 +54,50 @@ HEADERS = pyarrow.struct([("n", pyarrow.int64()), ("to", pyarrow.string())])
 STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.UTC)]
 
 
-class World:
-    """The pair, the deliveries in the application's hands, and the journal of what was called."""
+# Nobody commits but `sync` and `close` in "group" durability here; every call does in "process".
+STORES = {
+    "lmdb": {"durability": "group", "group_ms": 60_000},
+    "ring": {"durability": "group", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 22},
+}
+FAST = Path("/dev/shm")     # where it is, files need no disk
 
-    def __init__(self, hop_limit=6, dead_letter=None):
+
+class World:
+    """The pair, the deliveries in the application's hands, and the journal of what was called. `stores`: types of durable ones,
+    which are named by them; `written`: by every call."""
+
+    def __init__(self, hop_limit=6, dead_letter=None, stores=(), written=False):
         self.now = 10_000
-        options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
-        self.model = ModelEngine(**options)
-        self.engine = xump.Engine(**options)
+        self.options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
+        self.stores = stores
+        self.written = written
+        self.places = []        # directories with the stores' files: the last one is in use
+        self.model = ModelEngine(**self.options)
+        self.model.stores += stores
+        self.engine = xump.Engine(**self.options)
+        self.forget()
+        self.journal = [f"World({hop_limit}, {dead_letter!r}, {stores!r}, {written})"]
+        if stores:
+            self.places.append(Path(tempfile.mkdtemp(dir=FAST if FAST.is_dir() else None)))
+            self.open_stores()
+
+    def forget(self):
+        """Deliveries of an engine that was closed are of no use."""
         self.deliveries = []
         self.batches = []
         self.blocks = []
-        self.journal = [f"World({hop_limit}, {dead_letter!r})"]
+
+    def open_stores(self):
+        for kind in self.stores:
+            options = STORES[kind] | ({"durability": "process"} if self.written else {})
+            self.engine.create_store(kind, kind, path=str(self.places[-1] / kind), **options)
 
     def close(self):
-        self.engine.close()
+        try:
+            self.engine.close()
+        finally:
+            for place in self.places:
+                shutil.rmtree(place)
 
     # ---- the two at once
 
@@ -72,6 +105,7 @@ class World:
         """Calls `call(engine, side)` on both; both give a result, or the same class of error (`any_error`: where two
         arguments may be wrong, either may be found first). Returns (ok, model's, engine's)."""
         self.journal.append(note)
+        self.now += 1       # what entered in different calls did so at different times
         results = []
         for side, engine in enumerate((self.model, self.engine)):
             try:
@@ -102,15 +136,44 @@ class World:
             raise AssertionError(self.told(str(error))) from error
         seen = [seen_of(engine) for engine in (self.model, self.engine)]
         assert seen[0] == seen[1], self.told(differences(*seen))
+        for name, queue in self.engine.queues.items():
+            modelled = self.model.queues[name]
+            assert queue.held == modelled.held, self.told(f"queue {name!r} is held: {queue.held}")
+            assert modelled.durable_id <= queue.durable_id < modelled.next_id or not queue.durable_id, self.told(
+                f"queue {name!r} is durable up to {queue.durable_id}, at least {modelled.durable_id}")
+
+    # ---- stores
+
+    def sync(self):
+        self.both(lambda engine, side: engine.sync(), "sync()")
+        for name, queue in self.engine.queues.items():
+            assert queue.durable_id == self.model.queues[name].durable_id, self.told(f"durable_id of {name}: {queue.durable_id}")
+
+    def reopen(self, crash=False):
+        """The engine ends, in order or by a crash, and another one opens its stores. What a crash leaves is a copy of the files,
+        taken when all was synced, or, where every call is written and there is one store, at any time."""
+        if self.blocks or not self.stores:
+            return
+        if crash and not (self.written and len(self.stores) == 1):
+            self.sync()
+        self.journal.append(f"reopen({crash})")
+        if crash:
+            self.places.append(self.places[-1].with_name(f"{self.places[0].name}-{len(self.places)}"))
+            shutil.copytree(self.places[-2], self.places[-1])
+        self.engine.close()
+        self.forget()
+        self.model = reopened(self.model, crash)
+        self.engine = xump.Engine(**self.options)
+        self.open_stores()
 
     # ---- calls
 
-    def create_queue(self, name, limit, history_limit, auto_delete, dead_letter, delivery_limit):
+    def create_queue(self, name, limit, history_limit, auto_delete, dead_letter, delivery_limit, store="ram"):
         self.same(
             lambda engine, side: engine.create_queue(
-                name, limit=limit, history_limit=history_limit, auto_delete=auto_delete, dead_letter=dead_letter,
+                name, store=store, limit=limit, history_limit=history_limit, auto_delete=auto_delete, dead_letter=dead_letter,
                 delivery_limit=delivery_limit).name,
-            f"create_queue({name!r}, {limit}, {history_limit}, {auto_delete}, {dead_letter!r}, {delivery_limit})")
+            f"create_queue({name!r}, {limit}, {history_limit}, {auto_delete}, {dead_letter!r}, {delivery_limit}, {store!r})")
 
     def create_selector(self, source, when, do, credit, enabled, start, name):
         self.same(
@@ -284,7 +347,7 @@ def message_seen(message):
 
 def delivery_seen(delivery):
     return (message_seen(delivery.message), delivery.destination, str(getattr(delivery.queue, "name", delivery.queue)),
-            getattr(delivery.selector, "id", delivery.selector), delivery.delivery_count, bool(delivery.redelivered))
+            getattr(delivery.selector, "id", delivery.selector), delivery.delivery_count, delivery.redelivered)
 
 
 QUEUE_KEYS = ("entered", "ready", "outstanding", "history", "settled", "dropped", "deleted", "dead_lettered")
