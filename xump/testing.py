@@ -7,8 +7,8 @@
             return MyStore("mine", path=path)
 
 That is a file of tests for pytest. The suite drives the store by the contract alone (`xump_ext.store`), with groups of records
-that it makes itself, and compares what comes back with a model that is a few dicts. `make_small`, if given, makes a store that is
-soon full: without it, what happens then is not tried.
+that it makes itself, and compares what comes back with a model that is a few dicts; then an engine runs over it. `make_small`, if
+given, makes a store that is soon full: without it, what happens then is not tried.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 from xump import testing_records as hand
 from xump.errors import ForkedError, StoreCorrupt, StoreFailed, StoreFull, StoreLocked
 from xump.testing_driver import Driver, Model, Program, content, position_of, records_in, same
+from xump.testing_engine import EngineConformance
 from xump_ext.store import DURABILITIES
 
 
@@ -72,7 +73,7 @@ def in_child(call: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-class StoreConformance:
+class StoreConformance(EngineConformance):
     """Inherit, and say how a store is made."""
 
     seeds = range(8)
