@@ -1,5 +1,6 @@
 """Durable stores are opened again: what had gone wrong there, one by one. The programs at random are in `test_flows.py`."""
 
+import datetime
 import os
 import shutil
 import signal
@@ -11,9 +12,10 @@ import pytest
 from tests.shelf import LOGS
 from tests.test_durable import two_shelves
 from xump import (
-    INFINITE, Engine, StoreFailed, always, default, deliver, discard, match, move_to, where,
+    INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, default, deliver, discard, match, move_to, opening, where,
 )
 from xump.stores.ring import RingStore
+from xump.testing import in_child
 
 RING = {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
 KINDS = {"ring": RING, "lmdb": {"durability": "process"}}
@@ -369,6 +371,76 @@ def test_a_message_that_cannot_be_read_holds_up_nobody_else(tmp_path, caplog):
         assert engine.publish("ram") == 1
         assert engine.queues["q"].held and "damaged" in caplog.text
         engine.check()
+
+
+# ---- owners, and what is no store
+
+def test_a_second_engine_is_told_who_owns_the_store(opened):
+    with opened() as engine:
+        engine.create_queue("q", store="d").publish(body=b"1")
+        with Engine() as other:
+            with pytest.raises(StoreLocked, match=str(os.getpid())):
+                other.create_store("d", opened.kind, path=str(opened.path), **KINDS[opened.kind])
+            assert list(other.stores) == ["ram"] and not other.queues
+        told = in_child(lambda: str(opened()))
+        assert told.startswith("StoreLocked") and str(os.getpid()) in told
+        assert engine.publish("q", body=b"2") == 2
+
+
+def test_the_child_of_a_fork_has_no_part_in_durable_queues(opened):
+    with opened() as engine:
+        queue = engine.create_queue("q", store="d")
+        for call in (lambda: queue.publish(), engine.sync, lambda: list(queue.browse()), lambda: engine.delete_store("d")):
+            assert in_child(call).startswith("ForkedError")
+        assert in_child(engine.close) is None
+        assert queue.publish(body=b"1") == 1
+        engine.check()
+    with opened() as engine:
+        assert bodies(engine) == {"q": [b"1"]}
+
+
+@pytest.mark.parametrize("what", ["empty file", "text", "empty directory with a file", "file above"])
+def test_what_is_no_store_stays_as_it_is(opened, what):
+    path = opened.path
+    if what == "empty directory with a file":
+        path.mkdir()
+        (path / "file").write_bytes(b"something")
+    elif what == "file above":
+        path.write_bytes(b"something")
+        path = path / "store"
+    else:
+        path.write_bytes(b"" if what == "empty file" else b"something else" * 1000)
+    before = {str(one): one.is_file() and one.read_bytes() for one in opened.path.parent.rglob("*")}
+    with Engine() as engine:
+        with pytest.raises((XumpError, OSError), match="store"):
+            engine.create_store("d", opened.kind, path=str(path), **KINDS[opened.kind])
+        assert list(engine.stores) == ["ram"]
+        engine.check()
+    assert {str(one): one.is_file() and one.read_bytes() for one in opened.path.parent.rglob("*")} == before
+
+
+def test_a_time_is_found_without_reading_what_was_before(opened, monkeypatch):
+    """Of 4,000 messages, in the history and ready, none is in memory."""
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
+    now = [10**18]
+    with Engine(clock=lambda: now[0]) as engine:
+        engine.create_store("d", opened.kind, path=str(opened.path), **KINDS[opened.kind] | {"max_bytes": 1 << 24})
+        queue = engine.create_queue("q", store="d", history_limit=None)
+        for _ in range(40):
+            now[0] += 10**9
+            engine.publish_many("q", [("a", bytes(200))] * 100)
+        engine.sync()
+        engine.create_selector("q", when=always, do=deliver("d"), credit=2000)
+        engine.ack(engine.take(2000))
+        engine.sync()
+        backend, asked = engine.stores["d"].backend, []
+        fetch = backend.fetch
+        backend.fetch = lambda *which: asked.append(which) or fetch(*which)
+        since = datetime.datetime.fromtimestamp(10**9 + 39, datetime.UTC)
+        assert [message.id for message in queue.browse(since, limit=3)] == [3801, 3802, 3803]
+        assert [m.id for m in queue.browse(since, reverse=True, limit=1, state="history")] == [2000]
+        assert len(asked) <= 2 * 256        # a page for each
+        assert {id for _, id, _ in asked} <= {*range(2001 - 256, 2001), *range(3801, 4001)}
 
 
 # ---- Ctrl-C
