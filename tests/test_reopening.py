@@ -390,7 +390,7 @@ def test_a_second_engine_is_told_who_owns_the_store(opened):
 def test_the_child_of_a_fork_has_no_part_in_durable_queues(opened):
     with opened() as engine:
         queue = engine.create_queue("q", store="d")
-        for call in (lambda: queue.publish(), engine.sync, lambda: list(queue.browse()), lambda: engine.delete_store("d")):
+        for call in (queue.publish, engine.sync, lambda: list(queue.browse()), lambda: engine.delete_store("d")):
             assert in_child(call).startswith("ForkedError")
         assert in_child(engine.close) is None
         assert queue.publish(body=b"1") == 1
