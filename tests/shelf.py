@@ -1,6 +1,6 @@
 """A durable store in memory: a log that knows what was synced. What a disk would keep is in `LOGS`, by path."""
 
-from xump.store import register_store, store_types
+from xump.store import register_store
 from xump_ext import records
 
 SALT = 7
@@ -51,5 +51,5 @@ class Shelf:
         pass
 
 
-if "log shelf" not in store_types():
+if __name__ == "tests.shelf":       # pytest imports it once more, to look for examples: its shelves would be others
     register_store("log shelf", Shelf)
