@@ -39,6 +39,7 @@ from .lmdb_content import (
     META_KEY,
     META_MAGIC,
     NotOurs,
+    OtherVersion,
     StoreMeta,
     key_of,
     named,
@@ -66,7 +67,7 @@ QUARANTINED = struct.Struct("<QIQII")
 
 def check(path: str, progress: Progress) -> Report:
     path = os.path.abspath(path)
-    with _owned(path), _pages(path) as pages:
+    with _owned(path, shared=True), _pages(path) as pages:
         survey = _Survey(path, pages, progress)
         survey.exhaust()
         return survey.report
@@ -122,9 +123,9 @@ def _choose_meta(pages: Pages) -> bool:
 
 
 @contextmanager
-def _owned(path: str) -> Iterator[None]:
+def _owned(path: str, shared: bool = False) -> Iterator[None]:
     files.must_be_there(path)
-    owner = Owner(path, "to look after it")
+    owner = Owner(path, "to look after it", shared)
     try:
         yield
     finally:
@@ -196,6 +197,8 @@ class _Survey:
         """The store's own entry; if the tree does not lead to it, the newest that lies anywhere."""
         try:
             return files.read_meta(self.pages)
+        except OtherVersion as error:
+            raise StoreCorrupt(f"{self.path}: {error}: open it with the one that made it") from None
         except (BadPage, NotOurs) as error:
             if self.strict:
                 raise files.corrupt(self.path, str(error)) from None

@@ -48,8 +48,15 @@ ENTER_HEAD_BYTES = 96       # which its crc covers; of all other records it cove
 logger = logging.getLogger("xump")
 
 
+def recognises(path: str | os.PathLike[str]) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb", buffering=0) as file:
+        return any(os.pread(file.fileno(), len(SUPERBLOCK), at) == SUPERBLOCK for at in (0, COPY_AT))
+
+
 def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path, shared=True)
+    path, fd = claimed(path, shared=True)
     try:
         log = Segments.load(fd, path)
         report = Report()
@@ -63,7 +70,7 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path)
+    path, fd = claimed(path)
     try:
         log, report = _loaded(fd, path)
         lost: list[bytes] = []
@@ -94,7 +101,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path)
+    path, fd = claimed(path)
     try:
         log, report = Segments.load(fd, path), Report()
         live: dict[tuple[int, int, int], int] = {}
@@ -110,7 +117,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         ring_lock.give_up(fd)
 
 
-def _claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
+def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
     path = os.path.abspath(os.fspath(path))
     try:
         return path, ring_lock.claim(path, shared=shared)
