@@ -55,7 +55,7 @@ def is_there(path: str) -> bool:
 
 
 def recognises(path: str) -> bool:
-    """Whether there is a store of this type, whatever its state: its own entry says so, or, where that cannot be read, its files."""
+    """Whether there is a store of this type, in whatever state: its own entry says so, or its files where that cannot be read."""
     names = set(os.listdir(path)) if os.path.isdir(path) else set()
     if DATA not in names:
         return {LOCK, OWNER} <= names

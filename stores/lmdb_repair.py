@@ -28,7 +28,7 @@ from operator import itemgetter
 from typing import Any, BinaryIO
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import record_whole
+from xump_ext.records import KEY_QUEUE, describe, record_whole
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
@@ -175,6 +175,10 @@ class _Survey:
                 del keys[0], values[0]
             for at, what in reversed(wrong_records(keys, values, self.meta.salt)):
                 self._lost(page, keys.pop(at), values.pop(at), what)
+            for key, value in zip(keys, values, strict=True):
+                if key[:1] > KEY_QUEUE:
+                    break
+                report.queues[named(key)[0]] = describe(value)["name"]
             report.records += len(keys)
             report.bytes += sum(map(len, values))
             if self.end is not None:

@@ -15,7 +15,7 @@ from .lmdb_owner import Owner
 
 
 class LmdbView(LmdbStore):
-    """Reads only. LMDB's own lock, which is a file that it writes, is not needed: by the store's own nobody can write meanwhile."""
+    """Reads only. LMDB's own lock, a file that it writes to, is not needed: by the store's own nobody can write meanwhile."""
 
     def __init__(self, path: str) -> None:
         self.path = self.name = os.path.abspath(path)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from xump_ext.errors import StoreCorrupt, StoreFull
-from xump_ext.records import NAMES, crc, next_group, next_record, record_whole
+from xump_ext.records import NAMES, crc, describe, next_group, next_record, record_whole
 from xump_ext.store import Damage, Report
 
 from . import ring_lock
@@ -64,6 +64,10 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
             pass
         for what in log.damaged:
             report.damage.append(Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged; opening the store mends it"))
+        if report.damage:
+            for position, view, damage in walk(log, Report(), None):
+                for record in records(view, position, damage):
+                    _note_name(record, report)
         return report
     finally:
         ring_lock.give_up(fd)
@@ -82,6 +86,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
             for record in records(view, position, damage):
                 _, _, kind, _, _, queue, _, _ = RECORD_HEAD.unpack_from(record)
                 (named if kind in (QUEUE, GONE) else used).add(queue)
+                _note_name(record, report)
         nameless = sorted(used - named - {0}) if lost else []
         report.damage += [Damage(None, queue, 0, 0, f"the name and properties of queue {queue} are lost; it is now called "
                                  f"'recovered-{queue}'") for queue in nameless]
@@ -166,6 +171,12 @@ def _count(view: memoryview) -> int:
         count += U64.unpack_from(view, at + 32)[0]
         at += U64.unpack_from(view, at + 40)[0]
     return int(count)
+
+
+def _note_name(record: memoryview, report: Report) -> None:
+    if record[6] == QUEUE:
+        told = describe(record)
+        report.queues[told["queue"]] = told["name"]
 
 
 def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, list[Damage]]:

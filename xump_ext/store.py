@@ -70,6 +70,8 @@ class Report:
     cut: int = 0
     """Bytes of a torn tail: what was being written in a crash. That is no damage."""
     damage: list[Damage] = field(default_factory=list)
+    queues: dict[int, str] = field(default_factory=dict)
+    """Where there is damage: the names of the queues by their numbers, as far as they are whole."""
     quarantine: str | None = None
     """Where `repair` put what was damaged."""
 
@@ -147,8 +149,8 @@ class Backend(ABC):
 
     @classmethod
     def view(cls, path: str) -> Backend:
-        """The store, to be looked at: `scan` and `fetch` as ever, `write` and `sync` forget what they are given. StoreLocked while
-        a process owns it, StoreCorrupt where no store of this type is. Without this, the type cannot be browsed."""
+        """The store, to be looked at: `scan` and `fetch` as ever, `write` and `sync` forget what they are given. StoreLocked
+        while a process owns it, StoreCorrupt where no store of this type is. Without this, the type cannot be browsed."""
         raise NotImplementedError(f"stores of type {cls.type!r} cannot be looked at without being opened")
 
     @classmethod
