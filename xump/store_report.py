@@ -77,8 +77,8 @@ def size_text(size: float) -> str:
 
 
 def show_damage(report: Report) -> None:
-    """A line for each thing that is wrong: where it is, and what."""
-    for damage in report.damage:
+    """A line for each thing that is wrong, by queue and message, then what is of none: where it is, and what."""
+    for damage in sorted(report.damage, key=lambda damage: (not damage.queue, damage.queue, damage.id)):
         where = []
         if damage.queue:
             name = report.queues.get(damage.queue)
