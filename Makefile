@@ -32,7 +32,7 @@ bench: $(STAMPS)/core $(STAMPS)/bench
 
 # The state machine, a million steps.
 soak: $(STAMPS)/core $(STAMPS)/test
-	XUMP_STEPS=1000000 $(BIN)/python -m pytest tests/test_machine.py
+	XUMP_STEPS=1000000 $(BIN)/python -m pytest -s tests/test_machine.py
 
 # The tests must find defects that are compiled in.
 canaries: $(STAMPS)/core $(STAMPS)/test

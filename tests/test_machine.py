@@ -1,9 +1,11 @@
 """The compiled engine against the model: a Hypothesis state machine that uses every call, compared after each step.
 
-`XUMP_STEPS` is how many steps are made at the least (20,000 unless told); `make soak` makes a million.
+`XUMP_STEPS` is how many steps are made at the least (20,000 unless told); `make soak` makes a million, and says how far it is.
 """
 
+import itertools
 import os
+import sys
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -12,6 +14,8 @@ from tests.world import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, Q
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 60
+STEPS_PER_LINE = 20_000
+count_step = itertools.count(1).__next__
 
 queues = st.sampled_from([*QUEUES[:4] * 3, *QUEUES, "missing"])
 headers = st.fixed_dictionaries({}, optional={"n": st.integers(0, 4), "to": st.sampled_from(QUEUES)})
@@ -141,6 +145,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def compare(self):
+        if (step := count_step()) % STEPS_PER_LINE == 0 and "XUMP_STEPS" in os.environ:
+            print(f"{step:>9,} of {STEPS:,} steps", file=sys.stderr, flush=True)
         if hasattr(self, "world"):
             self.world.compare()
 

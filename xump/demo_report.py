@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from xump.demo import FLIGHTS_MIN, NACK_EVERY, Replay, Unwritable
+from xump.drawing import to_dot, to_mermaid
 from xump.picture import to_svg
 from xump.queue import State
 
@@ -100,6 +101,19 @@ def with_departed(replay: Replay) -> dict[str, Any]:
     return stats | {"queues": dict([*queues[:last + 1], *left, *queues[last + 1:]]), "selectors": dict(sorted(selectors.items()))}
 
 
+def notes(replay: Replay, stats: dict[str, Any]) -> dict[str, list[str]]:
+    """What the graph does not show any more, by queue: what those who left had taken, and had dead-lettered."""
+    said: dict[str, list[str]] = {}
+    for worker in replay.workers:
+        if worker.departed:
+            moved = stats["selectors"][worker.recipient.supply.id]
+            said.setdefault("parse", []).append(f"{moved['served'] - moved['returned']:,} moved to {worker.name}, which left")
+            letters = sum(worker.departed.queue["dead_lettered"].values())
+            if letters:
+                said.setdefault("dead", []).append(f"{letters:,} of them from {worker.name}, which left")
+    return said
+
+
 def named(replay: Replay, queue: str) -> str:
     return queue if queue in replay.engine.queues else f"{queue} (left)"
 
@@ -173,7 +187,8 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
         if listener.heard:
             airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
             flights = number_of(sum(listener.heard.values()), "flight")
-            yield f"{listener.name} heard of {flights}, most often to {airport} ({count:,})"
+            often = f"most often to {airport} ({count:,})" if len(listener.heard) > 1 else f"{'all ' * (count > 1)}to {airport}"
+            yield f"{listener.name} heard of {flights}, {often}"
     for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
         yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']:,} min (from the history of `records`)"
     leaver = replay.workers[-1]
@@ -258,10 +273,11 @@ def number_of(number: int, what: str) -> str:
 # ---- files
 
 def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Screen) -> None:
+    left = notes(replay, stats)
     files = {
-        "graph.svg": to_svg(replay.engine),
-        "graph.mmd": replay.engine.to_mermaid(),
-        "graph.dot": replay.engine.to_dot(),
+        "graph.svg": to_svg(replay.engine, notes=left),
+        "graph.mmd": to_mermaid(replay.engine, notes=left),
+        "graph.dot": to_dot(replay.engine, notes=left),
         "numbers.json": json.dumps(numbers(replay, stats), indent=1) + "\n",
         "report.txt": screen.record.export_text(),
     }
