@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from xump.demo import FLIGHTS_MIN, NACK_EVERY, Replay, Unwritable
+from xump.demo import FLIGHTS_MIN, NACK_EVERY, Before, Replay, Unwritable
 from xump.drawing import to_dot, to_mermaid
 from xump.picture import to_svg
 from xump.queue import State
@@ -64,10 +65,21 @@ class Screen:
         yield tell
 
 
-def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen) -> int:
+@dataclass
+class AfterKill:
+    """What is to be told of a process that was killed: a table, and what is not as it was promised."""
+
+    rows: list[tuple[str, str]]
+    wrong: list[str]
+
+
+def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen, after: AfterKill | None = None) -> int:
     """Shows all, writes the files, and returns the exit status: 1 when a book does not balance."""
     stats = with_departed(replay)
     screen.show()
+    if after is not None:
+        screen.show(kill_table(after))
+        screen.show()
     screen.show(queue_table(replay, stats))
     screen.show()
     screen.show(selector_table(replay, stats))
@@ -77,6 +89,11 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
         screen.show(f"  {line}")
     screen.show("\nThe books")
     lines, balanced = books(replay, stats)
+    if after is not None:
+        lines += [f"not as promised: {sentence}" for sentence in after.wrong] or [
+            f"read out of the store once more, flight by flight: {number_of(replay.published, 'flight')}, each once; the "
+            f"{after.rows[0][1]} confirmed before the kill among them"]
+        balanced = balanced and not after.wrong
     for line in lines:
         screen.show(f"  {line}")
     screen.show("\nThe rate")
@@ -84,7 +101,7 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
         screen.show(f"  {line}")
     write_files(replay, stats, folder, screen)
     verdict = "the books balance" if balanced else "THE BOOKS DO NOT BALANCE"
-    seconds = replay.total_seconds
+    seconds = replay.total_seconds + (replay.before.seconds if replay.before else 0.0)
     print(f"{number_of(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
           f"see {folder / 'graph.svg'}")
     return 0 if balanced else 1
@@ -120,8 +137,17 @@ def named(replay: Replay, queue: str) -> str:
 
 # ---- tables
 
+def kill_table(after: AfterKill) -> Table:
+    table = new_table("A process was killed, another one went on", "")
+    table.show_header = False
+    table.add_column("", justify="right", no_wrap=True)
+    for what, number in after.rows:
+        table.add_row(what, number)
+    return table
+
+
 def queue_table(replay: Replay, stats: dict[str, Any]) -> Table:
-    table = new_table("Queues", "queue")
+    table = new_table("Queues (those in RAM: since the kill)" if replay.before else "Queues", "queue")
     for name in ("entered", "ready", "outstanding", "history", "settled"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("dropped, deleted, dead-lettered")
@@ -134,7 +160,7 @@ def queue_table(replay: Replay, stats: dict[str, Any]) -> Table:
 
 
 def selector_table(replay: Replay, stats: dict[str, Any]) -> Table:
-    table = new_table("Selectors", "no.")
+    table = new_table("Selectors (since the kill)" if replay.before else "Selectors", "no.")
     table.add_column("queue", no_wrap=True)
     table.add_column("when, do", overflow="fold")
     for name in ("credit", "served,\ncopied", "paid"):
@@ -221,9 +247,11 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
         balanced &= holds
         terms = " + ".join(f"{number:,} {key}" for key, number in parts.items() if number) or "0"
         lines.append(f"{names[name]:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")
-    acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) for what in ("acked", "rejected"))
+    before = replay.before or Before()
+    acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) + getattr(before, what)
+                       for what in ("acked", "rejected"))
     holds = replay.published == acked + rejected + replay.cancelled
-    for name, flows in (("parse", moves(replay, stats)), ("dead", dead_letters(stats))):
+    for name, flows in (("parse", moves(replay, stats)), ("dead", dead_letters(replay, stats))):
         entered = stats["queues"][name]["entered"]
         holds = entered == sum(sum(parts.values()) for parts in flows.values())
         balanced &= holds
@@ -241,29 +269,37 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
 def moves(replay: Replay, stats: dict[str, Any]) -> dict[str, dict[str, int]]:
     """What each wolf got of the pack's messages and kept: what returned from it, another one got."""
     counts = {worker.name: stats["selectors"][worker.recipient.supply.id] for worker in replay.workers}
-    return {"moved": {name: numbers["served"] - numbers["returned"] for name, numbers in counts.items()}}
+    moved = {name: numbers["served"] - numbers["returned"] for name, numbers in counts.items()}
+    return {"moved": ({"before the kill": replay.before.taken_from_pack} if replay.before else {}) | moved}
 
 
-def dead_letters(stats: dict[str, Any]) -> dict[str, dict[str, int]]:
+def dead_letters(replay: Replay, stats: dict[str, Any]) -> dict[str, dict[str, int]]:
     """By reason, what came from which queue."""
     flows: dict[str, dict[str, int]] = {}
     for name, counts in stats["queues"].items():
         for reason, count in counts["dead_lettered"].items():
             flows.setdefault(reason, {})[name] = count
+    if replay.before and replay.before.rejected:        # by wolves whose queues were in RAM
+        flows.setdefault("rejected", {})["before the kill"] = replay.before.rejected
     return flows
 
 
 def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
     seconds, entered = replay.seconds, stats["engine"]["entered"]
-    total = replay.total_seconds
-    yield (f"{replay.published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
+    total, published = replay.total_seconds, replay.published - (replay.before.published if replay.before else 0)
+    if replay.before:
+        yield (f"{replay.before.published / replay.before.seconds:,.0f} messages/s in the process that was killed, with its "
+               "start and the opening of the store")
+    if not published:
+        return
+    yield (f"{published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
            "with all the work of those who take part, and the opening and reading of the table")
-    if replay.published < RATE_MIN:
+    if published < RATE_MIN:
         yield f"with fewer than {RATE_MIN:,} flights that is mostly the time to begin"
     yield (f"{total:.2f} s: {seconds['read']:.2f} s to read the table, {seconds['publish']:.2f} s in publish_many with its "
            f"routing, {seconds['consume']:.2f} s to take, parse and ack")
     yield (f"{entered:,} entries into queues, the reporter's letters among them; "
-           f"{entered / max(replay.published, 1):.2f} per flight")
+           f"{entered / max(published, 1):.2f} per flight")
 
 
 def number_of(number: int, what: str) -> str:
@@ -296,6 +332,7 @@ def numbers(replay: Replay, stats: dict[str, Any]) -> dict[str, Any]:
         "cancelled": replay.cancelled,
         "deliveries": replay.deliveries,
         "seconds": replay.seconds,
+        "before_the_kill": vars(replay.before) if replay.before else None,
         "airlines": {carrier: vars(delays) for carrier, delays in replay.table().items()},
         "answers": replay.reporter.answers,
         "listeners": {listener.name: listener.heard for listener in replay.listeners},
