@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import islice
 
 import pandas  # type: ignore[import-untyped]
 import pytest
@@ -59,6 +60,11 @@ def test_killed_and_recovered(kind, tmp_path, capsys, flights):
     before = numbers["before_the_kill"]
     assert confirmed <= before["published"] <= MESSAGES
     assert before["acked"] + sum(worker["acked"] for worker in numbers["workers"].values()) == len(arrived)
+
+    shown = (tmp_path / "graph.svg").read_text()
+    moved = [int(count.replace(",", "")) for count in re.findall(r">([\d,]+) moved (?:before the kill|to wolf-4, which left)<", shown)]
+    moves = [int(count.replace(",", "")) for count in re.findall(r">move ([\d,]+)<", shown)][:3]
+    assert sum(moved) + sum(moves) == numbers["queues"]["parse"]["entered"]
 
     assert main(["--store", kind, "--messages", "20", "--output", str(tmp_path), "--quiet"]) == 0      # over the earlier one
     assert capsys.readouterr().out.count("\n") == 1
@@ -136,7 +142,7 @@ def path(kind, tmp_path):
         replay_flights(replay, numbered(read_flights(data_folder()), 1), 10, lambda done, news: None)
         for queue in engine.queues.values():
             queue.hold()
-        engine.publish_many("flights", list(numbered(read_flights(data_folder()), 11))[:10])
+        engine.publish_many("flights", list(islice(numbered(read_flights(data_folder()), 11), 10)))
         for name in ("wolf-1", "wolf-2", "wolf-3", "jfk", "sfo", "late-UA"):
             assert engine.take(1, name) == []
     return path

@@ -299,6 +299,8 @@ class Before:
     cancelled: int = 0
     taken_from_pack: int = 0
     seconds: float = 0.0
+    entered: dict[str, int] = dataclass_field(default_factory=dict)
+    """By queue."""
 
 
 @dataclass

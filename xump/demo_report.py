@@ -119,8 +119,12 @@ def with_departed(replay: Replay) -> dict[str, Any]:
 
 
 def notes(replay: Replay, stats: dict[str, Any]) -> dict[str, list[str]]:
-    """What the graph does not show any more, by queue: what those who left had taken, and had dead-lettered."""
+    """What the graph does not show any more, by queue: what came before a kill; what those who left had taken, and had
+    dead-lettered."""
     said: dict[str, list[str]] = {}
+    if replay.before:
+        said = {name: [f"{count:,} of them before the kill"] for name, count in replay.before.entered.items() if count}
+        said.setdefault("parse", []).append(f"{replay.before.taken_from_pack:,} moved before the kill")
     for worker in replay.workers:
         if worker.departed:
             moved = stats["selectors"][worker.recipient.supply.id]

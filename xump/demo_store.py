@@ -257,7 +257,7 @@ def recover(kind: str, path: str, killed: Killed) -> tuple[Replay, Recovery]:
         seconds = time.perf_counter() - began
         published, kept = engine.queues["flights"].last_id, engine.queues[RESULTS].last_id
         recovery = Recovery(killed, published, kept, find(engine), seconds, size)
-        counts = engine.queues["parse"].counters()
+        entered, counts = {name: queue.last_id for name, queue in engine.queues.items()}, engine.queues["parse"].counters()
         with engine.building():
             replay = build(engine, STORE, KeepingWorker, KeepingListener)
     except BaseException:
@@ -266,7 +266,7 @@ def recover(kind: str, path: str, killed: Killed) -> tuple[Replay, Recovery]:
     found = recovery.found
     replay.published, replay.cancelled = recovery.published, found.cancelled.total()
     replay.before = Before(recovery.published, found.parsed.total(), found.rejected.total(), found.cancelled.total(),
-                           counts["entered"] - counts["ready"], killed.seconds + seconds)
+                           counts["entered"] - counts["ready"], killed.seconds + seconds, entered)
     remember(replay)
     return replay, recovery
 
