@@ -28,7 +28,6 @@ What is promised
 - **Positions.** A record's position is its place in one endless log; the first group written after `scan` begins at `end`. A
   store that finds records by key may ignore positions; one that finds them by position may move a live record by `oldest`.
 - **No locks of the engine's** are held, and the interpreter's lock is given up, during file I/O.
-
 - **Looking changes nothing.** `recognises`, `check` and `view` leave every byte on the disk as it is.
 
 A store inherits from `Backend`, or looks like it. `xump.testing` runs the conformance suite over it.
