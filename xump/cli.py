@@ -9,6 +9,7 @@ in a sentence. The commands for stores are in `xump.store_commands`.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shutil
 import subprocess
@@ -21,6 +22,9 @@ from typing import Any
 
 from xump import drawing, picture, store_commands, topology
 from xump.trouble import FINE, WRONG, Trouble
+
+SNIFFED_BYTES = 4096
+"""Of a file that may be a topology, which has no zeros in it."""
 
 FORMATS = ("mermaid", "dot", "svg", "png", "pdf")
 BY_GRAPHVIZ = ("png", "pdf")
@@ -102,6 +106,9 @@ or take what needs no other program: --format svg, --format mermaid, --format do
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out a command line (None: the process's own). Returns the exit status; a wrong option and --help raise SystemExit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")       # names and addresses may have what a terminal does not
     try:
         if arguments[:1] == ["demo"]:
             return _demo(arguments[1:])         # the demo knows its own options
@@ -185,7 +192,11 @@ def _may_be_topology(path: str) -> bool:
     with store_commands.plainly(path):
         if store_commands.types_of(path)[0]:
             return False
-        text = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            if b"\0" in file.read(SNIFFED_BYTES):       # it may be large
+                return False
+            file.seek(0)
+            text = file.read()
     try:
         tomllib.loads(text.decode())
     except ValueError:
