@@ -91,7 +91,7 @@ damaged, where, and which message of which queue it was.
 examples:
     xump check network.toml
     xump check network.toml && deploy network.toml
-    xump check orders.xump || xump repair orders.xump
+    xump check orders.xump
 """
 
 NO_GRAPHVIZ = """\
