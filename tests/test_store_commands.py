@@ -233,7 +233,7 @@ def nothing(path):
 
 def something_else(path):
     path.write_bytes(b"\x89PNG something else")
-    return "is no store of the types that are installed (lmdb, "
+    return "is no store of the types that are installed ("
 
 
 def an_empty_file(path):
