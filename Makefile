@@ -6,6 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
+STORE ?= ram
 BIN := .venv/bin
 STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -13,8 +14,9 @@ BUILD := $(BIN)/python setup.py -q build_ext --inplace
 
 .PHONY: demo test lint build bench soak canaries asan dist clean
 
+# STORE=lmdb or STORE=ring: the queues are on disk, and the process is killed half way.
 demo: $(STAMPS)/core $(STAMPS)/demo
-	$(BIN)/xump demo
+	$(BIN)/xump demo --store $(STORE)
 
 test: lint
 	$(BIN)/python -m pytest -q
@@ -32,7 +34,7 @@ bench: $(STAMPS)/core $(STAMPS)/bench
 
 # The state machine, a million steps.
 soak: $(STAMPS)/core $(STAMPS)/test
-	XUMP_STEPS=1000000 $(BIN)/python -m pytest tests/test_machine.py
+	XUMP_STEPS=1000000 $(BIN)/python -m pytest -s tests/test_machine.py
 
 # The tests must find defects that are compiled in.
 canaries: $(STAMPS)/core $(STAMPS)/test

@@ -70,7 +70,7 @@ class LmdbStore(Backend):
         self._failed: str | None = None
         self._groups_written = self._syncs = 0
         self._ahead: tuple[int, int, int] = (0, 0, AHEAD_BYTES[0])
-        self._gate = _Gate(max_readers)
+        self._gate = Gate(max_readers)
         self._environment: lmdb.Environment | None = None
         self._owner = self._own()
         made = False
@@ -87,7 +87,7 @@ class LmdbStore(Backend):
                 os.rmdir(self.path)
             raise
         self._of_this_process = True
-        _open_stores.add(self)
+        open_stores.add(self)
 
     @staticmethod
     def _check_options(durability: str, group_ms: float, max_bytes: int, max_readers: int) -> None:
@@ -310,7 +310,7 @@ class LmdbStore(Backend):
         with self._gate.exclusive():
             environment, self._environment = self._environment, None
             environment.close()
-        _open_stores.discard(self)
+        open_stores.discard(self)
         self._owner.release()
 
     def stats(self) -> dict[str, Any]:
@@ -319,6 +319,18 @@ class LmdbStore(Backend):
             "bytes_file": self._pages_file * self._page_bytes, "bytes_max": self.max_bytes, "groups": self._groups_written,
             "syncs": self._syncs, "failed": self._failed,
         }
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """As the contract says."""
+        return files.recognises(path)
+
+    @classmethod
+    def view(cls, path: str) -> LmdbStore:
+        """As the contract says; others may look at it at the same time."""
+        from .lmdb_view import LmdbView
+
+        return LmdbView(path)
 
     @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
@@ -342,7 +354,7 @@ class LmdbStore(Backend):
         return compact(path, progress)
 
 
-class _Gate:
+class Gate:
     """Many read by the map at the same time; who replaces or removes it waits until nobody does."""
 
     def __init__(self, readers_max: int) -> None:
@@ -376,17 +388,17 @@ class _Gate:
                 self._changed.notify_all()
 
 
-_open_stores: WeakSet[LmdbStore] = WeakSet()
+open_stores: WeakSet[LmdbStore] = WeakSet()
 _inherited: list[lmdb.Environment] = []
 """Environments of a parent process: kept, so that nothing here closes them."""
 
 
 def _after_fork() -> None:
-    for store in _open_stores:
+    for store in open_stores:
         store._of_this_process = False
         if store._environment is not None:
             _inherited.append(store._environment)
-    _open_stores.clear()
+    open_stores.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -42,6 +42,10 @@ class NotOurs(Exception):
     """What stands under META_KEY is not what this version writes."""
 
 
+class OtherVersion(NotOurs):
+    """It is a store, of another version of the format."""
+
+
 class DamagedMeta(NotOurs):
     """It was written by this version, and is damaged."""
 
@@ -57,7 +61,7 @@ def unpack_meta(data: bytes) -> StoreMeta:
         raise NotOurs("it is an LMDB environment of another program")
     version = int.from_bytes(data[8:12], "little")
     if version != VERSION:
-        raise NotOurs(f"it has version {version} of the format; this Xump reads version {VERSION}")
+        raise OtherVersion(f"it has version {version} of the format; this Xump reads version {VERSION}")
     if len(data) != META_BYTES or _CRC.pack(crc(data[: _META.size])) != data[_META.size :]:
         raise DamagedMeta("the store's own entry, with its salt and position, is damaged")
     return StoreMeta(*_META.unpack_from(data)[2:])

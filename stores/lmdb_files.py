@@ -18,7 +18,7 @@ import lmdb
 
 from xump_ext.errors import Conflict, StoreCorrupt, StoreFailed, StoreFull
 
-from .lmdb_content import META_KEY, DamagedMeta, NotOurs, StoreMeta, unpack_meta
+from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, unpack_meta
 from .lmdb_owner import OWNER
 from .lmdb_pages import BadPage, NotLmdb, Pages
 
@@ -52,6 +52,23 @@ def is_there(path: str) -> bool:
         raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and "
                        f"no {DATA}; give the path of a new or empty directory, or of an lmdb store")
     return False
+
+
+def recognises(path: str) -> bool:
+    """Whether there is a store of this type, in whatever state: its own entry says so, or its files where that cannot be read."""
+    names = set(os.listdir(path)) if os.path.isdir(path) else set()
+    if DATA not in names:
+        return {LOCK, OWNER} <= names
+    try:
+        with Pages(os.path.join(path, DATA)) as pages:
+            read_meta(pages)
+    except (OtherVersion, DamagedMeta):
+        return True
+    except NotOurs:
+        return False
+    except (NotLmdb, BadPage):
+        return OWNER in names
+    return True
 
 
 def must_be_there(path: str) -> None:

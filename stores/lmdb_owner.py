@@ -27,17 +27,25 @@ _lock = threading.Lock()
 
 
 class Owner:
-    """The lock of a store's directory, which must exist. Raises `StoreLocked`; PermissionError."""
+    """The lock of a store's directory, which must exist; `shared`: to read only, beside other readers. Raises `StoreLocked`;
+    PermissionError."""
 
-    def __init__(self, directory: str, purpose: str) -> None:
+    def __init__(self, directory: str, purpose: str, shared: bool = False) -> None:
         self.file = os.path.join(directory, OWNER)
+        self.shared = shared
         with _lock:
             while True:
                 self._check_own()
                 self.made = not os.path.exists(self.file)
-                self.fd = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                reads = shared and not self.made
                 try:
-                    fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self.fd = os.open(self.file, (os.O_RDONLY if reads else os.O_RDWR | os.O_CREAT) | os.O_CLOEXEC, 0o666)
+                except FileNotFoundError:
+                    if reads:       # who made it removed it
+                        continue
+                    raise
+                try:
+                    fcntl.lockf(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 except OSError as error:
                     pid = _holder(self.fd)
                     os.close(self.fd)
@@ -63,10 +71,10 @@ class Owner:
                               "a store is open once: close it first")
 
     def release(self, remove: bool = False) -> None:
-        """`remove`: the file, too: where there is no store."""
+        """`remove`: the file, too: where there is no store. Who only read leaves none behind that was not there."""
         with _lock:
             if _owned.pop(self.key, None) is not None:
-                if remove:
+                if remove or (self.shared and self.made):
                     os.unlink(self.file)
                 os.close(self.fd)
 

@@ -28,7 +28,7 @@ from operator import itemgetter
 from typing import Any, BinaryIO
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import record_whole
+from xump_ext.records import KEY_QUEUE, describe, record_whole
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
@@ -39,6 +39,7 @@ from .lmdb_content import (
     META_KEY,
     META_MAGIC,
     NotOurs,
+    OtherVersion,
     StoreMeta,
     key_of,
     named,
@@ -66,7 +67,7 @@ QUARANTINED = struct.Struct("<QIQII")
 
 def check(path: str, progress: Progress) -> Report:
     path = os.path.abspath(path)
-    with _owned(path), _pages(path) as pages:
+    with _owned(path, shared=True), _pages(path) as pages:
         survey = _Survey(path, pages, progress)
         survey.exhaust()
         return survey.report
@@ -122,9 +123,9 @@ def _choose_meta(pages: Pages) -> bool:
 
 
 @contextmanager
-def _owned(path: str) -> Iterator[None]:
+def _owned(path: str, shared: bool = False) -> Iterator[None]:
     files.must_be_there(path)
-    owner = Owner(path, "to look after it")
+    owner = Owner(path, "to look after it", shared)
     try:
         yield
     finally:
@@ -174,6 +175,10 @@ class _Survey:
                 del keys[0], values[0]
             for at, what in reversed(wrong_records(keys, values, self.meta.salt)):
                 self._lost(page, keys.pop(at), values.pop(at), what)
+            for key, value in zip(keys, values, strict=True):
+                if key[:1] > KEY_QUEUE:
+                    break
+                report.queues[named(key)[0]] = describe(value)["name"]
             report.records += len(keys)
             report.bytes += sum(map(len, values))
             if self.end is not None:
@@ -196,6 +201,8 @@ class _Survey:
         """The store's own entry; if the tree does not lead to it, the newest that lies anywhere."""
         try:
             return files.read_meta(self.pages)
+        except OtherVersion as error:
+            raise StoreCorrupt(f"{self.path}: {error}: open it with the one that made it") from None
         except (BadPage, NotOurs) as error:
             if self.strict:
                 raise files.corrupt(self.path, str(error)) from None

@@ -299,6 +299,16 @@ class RingStore(RingSpace):
             raise self._barred
 
     @classmethod
+    def recognises(cls, path: str) -> bool:
+        """See `Backend.recognises`: a file that has a superblock, or had one."""
+        return ring_repair.recognises(path)
+
+    @classmethod
+    def view(cls, path: str) -> RingStore:
+        """See `Backend.view`. O(segments); others may look at it at the same time."""
+        return RingView(path)
+
+    @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.check`. O(bytes)."""
         return ring_repair.check(path, progress)
@@ -312,6 +322,41 @@ class RingStore(RingSpace):
     def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.compact`. What is live is written anew beside the old file. O(bytes)."""
         return ring_repair.compact(path, progress)
+
+
+class RingView(RingStore):
+    """A ring that is looked at: its log as it is, with what a crash left behind it."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self._fd = ring_repair.claimed(path, shared=True)
+        try:
+            self._segments = Segments.load(self._fd, self.path)
+        except BaseException:
+            ring_lock.give_up(self._fd)
+            raise
+        self.name, self.durability, self.group_ms, self.cut = self.path, "none", 0.0, 0
+        self.salt, self._barred, self._slots_max = self._segments.salt, None, None
+        self._scanned = self._usable = False
+        self._groups = self._syncs = 0
+        self._prepare_space()
+        _instances.add(self)
+
+    def _mend(self, last: int) -> None:
+        """Whoever opens it does."""
+
+    def write(self, batch: Any) -> None:
+        self._check_usable()
+        self.end += memoryview(batch).nbytes
+
+    def sync(self) -> None:
+        self._check_usable()
+
+    def room(self) -> int:
+        self._check_open()
+        return 1 << 62
+
+    def oldest(self) -> None:
+        return None
 
 
 def _checked(path: object, durability: object, group_ms: object, min_bytes: object, max_bytes: object,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from xump_ext.errors import StoreCorrupt, StoreFull
-from xump_ext.records import NAMES, crc, next_group, next_record, record_whole
+from xump_ext.records import NAMES, crc, describe, next_group, next_record, record_whole
 from xump_ext.store import Damage, Report
 
 from . import ring_lock
@@ -48,8 +48,15 @@ ENTER_HEAD_BYTES = 96       # which its crc covers; of all other records it cove
 logger = logging.getLogger("xump")
 
 
+def recognises(path: str | os.PathLike[str]) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb", buffering=0) as file:
+        return any(os.pread(file.fileno(), len(SUPERBLOCK), at) == SUPERBLOCK for at in (0, COPY_AT))
+
+
 def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path, shared=True)
+    path, fd = claimed(path, shared=True)
     try:
         log = Segments.load(fd, path)
         report = Report()
@@ -57,13 +64,17 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
             pass
         for what in log.damaged:
             report.damage.append(Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged; opening the store mends it"))
+        if report.damage:
+            for position, view, damage in walk(log, Report(), None):
+                for record in records(view, position, damage):
+                    _note_name(record, report)
         return report
     finally:
         ring_lock.give_up(fd)
 
 
 def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path)
+    path, fd = claimed(path)
     try:
         log, report = _loaded(fd, path)
         lost: list[bytes] = []
@@ -75,6 +86,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
             for record in records(view, position, damage):
                 _, _, kind, _, _, queue, _, _ = RECORD_HEAD.unpack_from(record)
                 (named if kind in (QUEUE, GONE) else used).add(queue)
+                _note_name(record, report)
         nameless = sorted(used - named - {0}) if lost else []
         report.damage += [Damage(None, queue, 0, 0, f"the name and properties of queue {queue} are lost; it is now called "
                                  f"'recovered-{queue}'") for queue in nameless]
@@ -94,7 +106,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = _claimed(path)
+    path, fd = claimed(path)
     try:
         log, report = Segments.load(fd, path), Report()
         live: dict[tuple[int, int, int], int] = {}
@@ -110,7 +122,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         ring_lock.give_up(fd)
 
 
-def _claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
+def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
     path = os.path.abspath(os.fspath(path))
     try:
         return path, ring_lock.claim(path, shared=shared)
@@ -159,6 +171,12 @@ def _count(view: memoryview) -> int:
         count += U64.unpack_from(view, at + 32)[0]
         at += U64.unpack_from(view, at + 40)[0]
     return int(count)
+
+
+def _note_name(record: memoryview, report: Report) -> None:
+    if record[6] == QUEUE:
+        told = describe(record)
+        report.queues[told["queue"]] = told["name"]
 
 
 def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, list[Damage]]:

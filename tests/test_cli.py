@@ -81,11 +81,12 @@ def process(*arguments, **options):
 def test_help_teaches(run):
     status, out, err = run("--help")
     assert (status, err) == (0, "")
-    for word in ("demo", "graph", "check", "examples:", "exit status:", "xump check network.toml"):
+    for word in ("demo", "graph", "check", "stats", "browse", "repair", "compact", "examples:", "exit status:",
+                 "xump check network.toml"):
         assert word in out
 
 
-@pytest.mark.parametrize("command", ["demo", "graph", "check"])
+@pytest.mark.parametrize("command", ["demo", "graph", "check", "stats", "browse", "repair", "compact"])
 def test_each_command_has_help_with_examples(run, command):
     status, out, err = run(command, "--help")
     assert (status, err) == (0, "")
@@ -146,11 +147,31 @@ def test_what_is_no_toml(run, file, command, text, said):
 
 @pytest.mark.parametrize("command", ["check", "graph"])
 def test_a_file_that_cannot_be_read(run, tmp_path, command):
-    for name, why in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
+    (tmp_path / "folder.toml").mkdir()
+    for name, why in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path / "folder.toml", "irectory")):
         status, out, err = run(command, str(name))
-        assert (status, out) == (2, "")
+        assert (status, out) == (1 if command == "check" and name.is_dir() else 2, "")
         assert err.startswith("xump: ")
         assert why in err
+    assert run("graph", str(tmp_path))[0] == 2
+
+
+def test_check_takes_any_file_that_is_toml(run, file):
+    name = file(RIGHT, "network")
+    assert run("check", name) == (0, f"{name} is fine: 2 queues, 1 selector.\n", "")
+
+
+def test_check_says_all_that_is_wrong_with_a_queue_and_a_selector(run, file):
+    status, out, err = run("check", file(
+        "version = 1\n[queues.jobs]\nlimit = -1\ndelivery_limit = 0\nauto_delete = 7\n"
+        '[[selectors]]\nsource = "jobs"\nwhen = "sometimes"\ndo = "nothing"\ncredit = "much"\n'))
+    assert (status, err) == (1, "")
+    said = out.splitlines()
+    for what in ("limit must be from 0", "delivery_limit must be from 1", "auto_delete must be a bool", 'when = "sometimes"',
+                 'do = "nothing"', "credit"):
+        assert sum(what in sentence for sentence in said) == 1, what
+    assert len(said) == 6
+    assert all(sentence.startswith(("queue 'jobs': ", "selector 1: ")) for sentence in said)
 
 
 # ---- graph
@@ -207,6 +228,11 @@ def test_graph_of_what_is_wrong(run, file, tmp_path):
     assert (status, out) == (1, "")
     assert "unknown operator 'topi'" in err
     assert not path.exists()
+    name = file(WRONG.replace("limit = 10", "limit = -1").replace("credit = 10", "credits = 10"))
+    status, out, err = run("graph", name)
+    assert (status, out) == (1, "")
+    assert err.splitlines()[0] == f"xump: {name} is wrong:"
+    assert len(err.splitlines()) == 4
 
 
 def test_a_file_that_cannot_be_written(run, file, tmp_path):
@@ -280,7 +306,7 @@ def test_a_process_ends_with_the_status(file):
     done = process("check", file(WRONG))
     assert (done.returncode, done.stderr) == (1, "")
     assert "unknown operator" in done.stdout
-    done = process("check", file(RIGHT) + "x")
+    done = process("check", file(RIGHT) + ".toml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
 

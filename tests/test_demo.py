@@ -202,6 +202,31 @@ def boxes(svg):
     return [tuple(float(element.get(key)) for key in ("x", "y", "width", "height")) for element in found]
 
 
+def test_the_picture_adds_up(output, numbers):
+    """What entered the pack went to the wolves that the picture shows, and to the one that left, which it tells of."""
+    shown = texts((output / "graph.svg").read_text())
+    moves = [int(text.split()[1].replace(",", "")) for text in shown if text and text.startswith("move ")][:3]
+    parse, dead = numbers["queues"]["parse"]["entered"], numbers["queues"]["dead"]["entered"]
+    [note] = [text for text in shown if text.endswith(" moved to wolf-4, which left")]
+    assert sum(moves) + int(note.split()[0].replace(",", "")) == parse
+    left = [int(text.split()[0].replace(",", "")) for text in shown if text.endswith(" of them from wolf-4, which left")]
+    letters = [int(text.split()[0]) for text in shown if re.fullmatch(r"\d+ (unroutable|rejected)", text or "")]
+    assert sum(letters) + sum(left) == dead
+    for name in ("graph.mmd", "graph.dot"):
+        assert note in (output / name).read_text()
+
+
+def test_the_picture_shows_the_names_of_selectors(output):
+    shown = texts((output / "graph.svg").read_text())
+    at = shown.index("inspector")
+    assert shown[at:at + 3] == ["inspector", "default", "deliver to inspector"]
+
+
+def test_a_listener_of_one_airport(output, numbers):
+    count = numbers["listeners"]["sfo"]["SFO"]
+    assert f"  sfo heard of {count} flights, all to SFO\n" in (output / "report.txt").read_text()
+
+
 def test_picture_of_an_empty_engine():
     with Engine() as engine:
         assert texts(to_svg(engine)) == ["no queues"]

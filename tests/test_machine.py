@@ -3,10 +3,12 @@
 Once with all queues in RAM, and over each mix of stores, which are closed in order, or end by a crash, and are opened again.
 
 `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, a tenth of that over each mix of stores); `make soak`
-makes a million.
+makes a million, and says how far it is.
 """
 
+import itertools
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
@@ -17,6 +19,8 @@ from xump import opening
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 60
+STEPS_PER_LINE = 20_000
+count_step = itertools.count(1).__next__
 
 queues = st.sampled_from([*QUEUES[:4] * 3, *QUEUES, "missing"])
 headers = st.fixed_dictionaries({}, optional={"n": st.integers(0, 4), "to": st.sampled_from(QUEUES)})
@@ -146,6 +150,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def compare(self):
+        if (step := count_step()) % STEPS_PER_LINE == 0 and "XUMP_STEPS" in os.environ:
+            print(f"{step:>9,} of {STEPS:,} steps", file=sys.stderr, flush=True)
         if hasattr(self, "world"):
             self.world.compare()
 

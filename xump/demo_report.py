@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from xump.demo import FLIGHTS_MIN, NACK_EVERY, Replay, Unwritable
+from xump.demo import FLIGHTS_MIN, NACK_EVERY, Before, Replay, Unwritable
+from xump.drawing import to_dot, to_mermaid
 from xump.picture import to_svg
 from xump.queue import State
 
@@ -63,10 +65,21 @@ class Screen:
         yield tell
 
 
-def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen) -> int:
+@dataclass
+class AfterKill:
+    """What is to be told of a process that was killed: a table, and what is not as it was promised."""
+
+    rows: list[tuple[str, str]]
+    wrong: list[str]
+
+
+def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Screen, after: AfterKill | None = None) -> int:
     """Shows all, writes the files, and returns the exit status: 1 when a book does not balance."""
     stats = with_departed(replay)
     screen.show()
+    if after is not None:
+        screen.show(kill_table(after))
+        screen.show()
     screen.show(queue_table(replay, stats))
     screen.show()
     screen.show(selector_table(replay, stats))
@@ -76,6 +89,11 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
         screen.show(f"  {line}")
     screen.show("\nThe books")
     lines, balanced = books(replay, stats)
+    if after is not None:
+        lines += [f"not as promised: {sentence}" for sentence in after.wrong] or [
+            f"read out of the store once more, flight by flight: {number_of(replay.published, 'flight')}, each once; the "
+            f"{after.rows[0][1]} confirmed before the kill among them"]
+        balanced = balanced and not after.wrong
     for line in lines:
         screen.show(f"  {line}")
     screen.show("\nThe rate")
@@ -83,7 +101,7 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
         screen.show(f"  {line}")
     write_files(replay, stats, folder, screen)
     verdict = "the books balance" if balanced else "THE BOOKS DO NOT BALANCE"
-    seconds = replay.total_seconds
+    seconds = replay.total_seconds + (replay.before.seconds if replay.before else 0.0)
     print(f"{number_of(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
           f"see {folder / 'graph.svg'}")
     return 0 if balanced else 1
@@ -100,14 +118,40 @@ def with_departed(replay: Replay) -> dict[str, Any]:
     return stats | {"queues": dict([*queues[:last + 1], *left, *queues[last + 1:]]), "selectors": dict(sorted(selectors.items()))}
 
 
+def notes(replay: Replay, stats: dict[str, Any]) -> dict[str, list[str]]:
+    """What the graph does not show any more, by queue: what came before a kill; what those who left had taken, and had
+    dead-lettered."""
+    said: dict[str, list[str]] = {}
+    if replay.before:
+        said = {name: [f"{count:,} of them before the kill"] for name, count in replay.before.entered.items() if count}
+        said.setdefault("parse", []).append(f"{replay.before.taken_from_pack:,} moved before the kill")
+    for worker in replay.workers:
+        if worker.departed:
+            moved = stats["selectors"][worker.recipient.supply.id]
+            said.setdefault("parse", []).append(f"{moved['served'] - moved['returned']:,} moved to {worker.name}, which left")
+            letters = sum(worker.departed.queue["dead_lettered"].values())
+            if letters:
+                said.setdefault("dead", []).append(f"{letters:,} of them from {worker.name}, which left")
+    return said
+
+
 def named(replay: Replay, queue: str) -> str:
     return queue if queue in replay.engine.queues else f"{queue} (left)"
 
 
 # ---- tables
 
+def kill_table(after: AfterKill) -> Table:
+    table = new_table("A process was killed, another one went on", "")
+    table.show_header = False
+    table.add_column("", justify="right", no_wrap=True)
+    for what, number in after.rows:
+        table.add_row(what, number)
+    return table
+
+
 def queue_table(replay: Replay, stats: dict[str, Any]) -> Table:
-    table = new_table("Queues", "queue")
+    table = new_table("Queues (those in RAM: since the kill)" if replay.before else "Queues", "queue")
     for name in ("entered", "ready", "outstanding", "history", "settled"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("dropped, deleted, dead-lettered")
@@ -120,7 +164,7 @@ def queue_table(replay: Replay, stats: dict[str, Any]) -> Table:
 
 
 def selector_table(replay: Replay, stats: dict[str, Any]) -> Table:
-    table = new_table("Selectors", "no.")
+    table = new_table("Selectors (since the kill)" if replay.before else "Selectors", "no.")
     table.add_column("queue", no_wrap=True)
     table.add_column("when, do", overflow="fold")
     for name in ("credit", "served,\ncopied", "paid"):
@@ -173,7 +217,8 @@ def findings(replay: Replay, airlines: dict[str, str]) -> Iterator[str]:
         if listener.heard:
             airport, count = max(listener.heard.items(), key=lambda item: (item[1], item[0]))
             flights = number_of(sum(listener.heard.values()), "flight")
-            yield f"{listener.name} heard of {flights}, most often to {airport} ({count:,})"
+            often = f"most often to {airport} ({count:,})" if len(listener.heard) > 1 else f"{'all ' * (count > 1)}to {airport}"
+            yield f"{listener.name} heard of {flights}, {often}"
     for message in replay.engine.queues["records"].browse(state="history", reverse=True, limit=3):
         yield f"more than ten hours late: {message.address}, {message.headers['arr_delay']:,} min (from the history of `records`)"
     leaver = replay.workers[-1]
@@ -206,9 +251,11 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
         balanced &= holds
         terms = " + ".join(f"{number:,} {key}" for key, number in parts.items() if number) or "0"
         lines.append(f"{names[name]:<{width}}  {counts['entered']:,} entered {'=' if holds else '≠'} {terms}")
-    acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) for what in ("acked", "rejected"))
+    before = replay.before or Before()
+    acked, rejected = (sum(getattr(worker, what) for worker in replay.workers) + getattr(before, what)
+                       for what in ("acked", "rejected"))
     holds = replay.published == acked + rejected + replay.cancelled
-    for name, flows in (("parse", moves(replay, stats)), ("dead", dead_letters(stats))):
+    for name, flows in (("parse", moves(replay, stats)), ("dead", dead_letters(replay, stats))):
         entered = stats["queues"][name]["entered"]
         holds = entered == sum(sum(parts.values()) for parts in flows.values())
         balanced &= holds
@@ -226,29 +273,37 @@ def books(replay: Replay, stats: dict[str, Any]) -> tuple[list[str], bool]:
 def moves(replay: Replay, stats: dict[str, Any]) -> dict[str, dict[str, int]]:
     """What each wolf got of the pack's messages and kept: what returned from it, another one got."""
     counts = {worker.name: stats["selectors"][worker.recipient.supply.id] for worker in replay.workers}
-    return {"moved": {name: numbers["served"] - numbers["returned"] for name, numbers in counts.items()}}
+    moved = {name: numbers["served"] - numbers["returned"] for name, numbers in counts.items()}
+    return {"moved": ({"before the kill": replay.before.taken_from_pack} if replay.before else {}) | moved}
 
 
-def dead_letters(stats: dict[str, Any]) -> dict[str, dict[str, int]]:
+def dead_letters(replay: Replay, stats: dict[str, Any]) -> dict[str, dict[str, int]]:
     """By reason, what came from which queue."""
     flows: dict[str, dict[str, int]] = {}
     for name, counts in stats["queues"].items():
         for reason, count in counts["dead_lettered"].items():
             flows.setdefault(reason, {})[name] = count
+    if replay.before and replay.before.rejected:        # by wolves whose queues were in RAM
+        flows.setdefault("rejected", {})["before the kill"] = replay.before.rejected
     return flows
 
 
 def rates(replay: Replay, stats: dict[str, Any]) -> Iterator[str]:
     seconds, entered = replay.seconds, stats["engine"]["entered"]
-    total = replay.total_seconds
-    yield (f"{replay.published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
+    total, published = replay.total_seconds, replay.published - (replay.before.published if replay.before else 0)
+    if replay.before:
+        yield (f"{replay.before.published / replay.before.seconds:,.0f} messages/s in the process that was killed, with its "
+               "start and the opening of the store")
+    if not published:
+        return
+    yield (f"{published / total:,.0f} messages/s in, {replay.deliveries / total:,.0f} deliveries/s out, "
            "with all the work of those who take part, and the opening and reading of the table")
-    if replay.published < RATE_MIN:
+    if published < RATE_MIN:
         yield f"with fewer than {RATE_MIN:,} flights that is mostly the time to begin"
     yield (f"{total:.2f} s: {seconds['read']:.2f} s to read the table, {seconds['publish']:.2f} s in publish_many with its "
            f"routing, {seconds['consume']:.2f} s to take, parse and ack")
     yield (f"{entered:,} entries into queues, the reporter's letters among them; "
-           f"{entered / max(replay.published, 1):.2f} per flight")
+           f"{entered / max(published, 1):.2f} per flight")
 
 
 def number_of(number: int, what: str) -> str:
@@ -258,10 +313,11 @@ def number_of(number: int, what: str) -> str:
 # ---- files
 
 def write_files(replay: Replay, stats: dict[str, Any], folder: Path, screen: Screen) -> None:
+    left = notes(replay, stats)
     files = {
-        "graph.svg": to_svg(replay.engine),
-        "graph.mmd": replay.engine.to_mermaid(),
-        "graph.dot": replay.engine.to_dot(),
+        "graph.svg": to_svg(replay.engine, notes=left),
+        "graph.mmd": to_mermaid(replay.engine, notes=left),
+        "graph.dot": to_dot(replay.engine, notes=left),
         "numbers.json": json.dumps(numbers(replay, stats), indent=1) + "\n",
         "report.txt": screen.record.export_text(),
     }
@@ -280,6 +336,7 @@ def numbers(replay: Replay, stats: dict[str, Any]) -> dict[str, Any]:
         "cancelled": replay.cancelled,
         "deliveries": replay.deliveries,
         "seconds": replay.seconds,
+        "before_the_kill": vars(replay.before) if replay.before else None,
         "airlines": {carrier: vars(delays) for carrier, delays in replay.table().items()},
         "answers": replay.reporter.answers,
         "listeners": {listener.name: listener.heard for listener in replay.listeners},

@@ -174,15 +174,17 @@ def _read_selectors(description: Description, selectors: object) -> None:
         faults = [*_unknown(title, table, SELECTOR_KEYS, _START), *_selector_faults(title, table, name)]
         if isinstance(name, str) and named.setdefault(name, position) != position:
             faults.append(f"{title} has the name of selector {named[name]}; a name stands for one selector")
+        parts: dict[str, Any] = {}
+        for key, read_part, value in (("when", read_condition, table.get("when")), ("do", read_action, table.get("do")),
+                                      ("credit", read_credit, table.get("credit", 1))):
+            if key in table or key == "credit":
+                try:
+                    parts[key] = read_part(value)
+                except (XumpError, TypeError, ValueError) as error:
+                    faults.append(f"{title}: {error}")
         if not faults:
-            try:
-                item = SelectorItem(
-                    position, table["source"], read_condition(table["when"]), read_action(table["do"]),
-                    read_credit(table.get("credit", 1)), table.get("enabled", True), name,
-                )
-                description.selectors.append(item)
-            except (XumpError, TypeError, ValueError) as error:
-                faults = [f"{title}: {error}"]
+            enabled = table.get("enabled", True)
+            description.selectors.append(SelectorItem(position, table["source"], enabled=enabled, name=name, **parts))
         description.faults += faults
 
 

@@ -14,7 +14,7 @@ markup inside it would read is escaped. SVG is made in `xump.picture`, of the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 CHARS_MAX = 60
 """Of a name or a condition in a label; what is longer ends in an ellipsis."""
+
+
+Notes = Mapping[str, Sequence[str]]
+"""By the name of a queue: what else its box says, a line each. The engine does not know what was deleted; its user may."""
+
+NO_NOTES: Notes = {}
 
 
 @dataclass
@@ -65,14 +71,15 @@ class Drawing:
         return node.id
 
 
-def draw(engine: Engine, *, counts: bool = True) -> Drawing:
+def draw(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> Drawing:
     """The graph as it is now. Without counts: what it is built like, as for an engine that was never used."""
     engine._check_open()
     drawing = Drawing()
     with engine._build_lock:
         stats = engine.stats()
         for queue in engine.queues.values():
-            drawing.node("queue", queue.name, _queue_lines(queue, stats["queues"][queue.name], counts))
+            lines = _queue_lines(queue, stats["queues"][queue.name], counts)
+            drawing.node("queue", queue.name, lines + list(map(_short, notes.get(queue.name, ()))))
         for selector in engine.selectors.values():
             target = _target(drawing, selector)
             lines = _selector_lines(selector, stats["selectors"][selector.id], counts)
@@ -217,9 +224,9 @@ MERMAID_PLAIN = re.compile(r"[^\w ,.()/=?!'+-]|(?<![^\W_])_|_(?![^\W_])", re.UNI
 MERMAID_START = re.compile(r"^( +|[-+=]|\d+[.)])")
 
 
-def to_mermaid(engine: Engine, *, counts: bool = True) -> str:
+def to_mermaid(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
     """The graph as a Mermaid flowchart. O(queues + selectors)."""
-    drawing = draw(engine, counts=counts)
+    drawing = draw(engine, counts=counts, notes=notes)
     lines = ["flowchart LR"]
     for node in drawing.nodes.values():
         label = _joined(node.lines, "<br/>", mermaid_text)
@@ -257,9 +264,9 @@ LINE_END = "\\n"
 DOT_EDGES = {"selector": "style=solid", "disabled": "style=dotted", "dead letters": "style=dashed"}
 
 
-def to_dot(engine: Engine, *, counts: bool = True) -> str:
+def to_dot(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
     """The graph in Graphviz' language. O(queues + selectors)."""
-    drawing = draw(engine, counts=counts)
+    drawing = draw(engine, counts=counts, notes=notes)
     lines = [
         "digraph xump {", "    rankdir=LR",
         '    node [fontname="sans-serif", fontsize=11]', '    edge [fontname="sans-serif", fontsize=9]',

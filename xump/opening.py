@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xump.commit import Committer
@@ -17,12 +19,13 @@ RESIDENT_BYTES_MAX = 64 << 20
 """Contents of messages that were written stay in memory up to here, per store; others are read when somebody asks."""
 
 
-def open_store(engine: Engine, store: Store) -> list[Queue]:
-    """Reads the store that was just opened; returns its queues. Raises `Conflict` where a queue of the engine has the name of
-    one of them, StoreCorrupt; then nothing changed, and the store is closed."""
+def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None = None) -> list[Queue]:
+    """Reads the store that was just opened; returns its queues. `told` hears how many bytes of it were read. Raises `Conflict`
+    where a queue of the engine has the name of one of them, StoreCorrupt; then nothing changed, and the store is closed."""
     backend = store.backend
     journal = engine._open_journal(backend, store.name, RESIDENT_BYTES_MAX)
     queues: list[Queue] = []
+    read = 0
 
     def create(number: int, name: str, properties: tuple[Any, ...]) -> None:
         queue = Queue.__new__(Queue)
@@ -34,6 +37,9 @@ def open_store(engine: Engine, store: Store) -> list[Queue]:
         recovery = Recovery(journal, create)
         for _, records in backend.scan():
             recovery.feed(records)
+            if told is not None:
+                read += memoryview(records).nbytes
+                told(read)
         taken = sorted(set(recovery.names()) & set(engine.queues))
         if taken:
             other = engine.queues[taken[0]].store.name
@@ -48,3 +54,20 @@ def open_store(engine: Engine, store: Store) -> list[Queue]:
     store.journal = journal
     store.committer = Committer(engine, store.name, backend, journal)
     return queues
+
+
+@contextmanager
+def viewing(path: str, type: str, told: Callable[[int], None] | None = None) -> Iterator[Engine]:
+    """An engine with the queues of a store that nobody has open, held, to look at: nothing on the disk changes, whatever is done.
+    What was outstanding is ready, as if the store had been opened. Raises StoreLocked, StoreCorrupt, OSError; NotImplementedError
+    for a type that cannot do that. O(bytes)."""
+    from xump.engine import Engine
+    from xump.store import Store, factory_of
+
+    factory: Any = factory_of(type)
+    backend = factory.view(path)
+    with Engine() as engine:
+        store = Store(path, type, {"path": path}, backend)
+        open_store(engine, store, told)
+        engine._stores[store.name] = store
+        yield engine

@@ -14,7 +14,17 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from xump.actions import Field
-from xump.drawing import condition_texts, credit_text, letters_of, printable, queue_counts, queue_properties, shortened
+from xump.drawing import (
+    NO_NOTES,
+    Notes,
+    condition_texts,
+    credit_text,
+    letters_of,
+    printable,
+    queue_counts,
+    queue_properties,
+    shortened,
+)
 from xump.engine import Engine
 from xump.layout import Line, Node, lay_out
 from xump.selector import Selector
@@ -40,11 +50,11 @@ COLOURS = {
 }
 
 
-def to_svg(engine: Engine, *, counts: bool = True) -> str:
+def to_svg(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
     """The live graph with its counts, as the text of an SVG file. O(queues × selectors) at worst; meant for graphs to look at.
 
     A line is the thicker the more messages went along it. Without counts: what the graph is built like, as for an engine that
-    was never used.
+    was never used. `notes`: more lines for the boxes of queues, by name.
 
     >>> from xump import always, deliver
     >>> with Engine() as engine:
@@ -53,7 +63,7 @@ def to_svg(engine: Engine, *, counts: bool = True) -> str:
     ...     to_svg(engine).startswith("<svg ")
     True
     """
-    nodes, lines = _graph(engine, counts)
+    nodes, lines = _graph(engine, counts, notes)
     for node in nodes:
         _measure(node)
     return _draw(lay_out(nodes, lines), lines)
@@ -76,10 +86,10 @@ def _columns_of(character: str) -> int:
 
 # ---- what there is
 
-def _graph(engine: Engine, counts: bool) -> tuple[list[Node], list[Line]]:
+def _graph(engine: Engine, counts: bool, notes: Notes) -> tuple[list[Node], list[Line]]:
     with engine._build_lock:        # so that queues, selectors and counts are those of one graph
         stats = engine.stats()
-        queues = {name: _queue_node(queue, stats["queues"][name], counts) for name, queue in engine.queues.items()}
+        queues = {name: _queue_node(queue, stats["queues"][name], counts, notes) for name, queue in engine.queues.items()}
         nodes, lines = list(queues.values()), []
         fields: dict[str, Node] = {}
         for selector in sorted(engine.selectors.values(), key=lambda selector: selector.id):
@@ -113,8 +123,8 @@ def _graph(engine: Engine, counts: bool) -> tuple[list[Node], list[Line]]:
     return nodes or [Node("field", ["no queues"], COLOURS["discard"])], lines
 
 
-def _queue_node(queue: Any, numbers: dict[str, Any], counts: bool) -> Node:
-    texts = [queue.name, *queue_properties(queue, counts), *(queue_counts(numbers) if counts else [])]
+def _queue_node(queue: Any, numbers: dict[str, Any], counts: bool, notes: Notes) -> Node:
+    texts = [queue.name, *queue_properties(queue, counts), *(queue_counts(numbers) if counts else []), *notes.get(queue.name, ())]
     return Node("queue", list(map(_short, texts)), title=queue.name)
 
 
@@ -128,6 +138,8 @@ def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, coun
         verb = ""
     if kind == "end" and texts[0] == "always":
         del texts[0]
+    if selector.name is not None:
+        texts.insert(0, selector.name)
     state = [f"{verb} {count:,}".strip() if counts else verb]
     if counts and numbers["dropped"]:
         state.append(f"dropped {numbers['dropped']:,}")
@@ -141,7 +153,8 @@ def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, coun
     if not selector.enabled:
         state.append("disabled")
     texts.append(", ".join(filter(None, state)))
-    title = f"{selector.id}: when {' & '.join(parts)}, do {selector.do!r}, credit {selector.credit!r}"
+    name = "" if selector.name is None else f" {selector.name}"
+    title = f"{selector.id}{name}: when {' & '.join(parts)}, do {selector.do!r}, credit {selector.credit!r}"
     return Node(kind, list(map(_short, filter(None, texts))), COLOURS[selector.do.verb], title)
 
 

@@ -68,19 +68,22 @@ def _installed() -> Mapping[str, Any]:
 class Store:
     """A store of an engine: what `Engine.create_store` returns. It is equal to its name."""
 
-    def __init__(self, name: str, type: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, type: str, options: Mapping[str, Any], backend: Any = None) -> None:
         self.name = name
         self.type = type
         self.options = dict(options)
-        factory = factory_of(type)
+        self.journal: Journal | None = None
+        self.committer: Committer | None = None
+        self.backend = self._open(factory_of(type)) if backend is None else backend
+
+    def _open(self, factory: Factory) -> Any:
+        name, type, options = self.name, self.type, self.options
         try:
             inspect.signature(factory).bind(name, **options)
         except TypeError as error:
             allowed = [p.name for p in inspect.signature(factory).parameters.values()][1:]
             raise TypeError(f"store type {type!r}: {error}; its options are {', '.join(allowed) or 'none'}") from None
-        self.backend = factory(name, **options)
-        self.journal: Journal | None = None
-        self.committer: Committer | None = None
+        return factory(name, **options)
 
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else self is other

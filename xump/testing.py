@@ -51,6 +51,11 @@ def disk_says_no() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def everything(folder: Path) -> dict[str, bytes | None]:
+    """Every file in a folder, and what is in it; None for folders."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
 def in_child(call: Callable[[], Any]) -> Any:
     """What `call` returns in a forked child, or what it raises there, as text."""
     reader, writer = os.pipe()
@@ -458,6 +463,91 @@ class StoreConformance(EngineConformance):
                     tool(str(tmp_path / name))
         assert sorted(os.listdir(tmp_path)) == sorted(["directory", "file", *(n for n in os.listdir(tmp_path) if "other" in n)])
         assert os.listdir(tmp_path / "directory") == [] and (tmp_path / "file").read_bytes() == b"something else"
+
+    def test_recognising(self, tmp_path: Path) -> None:
+        store = self.make(self.path(tmp_path))
+        kind = type(store)
+        assert kind.recognises(self.path(tmp_path)), "an open store, with nothing in it, is not recognised"
+        store.close()
+        with self.opened(tmp_path) as driver:
+            self.a_few(driver)
+            assert kind.recognises(self.path(tmp_path)), "an open store is not recognised"
+        (tmp_path / "file").write_bytes(b"something else")
+        (tmp_path / "empty").touch()
+        (tmp_path / "directory").mkdir()
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "file").write_bytes(b"something else")
+        before = everything(tmp_path)
+        assert kind.recognises(self.path(tmp_path)), "a store is not recognised"
+        for name in ("nothing", "file", "empty", "directory", "folder", "file/nothing"):
+            assert not kind.recognises(str(tmp_path / name)), f"{name} is taken for a store"
+        assert everything(tmp_path) == before, "recognising changed something"
+
+    def test_looking_changes_nothing(self, tmp_path: Path) -> None:
+        with self.opened(tmp_path) as driver:
+            self.a_few(driver, 300, bytes(500))
+            driver.write(hand.settle(1, 100, 100), hand.mark(1, 1, 1))
+            with raises(StoreLocked, say=str(os.getpid())):
+                type(driver.store).view(self.path(tmp_path))
+        kind, path = type(driver.store), self.path(tmp_path)
+        before = everything(tmp_path)
+        kind.check(path)
+        assert everything(tmp_path) == before, "check changed something"
+        for _ in range(2):
+            self.look(kind, path, driver.model)
+            assert everything(tmp_path) == before, "looking changed something"
+        for name in ("nothing", "other"):
+            with raises(StoreCorrupt):
+                kind.view(str(tmp_path / name)).close()
+            assert everything(tmp_path) == before, f"looking at {name}, which is not there, left something"
+        with self.opened(tmp_path, driver.model):
+            pass
+
+    def test_looking_at_what_a_killed_process_left(self, tmp_path: Path) -> None:
+        path = self.path(tmp_path)
+        with self.opened(tmp_path) as driver:
+            self.a_few(driver)
+            kind = type(driver.store)
+
+        def child() -> None:
+            with self.opened(tmp_path) as driver:
+                driver.write(hand.enter(1, 11, body=b"last"), hand.settle(1, 1))
+                driver.sync()
+                os._exit(0)
+
+        pid = os.fork()
+        if pid == 0:
+            try:
+                child()
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0, "the child could not write"
+        before = everything(tmp_path)
+        store = kind.view(path)
+        try:
+            seen = Driver(store)
+            assert sorted(seen.model.entries) == [(1, id) for id in range(2, 12)]
+            seen.check_fetches()
+        finally:
+            store.close()
+        assert everything(tmp_path) == before, "looking changed something"
+        with self.opened(tmp_path, seen.model):
+            pass
+
+    def look(self, kind: Any, path: str, model: Model) -> None:
+        """What is seen is what the model says, also when something was written, which is forgotten."""
+        store = kind.view(path)
+        try:
+            driver = Driver(store)
+            same(driver.model.says(), model.says(), "what is seen")
+            driver.check_fetches()
+            store.write(driver.batch(hand.settle(1, 1), hand.enter(1, 1000, body=b"forgotten")))
+            store.sync()
+            assert store.oldest() is None and store.room() > 0
+            with raises(StoreLocked):
+                self.make(path)
+        finally:
+            store.close()
 
     def test_making_one_on_a_full_disk_leaves_nothing(self, tmp_path: Path) -> None:
         with disk_says_no(), raises(StoreFull, StoreFailed, OSError):

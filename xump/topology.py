@@ -23,7 +23,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from xump.conditions import Role
-from xump.description import ALL_HISTORY, QUEUE_DEFAULTS, VERSION, Description, SelectorItem, StoreItem, read
+from xump.description import ALL_HISTORY, QUEUE_DEFAULTS, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
 from xump.errors import Conflict, XumpError
 from xump.findings import findings
 from xump.spelling import NoSpelling, spell_action, spell_condition, spell_credit, spell_option
@@ -160,6 +160,11 @@ def sketch(mapping: Mapping[str, Any]) -> Engine:
     for selector in missing:
         _create(engine, selector)
     return engine
+
+
+def refusals(mapping: Mapping[str, Any]) -> list[str]:
+    """Why `apply` refuses a description: what `check` gives first. Nothing is opened."""
+    return rehearse(read(mapping), None)[1]
 
 
 def check(mapping: Mapping[str, Any]) -> list[str]:
@@ -307,12 +312,25 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
         try:
             paper.create_queue(item.name, **item.properties)
         except (XumpError, TypeError, ValueError) as error:
-            faults.append(f"queue {item.name!r}: {error}")
+            found = _wrong_properties(paper, item) or [str(error)]
+            faults += [f"queue {item.name!r}: {said}" for said in found]
             with suppress(ValueError):
                 paper.create_queue(item.name)       # what is wrong with it is said; its selectors may be right
     for name in engine.queues if engine is not None else ():
         if name not in paper.queues:
             paper.create_queue(name)
+
+
+def _wrong_properties(paper: Engine, item: QueueItem) -> list[str]:
+    """What is said of each property alone, for creating stops at the first; once, where it is about the name."""
+    said = []
+    for key, value in item.properties.items():
+        try:
+            paper.create_queue(item.name, **{key: value})
+            paper.delete_queue(item.name)
+        except (XumpError, TypeError, ValueError) as error:
+            said.append(str(error))
+    return list(dict.fromkeys(said))
 
 
 def _rehearse_selector(paper: Engine, item: SelectorItem, brings: bool) -> list[str]:

@@ -28,6 +28,7 @@ What is promised
 - **Positions.** A record's position is its place in one endless log; the first group written after `scan` begins at `end`. A
   store that finds records by key may ignore positions; one that finds them by position may move a live record by `oldest`.
 - **No locks of the engine's** are held, and the interpreter's lock is given up, during file I/O.
+- **Looking changes nothing.** `recognises`, `check` and `view` leave every byte on the disk as it is.
 
 A store inherits from `Backend`, or looks like it. `xump.testing` runs the conformance suite over it.
 """
@@ -68,6 +69,8 @@ class Report:
     cut: int = 0
     """Bytes of a torn tail: what was being written in a crash. That is no damage."""
     damage: list[Damage] = field(default_factory=list)
+    queues: dict[int, str] = field(default_factory=dict)
+    """Where there is damage: the names of the queues by their numbers, as far as they are whole."""
     quarantine: str | None = None
     """Where `repair` put what was damaged."""
 
@@ -135,6 +138,19 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Gives up files and lock. All is written; it is durable as the durability promises."""
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """Whether what is at the path is a store of this type, be it damaged, open, or of another version; for the commands that
+        are given a path only. O(1), reads a few bytes. OSError where they cannot be read. Without this, users must name the
+        type."""
+        return False
+
+    @classmethod
+    def view(cls, path: str) -> Backend:
+        """The store, to be looked at: `scan` and `fetch` as ever, `write` and `sync` forget what they are given. StoreLocked
+        while a process owns it, StoreCorrupt where no store of this type is. Without this, the type cannot be browsed."""
+        raise NotImplementedError(f"stores of type {cls.type!r} cannot be looked at without being opened")
 
     @classmethod
     @abstractmethod
