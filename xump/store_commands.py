@@ -136,12 +136,17 @@ def _start(text: str) -> Any:
 def types_of(path: str) -> tuple[list[str], list[str]]:
     """The store types that recognise it; and, as sentences, those that could not be asked."""
     found, silent = [], []
-    for type in store_types():
+    types = store_types()
+    for type in types:
         try:
-            recognises = getattr(factory_of(type), "recognises", None)
+            factory = factory_of(type)
         except ImportError as error:
             silent.append(f"stores of type {type!r} cannot be loaded: {error}")
             continue
+        own = getattr(factory, "type", type)
+        if own != type and own in types:        # another name for that one
+            continue
+        recognises = getattr(factory, "recognises", None)
         if recognises is not None and recognises(path):
             found.append(type)
     return found, silent
