@@ -321,6 +321,7 @@ class Segments:
         group stands that is not whole, what is wrong, and at which position. A buffer is used before the next is asked for."""
         chunk = max(self.capacity >> 3, 1 << 13)
         buffer, kept, stop = memoryview(bytearray(chunk)), 0, self.reach(position)
+        small = large = buffer
         while True:
             size = min(len(buffer), stop - position)
             self.read_into(buffer[kept:size], position + kept)
@@ -336,9 +337,11 @@ class Segments:
                 bytes_all = min(U64.unpack_from(left, 40)[0], stop - position)
                 number = position // self.capacity
                 self.largest[number] = max(self.largest.get(number, 0), bytes_all)
-                buffer = memoryview(bytearray(bytes_all))
+                if bytes_all > len(large):
+                    large = memoryview(bytearray(bytes_all))
+                buffer = large[:bytes_all]
             elif len(buffer) > chunk:
-                buffer = memoryview(bytearray(max(chunk, kept)))
+                buffer = small if kept <= chunk else memoryview(bytearray(kept))
             buffer[:kept] = left
 
     def behind(self, position: int) -> tuple[int, int]:

@@ -300,7 +300,7 @@ def _queue(engine: Engine, path: str, name: str) -> Queue:
 
 
 def _stats(options: argparse.Namespace) -> int:
-    from xump_ext.recovery import queue_bytes
+    from xump_ext.durable import queue_bytes
 
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:

@@ -21,7 +21,7 @@ from libc.string cimport memset
 
 from xump_ext.check_journal cimport check_journal
 from xump_ext.check_quiet cimport check_quiet
-from xump_ext.check_structure cimport Books, broken, check_structure, cursor_t, of_entry, of_queue, of_selector, start, step
+from xump_ext.check_structure cimport Books, broken, check_structure, of_entry, of_queue, of_selector
 from xump_ext.check_waiting cimport check_waiting
 from xump_ext.core cimport Core
 from xump_ext.envelope cimport target_of
@@ -30,7 +30,7 @@ from xump_ext.graph cimport (
     ASIDE, BOUND, COPY, DELIVER, DISCARD, HISTORY, MOVED, NACKED, OFFERED, PAUSED, QUEUED, REASON_COUNT, TAKEN, UNROUTED, WAITING,
     entry_t, group_t, offer_t, queue_t, selector_t,
 )
-from xump_ext.index cimport index_get
+from xump_ext.index cimport cursor_t, index_get, start, step
 from xump_ext.source cimport content_at, is_from_source, is_made, source_of, source_t
 
 cdef enum:

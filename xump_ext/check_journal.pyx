@@ -10,11 +10,11 @@
 
 from libc.stdint cimport uint64_t, uintptr_t
 
-from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, start, step
+from xump_ext.check_structure cimport broken, of_entry, of_queue
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport has_owner
 from xump_ext.graph cimport HISTORY, OWNED, SHADOW, STAINED, entry_t, fence_t, queue_t, store_t
-from xump_ext.index cimport index_get
+from xump_ext.index cimport cursor_t, index_get, start, step
 from xump_ext.journal cimport Journal
 from xump_ext.log cimport enter_bytes, entry_charge, store_queue
 from xump_ext.records cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t

@@ -7,7 +7,7 @@ line is in `able`.
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
-from xump_ext.check_structure cimport broken, cursor_t, of_entry, of_queue, of_selector, start, step
+from xump_ext.check_structure cimport broken, of_entry, of_queue, of_selector
 from xump_ext.check_waiting cimport next_in, oldest
 from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in
 from xump_ext.envelope cimport names_queue_now, queue_named
@@ -15,6 +15,7 @@ from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
     CHOOSY, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
+from xump_ext.index cimport cursor_t, start, step
 from xump_ext.plan cimport Clause, Plan
 
 

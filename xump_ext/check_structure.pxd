@@ -1,14 +1,8 @@
 """What the walks over an engine share: the declarations of `check_structure.pyx`."""
 
-from libc.stdint cimport uint32_t, uint64_t
-
 from xump_ext.core cimport Core
-from xump_ext.graph cimport PAGE_SLOTS, engine_t, entry_t, page_t, queue_t, selector_t
+from xump_ext.graph cimport engine_t, entry_t, queue_t, selector_t
 from xump_ext.heap cimport heap_t, node_t
-
-cdef struct cursor_t:           # of a walk over the entries of a queue, by id
-    page_t* page
-    uint32_t slot
 
 cdef class Books:
     cdef Core core
@@ -25,20 +19,3 @@ cdef str of_selector(const selector_t* selector)
 cdef int check_structure(Books books) except -1
 cdef int check_heap(const heap_t* heap, str where) except -1
 cdef bint stands(const heap_t* heap, const node_t* node) noexcept
-
-cdef inline cursor_t start(const queue_t* queue) noexcept:
-    cdef cursor_t cursor
-    cursor.page = queue.index.head
-    cursor.slot = 0
-    return cursor
-
-cdef inline entry_t* step(cursor_t* cursor) noexcept:
-    """The next entry, or NULL."""
-    while cursor.page != NULL:
-        while cursor.slot < PAGE_SLOTS:
-            cursor.slot += 1
-            if cursor.page.slots[cursor.slot - 1] != NULL:
-                return cursor.page.slots[cursor.slot - 1]
-        cursor.page = cursor.page.next
-        cursor.slot = 0
-    return NULL

@@ -4,17 +4,17 @@ Names and numbers, indexes and their tables, memory, lists of entries, offers, h
 only when the engine's mappings know them, or when the way there was verified. Nothing is changed, and no user code is asked.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.cells cimport CELLS, cell_bytes, cells_check, chunk_check, chunk_of, chunk_t
 from xump_ext.envelope cimport DestinationHandle, field_text
 from xump_ext.errors import InvariantError
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
-    BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, QUEUE_LISTS, TAKEN, destination_t,
-    index_t, list_t, offer_t,
+    BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, PAGE_SHIFT, PAGE_SLOTS, QUEUE_LISTS, TAKEN,
+    destination_t, index_t, list_t, offer_t, page_t,
 )
-from xump_ext.index cimport page_find, page_from
+from xump_ext.index cimport cursor_t, page_find, page_from, start, step
 from xump_ext.source cimport content_at
 
 

@@ -9,9 +9,10 @@ from xump_ext.credit cimport line_wake
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport fences_forget
 from xump_ext.graph cimport BROKEN, CLOSED, OWNED, engine_t, entry_t, queue_t, store_t
-from xump_ext.index cimport index_from
+from xump_ext.index cimport cursor_t, index_from, start, step
 from xump_ext.journal cimport Group, Journal, undirty
 from xump_ext.ledger cimport pay_for
+from xump_ext.log cimport entry_charge
 from xump_ext.records cimport group_record_t
 from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run
@@ -208,3 +209,18 @@ cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
             pay_for(engine, parent)
         entry = index_from(&queue.index, entry.id + 1)
     return 0
+
+
+def queue_bytes(QueueFace face not None):
+    """Bytes that the messages of a queue take in its store, as records; those of one that was just published do not count before
+    they are written. O(messages)."""
+    cdef uint64_t total = 0
+    cdef cursor_t at
+    cdef entry_t* entry
+    if face.queue != NULL:
+        at = start(face.queue)
+        entry = step(&at)
+        while entry != NULL:
+            total += entry_charge(entry)
+            entry = step(&at)
+    return total

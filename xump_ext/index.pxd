@@ -6,10 +6,10 @@ none: a treap, whose ranks are hashes of the numbers, so that it is as deep as a
 goes. One starved message with 100,000,000 passed ones behind it costs one page.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.cells cimport cell_get, cell_put
-from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, UNROUTED, engine_t, entry_t, index_t, list_t, page_t
+from xump_ext.graph cimport PAGE_SHIFT, PAGE_SLOTS, UNROUTED, engine_t, entry_t, index_t, list_t, page_t, queue_t
 
 cdef inline entry_t* entry_new(engine_t* engine) except NULL:
     """Memory for an entry; whoever asks fills all of it."""
@@ -65,6 +65,29 @@ cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept
 # The live entry with the lowest id that entered at `time` or later: times never descend along ids.
 cdef entry_t* index_since(const index_t* index, int64_t time) noexcept
 cdef page_t* page_from(const index_t* index, uint64_t number) noexcept
+
+# ---- walks over all entries, by id
+
+cdef struct cursor_t:
+    page_t* page
+    uint32_t slot
+
+cdef inline cursor_t start(const queue_t* queue) noexcept:
+    cdef cursor_t cursor
+    cursor.page = queue.index.head
+    cursor.slot = 0
+    return cursor
+
+cdef inline entry_t* step(cursor_t* cursor) noexcept:
+    """The next entry, or NULL. None is removed meanwhile."""
+    while cursor.page != NULL:
+        while cursor.slot < PAGE_SLOTS:
+            cursor.slot += 1
+            if cursor.page.slots[cursor.slot - 1] != NULL:
+                return cursor.page.slots[cursor.slot - 1]
+        cursor.page = cursor.page.next
+        cursor.slot = 0
+    return NULL
 
 # ---- lists of entries
 

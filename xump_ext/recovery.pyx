@@ -12,29 +12,20 @@ place in the order of all that are in the store, which is that of their times.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint16_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memset
 
-from xump_ext.credit cimport waiting_remove
-from xump_ext.envelope cimport QueueHandle
 from xump_ext.errors import StoreCorrupt
-from xump_ext.graph cimport (
-    DEAD_ENTRY, FOREIGN, HISTORY, REASON_COUNT, RECOVERED, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, group_t, queue_t,
-)
+from xump_ext.graph cimport DEAD_ENTRY, FOREIGN, HISTORY, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, queue_t
 from xump_ext.grow cimport array_grow
-from xump_ext.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
-from xump_ext.index cimport (
-    entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove,
-    list_append, list_remove,
-)
-from xump_ext.log cimport LOOK_AHEAD, entry_charge, log_mark, log_queue, placed, settle_record, store_queue, touch
-from xump_ext.recall cimport returning_add
+from xump_ext.index cimport entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove, list_remove
+from xump_ext.log cimport log_queue, placed, store_queue
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_MARKED,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t,
-    queue_record_t, settle_record_t, state_record_t,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t, queue_record_t, settle_record_t,
+    state_record_t,
 )
+from xump_ext.revival cimport forget_for_good, hidden_end, order_all, queue_take_over
 
 cdef struct settled_t:
     uint32_t queue
@@ -258,6 +249,7 @@ cdef class Recovery:
         cdef queue_t* queue
         cdef entry_t* entry
         cdef uint64_t count = 0
+        cdef set exact = set()
         self.settle_all()
         hidden = self.hidden()
         self.rename()
@@ -268,10 +260,12 @@ cdef class Recovery:
             self.create(number, found.described[0], found.described[1:])
             queue = store_queue(&self.journal.store, number)
             queue_take_over(queue, &found.c)
+            if found.c.state.head.flags & RECORD_EXACT:
+                exact.add(number)
             if found.renamed:
                 log_queue(queue)
             count += found.c.count
-        order_all(self.journal)
+        order_all(self.journal, exact)
         for number, id in hidden:
             queue = store_queue(&self.journal.store, number)
             entry = index_get(&queue.index, id)
@@ -302,153 +296,3 @@ cdef class Recovered:
                 entry_free(self.c.engine, entry)
                 entry = index_from(&self.c.index, 1)
             index_free(&self.c.index)
-
-
-cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
-    """The index as it was read, and the state: every entry gets its own."""
-    cdef entry_t* entry
-    cdef uint64_t gone, dropped = 0
-    cdef bint foreign, handed
-    cdef int reason
-    queue.index = found.index
-    memset(&found.index, 0, sizeof(found.index))
-    queue.next_id = found.state.head.id
-    queue.timestamp = found.state.timestamp
-    queue.promised = found.state.handed
-    queue.handed = max(found.state.handed, <uint64_t> LOOK_AHEAD) - LOOK_AHEAD     # what is promised stays so
-    queue.deleted = found.state.deleted
-    for reason in range(REASON_COUNT):
-        queue.dropped[reason] = found.state.dropped[reason]
-        queue.dead_lettered[reason] = found.state.dead_lettered[reason]
-        dropped += queue.dropped[reason]
-    entry = index_from(&queue.index, 1)
-    while entry != NULL:
-        entry.queue = queue
-        queue.next_id = max(queue.next_id, entry.id + 1)
-        queue.timestamp = max(queue.timestamp, entry.timestamp)
-        queue.store.live += entry_charge(entry)
-        foreign = entry.flags & FOREIGN and not found.state.head.flags & RECORD_EXACT    # it may be in the other store, too
-        handed = entry.id <= found.state.handed
-        entry.flags &= ~FOREIGN
-        if entry.state != HISTORY and (
-                (foreign or handed) and not entry.flags & REDELIVERED or handed and entry.delivery_count == 0):
-            entry.flags |= REDELIVERED
-            entry.delivery_count = max(entry.delivery_count, <uint16_t> handed)
-            log_mark(entry)         # from here on the log knows
-        entry = index_from(&queue.index, entry.id + 1)
-    queue.frontier = min(found.state.frontier, queue.next_id)
-    queue.durable_id = queue.next_id - 1
-    # What was settled while the record of its end stood behind a fence is here once more, so it is counted anew.
-    gone = queue.next_id - 1 - found.count
-    if queue.deleted + dropped > gone:
-        queue.deleted = 0
-        for reason in range(REASON_COUNT):
-            queue.dropped[reason] = 0
-        queue.settled = gone
-    else:
-        queue.settled = gone - queue.deleted - dropped
-    return 0
-
-
-cdef int order_all(Journal journal) except -1:
-    """Entries of all queues in order of their times, those of one time in order of their queues' numbers and their ids."""
-    cdef heap_t heap
-    cdef node_t* nodes = <node_t*> calloc(len(journal.queues) + 1, sizeof(node_t))
-    cdef node_t* node
-    cdef entry_t* entry
-    cdef queue_t* queue
-    cdef list equal = []
-    cdef uint64_t key
-    cdef uint32_t i = 0
-    memset(&heap, 0, sizeof(heap_t))
-    if nodes == NULL:
-        raise MemoryError()
-    try:
-        for number in sorted(journal.queues):
-            queue = store_queue(&journal.store, number)
-            entry = index_from(&queue.index, 1)
-            if entry != NULL:
-                nodes[i].owner = entry
-                heap_add(&heap, &nodes[i], time_key(entry))
-            i += 1
-        while heap.count:
-            key = heap_root(&heap).key
-            while heap.count and heap_root(&heap).key == key:
-                node = heap_root(&heap)
-                heap_remove(&heap, node)
-                equal.append(node - nodes)
-            equal.sort()
-            for at in equal:
-                place_time(&heap, &nodes[<uint32_t> at], key)
-            equal.clear()
-    finally:
-        heap_free(&heap)
-        free(nodes)
-    return 0
-
-
-cdef int place_time(heap_t* heap, node_t* node, uint64_t key) except -1:
-    """What entered a queue at that time; then its next time has its turn."""
-    cdef entry_t* entry = <entry_t*> node.owner
-    cdef queue_t* queue = entry.queue
-    while entry != NULL and time_key(entry) == key:
-        place(queue, entry)
-        entry = index_from(&queue.index, entry.id + 1)
-    if entry != NULL:
-        node.owner = entry
-        heap_add(heap, node, time_key(entry))
-    return 0
-
-
-cdef inline uint64_t time_key(const entry_t* entry) noexcept:
-    """Times in an order of unsigned numbers."""
-    return <uint64_t> entry.timestamp ^ (<uint64_t> 1 << 63)
-
-
-cdef int place(queue_t* queue, entry_t* entry) except -1:
-    """The entry is the newest of all so far."""
-    queue.engine.sequence += 1
-    entry.sequence = queue.engine.sequence
-    if entry.state == HISTORY:
-        list_append(&queue.history, entry)
-        return 0
-    queue.ready += 1
-    if entry.id >= queue.frontier:
-        queue.unrouted += 1
-        return 0
-    entry.flags |= RECOVERED
-    return returning_add(entry)
-
-
-cdef int hidden_end(queue_t* queue, entry_t* entry) except -1:
-    """A message that is further down: here it was taken, and will never be paid for. It is settled."""
-    if entry.state == UNROUTED:
-        queue.unrouted -= 1
-    else:
-        waiting_remove(<group_t*> entry.holder, entry)
-    queue.ready -= 1
-    return forget_for_good(queue, entry)
-
-
-cdef int forget_for_good(queue_t* queue, entry_t* entry) except -1:
-    """It is settled, and the store hears of it."""
-    queue.settled += 1
-    settle_record(queue.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
-    queue.store.live -= entry_charge(entry)
-    touch(queue)
-    index_remove(&queue.index, entry)
-    entry_free(queue.engine, entry)
-    return 0
-
-
-def queue_bytes(QueueHandle face not None):
-    """Bytes that the messages of a queue take in its store, as records; those of one that was just published do not count before
-    they are written. O(messages)."""
-    cdef entry_t* entry
-    cdef uint64_t total = 0
-    if face.queue != NULL:
-        entry = index_from(&face.queue.index, 1)
-        while entry != NULL:
-            total += entry_charge(entry)
-            entry = index_from(&face.queue.index, entry.id + 1)
-    return total

@@ -1,0 +1,1 @@
+"""What was read of a store comes to life: nothing for Python."""
