@@ -76,6 +76,7 @@ class RingSpace(Backend):
         self._tidied = self._opened = 0     # bytes given by `oldest`; where the log ended when it was opened
         self._lap = -1                      # where the log ended when cleaning began
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
+        self._left = self._look_at = 0      # slots that the disk has, and where the log ends when it is asked again
         self._no_growth = 0                 # until the log ends there: the disk is full
 
     @property
@@ -106,12 +107,16 @@ class RingSpace(Backend):
         return max(0, min(spare // 3, spare - 2 * largest)) & ~7
 
     def _growable(self) -> int:
-        """Slots that the file may get: half of what the disk has is left to others, who may take it before it is needed here."""
+        """Slots that the file may get: half of what the disk has is left to others, who may take it before it is needed here. The
+        disk is asked now and then."""
         segments = self._segments
         if self.end < self._no_growth:
             return 0
-        disk = os.statvfs(self.path)
-        count = (disk.f_bavail * disk.f_frsize >> 1) // segments.segment_bytes
+        if self.end >= self._look_at:
+            disk = os.statvfs(self.path)
+            self._left = (disk.f_bavail * disk.f_frsize >> 1) // segments.segment_bytes
+            self._look_at = self.end + (segments.capacity >> 2)
+        count = self._left
         return count if self._slots_max is None else max(0, min(count, self._slots_max - segments.slots))
 
     def _grow(self, count: int) -> bool:

@@ -12,6 +12,7 @@ that was reported durable, and nobody knows what else. Ctrl-C waits until the di
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what is below `signal`, whose enums take longer than a write
 import logging
 import queue
 import signal
@@ -30,26 +31,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump")
 
 
+_SIGINT = int(signal.SIGINT)
 _here = threading.local()
 """`changed`: while this thread writes for a store, those that its own calls of the engine have changed meanwhile."""
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
+class uninterrupted:
     """Ctrl-C waits until the block has ended: where files are written in the main thread. A program that handles it by itself
     is left alone."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if came:
-            raise KeyboardInterrupt
+
+    __slots__ = ("_came",)
+
+    def __enter__(self) -> None:
+        self._came: list[int] | None = None
+        in_main = threading.get_ident() == threading.main_thread().ident
+        if in_main and _signal.getsignal(_SIGINT) is signal.default_int_handler:
+            came = self._came = []
+            _signal.signal(_SIGINT, lambda number, frame: came.append(number))
+
+    def __exit__(self, *raised: object) -> None:
+        if self._came is not None:
+            _signal.signal(_SIGINT, signal.default_int_handler)
+            if self._came:
+                raise KeyboardInterrupt
 
 
 class Committer:
@@ -144,7 +148,7 @@ class Committer:
                     yield
                 finally:
                     _here.changed = None
-                    if self._went_on:
+                    if self._went_on and len(self._engine._stores) > 2:     # beside "ram" and this one
                         self._went_on = False
                         changed |= self._fenced_others()
         finally:
