@@ -9,8 +9,9 @@
     call by call    `publish`, an iterator over deliveries, `ack`
     many            `publish_many`, `take`, `ack(deliveries)`, a thousand a call
 
-Ours publish an address, the body and a fresh `{"k": "v"}`, and who takes one reads its body and its header; the store has the
-options that it has by default, so that in "group" a thread writes, too, what came in during 2 ms. Peers get the body alone, and
+Ours publish an address, the body and a fresh `{"k": "v"}`, and who takes one reads its body and its header; in "group" a thread
+writes, too, what came in during 2 ms. The ring's file has 64 MiB from the beginning (`min_bytes`), as a ring that has been
+in use has, so that it need not grow. Peers get the body alone, and
 hand it out; what they do is in `benchmarks/peers`: `append_log`, `lmdb_by_hand`, `queues_on_sqlite`, `brokers`. Of those that
 take long fewer messages are sent: their rates are compared. Brokers are Debian's packages, when they are installed.
 
@@ -38,6 +39,7 @@ from xump import Engine
 
 ADDRESS = "orders.eu.new"
 GROUP = 1_000
+RING_BYTES = 64 << 20
 WIDTH = 50
 Run = Callable[[Path, bytes, int, int], tuple[int, int]]
 Use = Callable[[int, bytes, int, int], tuple[int, int]]
@@ -103,7 +105,8 @@ def own(name: str, messages: int, directory: Path) -> dict[str, float]:
     """By the name of the row."""
     store, durability, how = name.split(", ")
     sync = durability == "group"
-    with engine_on(fresh(directory), store, GROUP, durability=durability) as engine:
+    options = {"min_bytes": RING_BYTES} if store == "ring" else {}
+    with engine_on(fresh(directory), store, GROUP, durability=durability, **options) as engine:
         took = (many if how == "many" else calls)(engine, messages, sync)
         queue = engine.stats()["queues"]["jobs"]
         assert queue["settled"] == messages == queue["entered"]
