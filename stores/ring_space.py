@@ -19,7 +19,7 @@ C: bytes of a segment; L: of the largest group in the log, at least C/8; A: of a
 
     C + L    is carried at most before a slot gets free: a segment, and the group that goes on in the next
     C/2 + L  may be dead before cleaning begins, and the beginning of the oldest segment that belongs to a group before it
-    C/2      is settled in between: a group that settles is at most half a segment; the engine divides larger ones
+    C/2      is settled in between: a group that settles is at most half a segment: ids that follow each other are one record
     A/8      of which A/16 may be dead before cleaning begins, so that this costs at most 16 times what it gains
 
 Of N slots, all empty, that makes room for one group of (7N/8 - 2) C/3. Where nothing is live, one segment is in use, and there

@@ -894,9 +894,10 @@ class ModelEngine:
         asks = selector and (isinstance(selector.do.queue, Field) or isinstance(selector.do.destination, Field))
         return not asks and self._overflow_can_take(queue, Message())
 
-    def _enter(self, queue, message, trip, *, parent=None, dead=False, dead_entry=False, like=None, owner=None):
+    def _enter(self, queue, message, trip, *, parent=None, dead=False, dead_entry=False, like=None, owner=None,
+               came=None):
         """Rule 1, when it is known that the queue has room. `like`: the entry whose count of deliveries travels with it. `owner`:
-        the durable entry of which it has the last word, if it is in RAM."""
+        the durable entry of which it has the last word, if it is in RAM. `came`: the one that goes on as this by INFINITE."""
         overflows = not self._is_below_limit(queue)
         self.sequence += 1
         queue.timestamp = max(queue.timestamp, self.now)
@@ -913,7 +914,7 @@ class ModelEngine:
             entry.delivery_count, entry.redelivered, entry.nack_number = like.delivery_count, like.redelivered, like.nack_number
         entry.logged = entry.delivery_count, entry.redelivered
         entry.owner = None if queue.durable else owner
-        above = None if parent is None else self._owner(parent)
+        above = (None if parent is None else self._owner(parent)) or came
         entry.foreign = above is not None and queue.durable and above.queue.store != queue.store
         if overflows:
             entry.state = "entering"    # what overflow takes never counts as ready
@@ -967,7 +968,8 @@ class ModelEngine:
             parent, entry.parent = entry.parent, None
             entry.state = "leaving"
             owner = self._owner(entry) if parent is None or self._owner(parent) is None else None
-            self._enter(target, message, entry.trip, parent=parent, dead=entry.dead, like=entry, owner=owner)
+            self._enter(target, message, entry.trip, parent=parent, dead=entry.dead, like=entry, owner=owner,
+                        came=self._owner(entry))
             self._settle(entry)
         else:
             selector.available -= 1

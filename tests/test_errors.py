@@ -153,7 +153,7 @@ def test_a_life_has_every_state_in_it(w):
 
 AWARE = datetime(2024, 1, 1, tzinfo=UTC)
 NAIVE = datetime(2024, 1, 1)
-LONG = "x" * (limits.address_bytes_max + 1)
+LONG = "x" * 65_536
 BIG = bytes(limits.body_bytes_max + 1)
 BEYOND = 2**63
 COUNT_BEYOND = 2**62 + 1
@@ -212,15 +212,15 @@ ERRORS = {
     "body too large": (publish("jobs", "a", BIG), ValueError, ["body", str(len(BIG)), str(limits.body_bytes_max)]),
     "address None": (publish("jobs", None), TypeError, ["address", "str", "NoneType"]),
     "address bytes": (publish("jobs", b"a"), TypeError, ["address", "str", "bytes"]),
-    "address too long": (publish("jobs", LONG), ValueError, ["address", "65536", "65535"]),
-    "address too long in UTF-8": (publish("jobs", "ä" * 32768), ValueError, ["address", "65536", "65535"]),
+    "address too long": (publish("jobs", LONG), ValueError, ["address", "65536", "65534"]),
+    "address too long in UTF-8": (publish("jobs", "ä" * 32768), ValueError, ["address", "65536", "65534"]),
     "address without UTF-8": (publish("jobs", "ab\ud800"), ValueError, ["address", "surrogate", r"'\ud800', at 2"]),
     "reply_to without UTF-8": (publish("jobs", reply_to="\ud800"), ValueError, ["reply_to", "surrogate", "at 0"]),
     "message_id without UTF-8": (publish("jobs", message_id="a\udfff"), ValueError, ["message_id", r"'\udfff', at 1"]),
     "reply_to a number": (publish("jobs", reply_to=5), TypeError, ["reply_to", "str", "int"]),
-    "reply_to too long": (publish("jobs", reply_to=LONG), ValueError, ["reply_to", "65536", "65535"]),
+    "reply_to too long": (publish("jobs", reply_to=LONG), ValueError, ["reply_to", "65536", "65534"]),
     "message_id bytes": (publish("jobs", message_id=b"1"), TypeError, ["message_id", "str", "bytes"]),
-    "message_id too long": (publish("jobs", message_id=LONG), ValueError, ["message_id", "65536", "65535"]),
+    "message_id too long": (publish("jobs", message_id=LONG), ValueError, ["message_id", "65536", "65534"]),
     "headers a list": (publish("jobs", headers=[("a", 1)]), TypeError, ["headers", "mapping", "list"]),
     "headers a str": (publish("jobs", headers="a"), TypeError, ["headers", "mapping", "str"]),
     "header a list": (publish("jobs", headers={"n": [1]}), TypeError, ["'n'", "bool, int, float, str or bytes", "list"]),
@@ -457,7 +457,7 @@ ERRORS = {
     "nack with a number": (lambda w: w.kept.nack(requeue=0), TypeError, ["requeue", "bool", "int"]),
     "nack with None": (lambda w: w.kept.nack(requeue=None), TypeError, ["requeue", "bool", "NoneType"]),
     "reject without UTF-8": (lambda w: w.kept.reject("no\ud800"), ValueError, ["reason", "surrogate", "at 2"]),
-    "reject at length": (lambda w: w.kept.reject(LONG), ValueError, ["reason", "65536", "65535"]),
+    "reject at length": (lambda w: w.kept.reject(LONG), ValueError, ["reason", "65536", "65534"]),
     "reject for a number": (lambda w: w.kept.reject(5), TypeError, ["reason", "str", "int"]),
     "reject for None": (lambda w: w.kept.reject(None), TypeError, ["reason", "str", "NoneType"]),
     **{
@@ -515,7 +515,7 @@ ERRORS = {
         lambda w: w.engine.publish_batch("spill", pyarrow.table({"headers": ["a"]})), TypeError, ["'headers'"]),
     "batch: an address too long": (
         lambda w: w.engine.publish_batch("spill", pyarrow.table({"address": ["a", LONG]})), ValueError,
-        ["row 1", "65536", "65535"]),
+        ["row 1", "65536", "65534"]),
 }
 
 

@@ -31,29 +31,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump")
 
 
-_SIGINT = int(signal.SIGINT)
+_SIGNALS = int(signal.SIGINT), int(signal.SIGTERM)
 _here = threading.local()
 """`changed`: while this thread writes for a store, those that its own calls of the engine have changed meanwhile."""
 
 
 class uninterrupted:
-    """Ctrl-C waits until the block has ended: where files are written in the main thread. A program that handles it by itself
-    is left alone."""
+    """Signals for which the program has a handler in Python, Ctrl-C and SIGTERM, wait until the block has ended: where files are
+    written in the main thread, which such a handler may leave by an exception."""
 
-    __slots__ = ("_came",)
+    __slots__ = ("_came", "_handlers")
 
     def __enter__(self) -> None:
-        self._came: list[int] | None = None
-        in_main = threading.get_ident() == threading.main_thread().ident
-        if in_main and _signal.getsignal(_SIGINT) is signal.default_int_handler:
-            came = self._came = []
-            _signal.signal(_SIGINT, lambda number, frame: came.append(number))
+        self._came: list[tuple[int, Any]] = []
+        self._handlers: list[tuple[int, Any]] = []
+        if threading.get_ident() == threading.main_thread().ident:
+            for number in _SIGNALS:
+                handler = _signal.getsignal(number)
+                if callable(handler):
+                    self._handlers.append((number, handler))
+                    _signal.signal(number, lambda *came: self._came.append(came))
 
     def __exit__(self, *raised: object) -> None:
-        if self._came is not None:
-            _signal.signal(_SIGINT, signal.default_int_handler)
-            if self._came:
-                raise KeyboardInterrupt
+        for number, handler in self._handlers:
+            _signal.signal(number, handler)
+        for number, frame in self._came:
+            dict(self._handlers)[number](number, frame)
 
 
 class Committer:
@@ -68,12 +71,15 @@ class Committer:
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
         self._written = 0
+        self._told = False              # whether a program has heard that the store was given up
         self._unsynced = False          # something was written, and not synced
         self._went_on = False           # others may stand behind fences that are open now
         self._changed = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
+        self._asking = threading.Lock()
+        self._asked: list[queue.SimpleQueue[BaseException | None]] = []     # who waits for a sync, until a time
         journal.make_room = self._make_room_now
         journal.crowded = self._crowded
         journal.each_call = backend.durability in ("sync", "process")
@@ -105,12 +111,14 @@ class Committer:
 
     def _commit_for_others(self) -> None:
         """What was gathered is written, if it can be; who cares for this store hears at its next call that it could not."""
+        told = self._told
         try:
             with self._writing():
                 if self.error is None:
                     self._write(self._syncs)
         except Exception as error:
             logger.error("%s", error, exc_info=not isinstance(error, StoreFailed))
+            self._told = told
 
     def sync(self, deadline: float | None) -> bool:
         """Make durable what was gathered; False when the deadline, of `time.monotonic`, came first. Nobody can be called
@@ -120,7 +128,11 @@ class Committer:
                 self._write(True)
             return True
         done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        threading.Thread(target=self._sync_for, args=(done,), name=f"xump sync {self.name}", daemon=True).start()
+        with self._asking:
+            self._asked.append(done)
+            first = len(self._asked) == 1
+        if first:       # else somebody waits for the turn already, and will answer this one, too
+            threading.Thread(target=self._sync_for_all, name=f"xump sync {self.name}", daemon=True).start()
         try:
             error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
         except queue.Empty:
@@ -129,11 +141,18 @@ class Committer:
             raise error
         return True
 
-    def _sync_for(self, done: queue.SimpleQueue[BaseException | None]) -> None:
+    def _sync_for_all(self) -> None:
+        """One that syncs for those who have asked when its turn has come."""
+        asked: list[queue.SimpleQueue[BaseException | None]] = []
+        error: BaseException | None = None
         try:
-            self.sync(None)
-            done.put(None)
-        except BaseException as error:
+            with self._writing():
+                with self._asking:
+                    asked, self._asked = self._asked, []
+                self._write(True)
+        except BaseException as raised:
+            error = raised
+        for done in asked:
             done.put(error)
 
     @contextmanager
@@ -168,6 +187,7 @@ class Committer:
     def check(self) -> None:
         """Raises StoreFailed when the store was given up."""
         if self.error is not None:
+            self._told = True
             what = (f"store {self.name!r} was given up: {self.error or type(self.error).__name__}; close the engine, see to the "
                     "disk, and open it anew")
             raise StoreFailed(what) from self.error
@@ -182,21 +202,24 @@ class Committer:
 
     def _make_room_now(self, wanted: int) -> None:
         """A call lacks room for so many bytes: what was gathered is written, and the log cleaned."""
+        if getattr(_here, "changed", None) is not None:     # as `_crowded`: called from inside a turn
+            return
         with self._writing():
             if self.error is None:
                 self._backend.wanted_bytes = wanted
                 self._write(self._syncs, room=True)
                 self._backend.wanted_bytes = 0
 
+    def _refuse(self) -> None:
+        """A call has changed something here; one of a committer's own is not to blame for it."""
+        if getattr(_here, "changed", None) is None:
+            self.check()
+
     def _write(self, sync: bool, last: bool = False, room: bool = False) -> None:
         """The open group, if there is anything in it; the turn is ours. `room`: the log is cleaned in any case."""
         self.check()
         try:
             group = self._engine._seal(self._journal, last)
-            while self._journal.divided:
-                self._put(group, sync)
-                self._make_room()
-                group = self._engine._seal(self._journal, last)
             self._put(group, sync)
             if not last and (group is not None or room or self._journal.refused):
                 self._make_room()
@@ -242,7 +265,7 @@ class Committer:
         self.error = error
         self._engine._store_failed(self._journal)
         self._went_on = True        # nobody waits for it any more
-        self._journal.changed, self._journal.each_call = self.check, True     # whoever changes something more is told
+        self._journal.changed, self._journal.each_call = self._refuse, True     # whoever changes something more is told
 
     # ---- the end
 
@@ -274,6 +297,8 @@ class Committer:
             if self.error is None:
                 with self._writing():
                     self._write(self._backend.durability != "none", last=True)
+            elif not self._told:
+                self.check()
         except Exception as error:
             errors.append(error)
         finally:

@@ -31,6 +31,7 @@ from xump_ext.batch import DeliveryBatch, publish_batch, take_batch
 from xump_ext.check import check as check_books
 from xump_ext.core import Core
 from xump_ext.delivery import Delivery, DeliveryIterator
+from xump_ext.message import address_bytes_max
 from xump_ext.selector import INFINITE, Infinite
 
 logger = logging.getLogger("xump")
@@ -296,7 +297,7 @@ class Engine(Core):
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
             queues = [queue for queue in self._queues.values() if queue.store is store]
-            self._quiet(queues)
+            self._quiet(store.journal, queues)
             errors = self._close_stores([store])
             if store.journal is not None:
                 self._drop_store(store.journal, queues)
@@ -583,7 +584,13 @@ def _field_of(name: object) -> str | None:
 
 
 def _queue_name(name: object, what: str) -> str:
-    return name.name if isinstance(name, Queue) else name_of(name, what)
+    """Of at most as many bytes as an address: it becomes one, and stands in records."""
+    if isinstance(name, Queue):
+        return name.name
+    text = name_of(name, what)
+    if len(text) > address_bytes_max // 4 and len(text.encode()) > address_bytes_max:
+        raise ValueError(f"{what} has {len(text.encode())} bytes, allowed are {address_bytes_max}")
+    return text
 
 
 def _check_count(what: str, value: object, least: int, most: int, kinds: str = "an int") -> None:

@@ -23,7 +23,11 @@ def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None 
     """Reads the store that was just opened; returns its queues. `told` hears how many bytes of it were read. Raises `Conflict`
     where a queue of the engine has the name of one of them, StoreCorrupt; then nothing changed, and the store is closed."""
     backend = store.backend
-    journal = engine._open_journal(backend, store.name, RESIDENT_BYTES_MAX)
+    try:
+        journal = engine._open_journal(backend, store.name, RESIDENT_BYTES_MAX)
+    except BaseException:
+        backend.close()
+        raise
     queues: list[Queue] = []
     read = 0
 
@@ -48,8 +52,10 @@ def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None 
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
     except BaseException:
-        engine._drop_store(journal, queues)
-        backend.close()
+        try:
+            engine._drop_store(journal, queues)
+        finally:
+            backend.close()
         raise
     store.journal = journal
     store.committer = Committer(engine, store.name, backend, journal)

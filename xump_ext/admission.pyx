@@ -94,14 +94,14 @@ cdef class Admissions:
         cdef queue_t* queue = self.items[i].queue
         cdef content_t* content = self.items[i].content
         cdef queue_t* letters
-        if queue != NULL and queue.durable:
-            self.check_store(queue, content)
+        if queue != NULL and queue.durable and not self.store_fits(queue, content):
+            raise no_room(queue)        # whoever else could take it (decision 81)
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
             name = name_text(self.names.get(i, self.name))
             if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
                 raise no_queue(name)
-        elif not self.fits(queue, content):
+        elif not self.limit_fits(queue, content):
             letters = own_dead_letter(queue)
             if letters == NULL or not self.letter_fits(
                     letters, content, (<object> queue.face).name, REASON_OVERFLOW):
@@ -109,16 +109,17 @@ cdef class Admissions:
                                 f"{queue.limit}: no room for message {i + 1} of {self.count}")
         return 0
 
-    cdef int check_store(self, queue_t* queue, content_t* content) except -1:
-        """What the messages before take of the store, and this one."""
+    cdef bint store_fits(self, queue_t* queue, content_t* content) except -1:
+        """Whether its store has room for the messages before, and this one; then it is counted."""
         if self.store != <void*> queue.store:
             self.charges[<uintptr_t> self.store] = self.charge
             self.store = <void*> queue.store
             self.charge = self.charges.get(<uintptr_t> self.store, 0)
+        if queue.store.failed or queue.store.leaving_engine or (
+                self.charge + <int64_t> admission_bytes(content) > queue.store.room):
+            return False
         self.charge += admission_bytes(content)
-        if queue.store.failed or self.charge > queue.store.room:
-            raise no_room(queue)
-        return 0
+        return True
 
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:
         cdef content_t* bounced = content_bounced(content, origin, reason_name(reason), None)
@@ -141,6 +142,10 @@ cdef class Admissions:
 
     cdef bint fits(self, queue_t* queue, content_t* content) except -1:
         """Whether the message could enter now; then it has, on paper."""
+        return (not queue.durable or self.store_fits(queue, content)) and self.limit_fits(queue, content)
+
+    cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1:
+        """The same, whatever its store says."""
         if queue.limit == UNLIMITED:
             return True
         if <uint64_t> self.ready_of(queue) < queue.limit:
@@ -157,7 +162,7 @@ cdef class Admissions:
         if not has_credit(overflow, self.spent.get(<uintptr_t> overflow, 0)):
             return False
         if target != NULL:
-            if <uint64_t> self.ready_of(target) >= target.limit:
+            if <uint64_t> self.ready_of(target) >= target.limit or (target.durable and not self.store_fits(target, content)):
                 return False
             self.enters(target)
         elif overflow.verb == DELIVER and overflow.infinite:

@@ -11,12 +11,12 @@ from libc.stdlib cimport free
 
 from xump_ext.aside cimport aside_free
 from xump_ext.cells cimport cell_put, cell_zeroed
-from xump_ext.credit cimport line_wake, overflow_changed, place_leave, selector_rest, selector_wake
+from xump_ext.credit cimport choosy_wake, line_wake, overflow_changed, place_leave, selector_rest, selector_wake
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
-    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, PAUSED, QUEUE_LISTS,
-    QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUNCE, BOUND, CHOOSY, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, PAUSED,
+    QUEUE_LISTS, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
 )
 from xump_ext.fences cimport owner_settled
 from xump_ext.heap cimport heap_remove
@@ -29,7 +29,7 @@ from xump_ext.log cimport log_queue, log_queue_gone
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.recall cimport release, send_back
 from xump_ext.selector import INFINITE
-from xump_ext.source cimport content_drop, content_needed
+from xump_ext.source cimport content_drop, content_needed, fetched_forget
 from xump_ext.work cimport parked_forget
 
 
@@ -77,6 +77,8 @@ cdef queue_t* queue_create(
         if number == 0:
             log_queue(queue)
     try:
+        if engine.lists[CHOOSY] != NULL:    # an overflow selector may have waited for it
+            choosy_wake(engine)
         for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
             if other.queue.watched:
                 (<Plan> other.queue.plan).queue_created(queue, face.name)
@@ -141,6 +143,7 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     cdef int which
     if queue.durable:
         log_queue_gone(queue)
+        fetched_forget(engine)      # contents there are known by the address of their queue
     while queue.line_head != NULL:
         place_leave(engine, queue.line_head)
     heap_remove(&engine.able, &queue.able)

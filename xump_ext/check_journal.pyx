@@ -13,7 +13,7 @@ from libc.stdint cimport uint64_t, uintptr_t
 from xump_ext.check_structure cimport broken, of_entry, of_queue
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport has_owner
-from xump_ext.graph cimport HISTORY, OWNED, SHADOW, STAINED, entry_t, fence_t, queue_t, store_t
+from xump_ext.graph cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED, entry_t, fence_t, queue_t, store_t
 from xump_ext.index cimport cursor_t, index_get, start, step
 from xump_ext.journal cimport Journal
 from xump_ext.log cimport enter_bytes, entry_charge, store_queue
@@ -242,7 +242,8 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
     for i in range(store.fence_count):
         fence = &store.fences[(store.fence_head + i) & store.fence_mask]
         if fence.other != NULL:
-            if <uintptr_t> fence.other not in stores or (fence.other == store and fence.group) or fence.group > fence.other.group:
+            if <uintptr_t> fence.other not in stores or (fence.other == store and 0 < fence.group < UNLIMITED) or (
+                    fence.group > fence.other.group and fence.other != store):
                 raise broken("Links", where, "a fence is for a store that is not there, or a group that will never be")
             continue
         queue = store_queue(store, fence.queue)

@@ -247,6 +247,8 @@ cdef class Core(Durable):
             offer = first_offer(self, destination)
             if offer == NULL:
                 break
+            if taken and not is_readable(offer.entry):
+                break               # those before are not kept back for it; the next call says what is wrong
             settled = (<selector_t*> offer.entry.holder).infinite
             taken.append(hand_over(self, offer))
             if settled:
@@ -370,8 +372,9 @@ cdef class Core(Durable):
             target = target_of(selector, content_at(entry))
             if target != NULL and target != selector.source and hops_of(&self.e, entry) < self.e.hop_limit:
                 if not batch.fits(target, content_at(entry)):
-                    raise QueueFull(f"queue {(<QueueFace> target.face).name!r} has {target.ready} ready messages and a limit of "
-                                    f"{target.limit}: no room for a replay of {len(ids)} messages")
+                    limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
+                    raise QueueFull(f"queue {(<QueueFace> target.face).name!r} has {target.ready} ready messages and {limit}: no "
+                                    f"room for a replay of {len(ids)} messages")
         return 0
 
     def _delete_selector(self, SelectorFace face):
@@ -616,6 +619,14 @@ cdef class Core(Durable):
         self.e.face = NULL
         self.spent.clear()
         return 0
+
+
+cdef bint is_readable(entry_t* entry) except -1:
+    try:
+        content_at(entry)
+    except (OSError, KeyError):
+        return False
+    return True
 
 
 cdef int one_store(Admissions batch) except -1:

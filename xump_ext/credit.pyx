@@ -221,8 +221,13 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
 cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:
     """Whether the queue's overflow selector can take this content (needed only if a field of it names something)."""
     cdef queue_t* target
-    return overflow_would(queue, content, &target) and has_credit(queue.overflow) and (
-        target == NULL or has_room_below_limit(target, leaving))
+    if not overflow_would(queue, content, &target) or not has_credit(queue.overflow):
+        return False
+    if target == NULL:
+        return True
+    if target.durable and not store_takes(target, content_at(leaving) if content == NULL and leaving != NULL else content):
+        return False
+    return has_room_below_limit(target, leaving)
 
 
 cdef bint room_for_any(queue_t* queue) except -1:

@@ -129,6 +129,7 @@ cdef class Delivery:
             entry = self.entry
             if not in_hands(entry):
                 raise stale(self)
+            content_at(entry)       # it may have to be bounced; when it cannot be read nothing has changed
             self.answered = True
             if requeue:
                 nack_entry(&door.e, entry)

@@ -69,11 +69,13 @@ cdef class Durable(Door):
 
     # ---- a store goes
 
-    def _quiet(self, list queues):
-        """Holds queues: what is in them stays there."""
+    def _quiet(self, Journal journal, list queues):
+        """A store is about to be deleted: what is in its queues stays there, and nothing comes in."""
         cdef QueueFace face
         self.enter()
         try:
+            if journal is not None:
+                journal.store.leaving_engine = True
             for face in queues:
                 if face.queue != NULL:
                     face.queue.held = True
@@ -85,13 +87,14 @@ cdef class Durable(Door):
         there alone: what it came from is settled elsewhere, what it became elsewhere is deleted."""
         cdef QueueFace face
         cdef list owned = [entry for entry, owner in self.owners.items() if owner[0] == <uintptr_t> &journal.store]
+        cdef bint failed = journal.store.failed
         self.begin()
         try:
             self.detach(journal)
             for entry in owned:
                 message_delete(&self.e, <entry_t*> <uintptr_t> entry)
             for face in queues:
-                if face.queue != NULL:
+                if face.queue != NULL and not failed:       # what it did not write is recalled
                     pay_for_all(&self.e, face.queue)
             for face in queues:
                 if face.queue != NULL:
@@ -107,7 +110,7 @@ cdef class Durable(Door):
         cdef queue_t* queue
         for address in journal.queues.values():
             queue = <queue_t*> <uintptr_t> address
-            queue.durable = False
+            queue.durable = queue.touched = False
             queue.store = NULL
         for entry, owner in list(self.owners.items()):
             if owner[0] == <uintptr_t> &journal.store:
@@ -119,6 +122,9 @@ cdef class Durable(Door):
         while link[0] != &journal.store:
             link = &link[0].next
         link[0] = journal.store.next
+        journal.store.failed = True         # whoever still waits for his turn finds nothing to write
+        journal.store.touched = NULL
+        journal.store.fence_count = 0
         undirty(&journal.store)
         fetched_forget(&self.e)
         self.e.store_count -= 1
@@ -173,7 +179,9 @@ cdef class Durable(Door):
         try:
             journal.make_room(bytes)
         finally:
-            self.begin()
+            self.enter()
+            if self.clock is not None:
+                self.read_clock()
         return self.queue_of(name)
 
     def _synced(self, Journal journal not None, uint64_t group):

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 
-from xump_ext.graph cimport OWNED, SHADOW, STAINED, fence_t
+from xump_ext.graph cimport OWNED, SHADOW, STAINED, UNLIMITED, fence_t
 from xump_ext.grow cimport ring_grow
 from xump_ext.index cimport index_get
 from xump_ext.log cimport (
@@ -39,6 +39,17 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     engine.entered_stores |= <uint64_t> 1 << (<store_t*> <uintptr_t> owner[0]).slot
     Py_INCREF(owner)
     engine.claim = <void*> owner
+    return 0
+
+
+cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
+    """`entry` is about to end for good, since it goes on elsewhere: which durable message that is."""
+    if entry.queue.durable:
+        engine.gone_store, engine.gone_queue, engine.gone_id = entry.queue.store, entry.queue.number, entry.id
+    elif entry.flags & OWNED:
+        owner = (<dict> engine.owners)[<uintptr_t> entry]
+        engine.gone_store = <store_t*> <uintptr_t> owner[0]
+        engine.gone_queue, engine.gone_id = owner[1], owner[2]
     return 0
 
 
@@ -136,8 +147,8 @@ cdef int fences_pass(store_t* store) except -1:
     while store.fence_count:
         fence = &store.fences[store.fence_head & store.fence_mask]
         if fence.other != NULL:
-            if fence.other.passed < fence.group and not fence.other.failed:
-                return 0
+            if fence.other.passed < fence.group:
+                return 0        # for good, if that store failed: what is behind is there again when this one is opened
         else:
             fence_end(store, fence)
         store.fence_head += 1
@@ -165,14 +176,23 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
 
 
 cdef void fences_forget(store_t* store, const store_t* other) noexcept:
-    """That one is no more: nobody waits for it."""
+    """That one is no more: nobody waits for it, but for what it failed to make durable: for good."""
     cdef uint64_t i
     cdef fence_t* fence
     for i in range(store.fence_count):
         fence = &store.fences[(store.fence_head + i) & store.fence_mask]
         if fence.other == other:
             fence.other = store
-            fence.group = 0
+            fence.group = UNLIMITED if other.failed and other.passed < fence.group else 0
+
+
+cdef bint fences_stuck(const store_t* store) noexcept:
+    """Whether the first fence is for what will never be durable."""
+    cdef const fence_t* fence
+    if store.fence_count == 0:
+        return False
+    fence = &store.fences[store.fence_head & store.fence_mask]
+    return fence.other != NULL and fence.other.passed < fence.group and (fence.other.failed or fence.other == store)
 
 
 cdef set carried_anyway(store_t* store):

@@ -12,12 +12,13 @@ from xump_ext.aside cimport aside_merge, group_oldest
 from xump_ext.credit cimport choosy_wake, lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport names_queue_now
 from xump_ext.graph cimport MARKED, QUEUED, RECOVERED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
-from xump_ext.heap cimport heap_add, heap_remove, heap_sink
+from xump_ext.heap cimport heap_add, heap_remove, heap_root, heap_sink
 from xump_ext.index cimport unrouted_from
+from xump_ext.ledger cimport stir
 from xump_ext.listed cimport queue_unlist
 from xump_ext.plan cimport Clause, Plan
 from xump_ext.trip cimport trip_release
-from xump_ext.work cimport parked_push
+from xump_ext.work cimport parked_push, pause_trip
 
 cdef int rematch_returned(engine_t* engine) except -1:
     """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
@@ -25,7 +26,9 @@ cdef int rematch_returned(engine_t* engine) except -1:
     cdef queue_t* next
     while queue != NULL:
         next = queue.listed[RETURNED].next
-        if not engine.building or not is_recovered(queue):      # those want to see the whole graph
+        if queue.held:          # it came to be held in this run
+            queue_unlist(engine, queue, RETURNED)
+        elif not engine.building or not is_recovered(queue):    # those want to see the whole graph
             while queue.returning.count:
                 rematch(engine, group_oldest(queue.returning))
             queue_unlist(engine, queue, RETURNED)
@@ -59,6 +62,8 @@ cdef int stirred_gather(engine_t* engine) except -1:
     """Unrouted entries of queues that were held, inactive or being built become backlogs; parked ones are gathered."""
     cdef queue_t* queue
     cdef bint parked = False
+    if engine.work_count:       # of this call; it may be of the same queues
+        work_put_off(engine)
     while engine.lists[STIRRED] != NULL:
         queue = engine.lists[STIRRED]
         if not queue.held:
@@ -69,6 +74,26 @@ cdef int stirred_gather(engine_t* engine) except -1:
             parked |= gather_parked(engine, queue)
     if parked:
         parked_sort(engine)
+    return 0
+
+
+cdef int work_put_off(engine_t* engine) except -1:
+    """What is still to be routed will be gathered, as what came inside `building()` is; trips go on with it."""
+    cdef work_t item
+    cdef queue_t* queue
+    while engine.backlogs.count:
+        queue = (<entry_t*> heap_root(&engine.backlogs).owner).queue
+        heap_remove(&engine.backlogs, &queue.backlog)
+        stir(engine, queue)
+    while engine.work_count:
+        item = engine.work[engine.work_head & engine.work_mask]
+        engine.work_head += 1
+        engine.work_count -= 1
+        if item.entry != NULL:
+            stir(engine, item.entry.queue)
+            if item.trip != NULL:
+                pause_trip(engine, item.entry, item.trip)
+        trip_release(engine, item.trip)
     return 0
 
 

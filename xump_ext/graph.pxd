@@ -405,8 +405,9 @@ cdef struct store_t:        # a durable one; its log is gathered here
     uint32_t slot           # its bit in `engine.entered_stores`
     uint32_t salt
     bint dirty              # it has something to write
-    bint enters             # the open group has messages, and not only ends of some
+    uint64_t ends           # records in the open group of messages that ended
     bint failed             # nothing is written any more
+    bint leaving_engine     # it is being deleted: nothing enters it any more
     bint refused            # somebody upstream waits for room
 
 cdef enum:
@@ -466,6 +467,9 @@ cdef struct engine_t:
     uint32_t fetched_next
     fetched_t fetched[FETCHED_SLOTS]
     queue_t* unreadable     # holds a message that could not be read, in the run that ends for it
+    store_t* gone_store     # of the durable message that goes on by INFINITE and ends where it was; NULL: none
+    uint32_t gone_queue     # its queue's number, and its id
+    uint64_t gone_id
     void* claim             # tuple, as in `owners`, for the next entry; or NULL
     void* owners            # dict of an entry's address to (Journal, queue number, id, charge): who hears of its end
     void* face              # Core

@@ -31,7 +31,6 @@ cdef class Journal:
     cdef set unsynced               # numbers of queues whose states were written since
     cdef uint64_t group_bytes       # when so much was gathered, it should be written
     cdef uint64_t crowded_at        # bytes of the open group at which `crowded` is called: that, then four times that
-    cdef list pieces                # of a group that was divided: they are written before the open one
     cdef public object crowded
     cdef bint carries               # the open group has records that were carried forward
     cdef char* spare                # the buffer that is not in use
@@ -48,8 +47,6 @@ cdef class Journal:
     cdef int written(self, Group group, bint enough) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
-    cdef int divide(self, Group group) except -1
-    cdef Group piece_of(self, Group group, uint64_t begin, uint64_t end)
     cdef int mark_outstanding(self, bint closing) except -1
     cdef int mark_owners(self, bint closing) except -1
     cdef int made_durable(self, uint64_t group) except -1

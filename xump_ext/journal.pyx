@@ -9,13 +9,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint16_t, uintptr_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcpy, memmove, memset
 
 from xump_ext.block cimport headers_of
 from xump_ext.crc cimport crc32c
 from xump_ext.errors import StoreCorrupt
-from xump_ext.fences cimport carried_anyway, fences_pass
+from xump_ext.fences cimport carried_anyway, fences_pass, fences_stuck
 from xump_ext.graph cimport HISTORY, MOVED, OFFERED, REDELIVERED, STAINED, TAKEN, entry_t
 from xump_ext.index cimport index_from, index_get
 from xump_ext.log cimport (
@@ -23,11 +23,12 @@ from xump_ext.log cimport (
 )
 from xump_ext.message cimport content_of_buffers, content_release
 from xump_ext.records cimport (
-    ENTER, GROUP, MAGIC, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, STATE, enter_record_t,
-    group_record_t, head_crc, head_t, record_state, text_bytes,
+    ENTER, GROUP, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, SETTLE, STATE,
+    enter_record_t, group_record_t, head_crc, head_t, record_state, settle_record_t, text_bytes,
 )
 from xump_ext.source cimport is_made
 
+cdef uint64_t FEW_ENDS = 16                         # records of ends that are not worth being put in order
 cdef uint64_t BUFFER_BYTES = <uint64_t> 1 << 18     # at first, and again after a large group
 
 
@@ -88,7 +89,6 @@ cdef class Journal:
         self.store.face = <void*> self
         self.store.salt = backend.salt
         self.store.group = 1
-        self.pieces = []
         self.group_bytes = self.crowded_at = backend.group_bytes
         self.store.resident_max = resident_max
         self.store.capacity = self.spare_capacity = BUFFER_BYTES
@@ -136,13 +136,8 @@ cdef class Journal:
 
     @property
     def fenced(self):
-        """Records that wait for other stores."""
-        return self.store.fence_count
-
-    @property
-    def divided(self):
-        """Whether parts of a group that was divided are to be written before the open one."""
-        return bool(self.pieces)
+        """Records that wait for other stores, unless it is in vain."""
+        return 0 if fences_stuck(&self.store) else self.store.fence_count
 
     @property
     def live_bytes(self):
@@ -167,8 +162,6 @@ cdef class Journal:
         cdef store_t* store = &self.store
         cdef queue_t* queue
         cdef char* data
-        if self.pieces:
-            return self.pieces.pop(0)
         self.signalled = False
         self.crowded_at = self.group_bytes
         fences_pass(&self.store)
@@ -183,6 +176,8 @@ cdef class Journal:
         undirty(store)
         if store.size == sizeof(group_record_t) or store.failed:
             return None
+        if store.ends > FEW_ENDS:
+            merge_ends(store)
         data = self.spare if self.spare != NULL else <char*> malloc(BUFFER_BYTES)
         if data == NULL:
             raise MemoryError()
@@ -198,47 +193,8 @@ cdef class Journal:
         store.size = sizeof(group_record_t)
         store.records = 0
         store.group += 1
-        if group.size > self.group_bytes and not store.enters:
-            self.divide(group)
-            group = self.pieces.pop(0)
-        store.enters = False
+        store.ends = 0
         return group
-
-    cdef int divide(self, Group group) except -1:
-        """Ends of messages, and states, which are right in every part: none is larger than a store wants a group to be."""
-        cdef uint64_t begin = sizeof(group_record_t), end = begin, length
-        self.store.group -= 1
-        self.store.position -= group.size
-        while end < group.size:
-            length = (<head_t*> (group.data + end)).length
-            if end > begin and end + length - begin > self.group_bytes:
-                self.pieces.append(self.piece_of(group, begin, end))
-                begin = end
-            end += length
-        self.pieces.append(self.piece_of(group, begin, end))
-        return 0
-
-    cdef Group piece_of(self, Group group, uint64_t begin, uint64_t end):
-        """These records of it as the next group."""
-        cdef Group piece = Group.__new__(Group)
-        cdef uint64_t at = sizeof(group_record_t)
-        cdef head_t* head
-        piece.size = piece.capacity = at + end - begin
-        piece.data = <char*> malloc(piece.size)
-        if piece.data == NULL:
-            raise MemoryError()
-        memcpy(piece.data + at, group.data + begin, end - begin)
-        piece.position, piece.number = self.store.position, self.store.group
-        piece.salt, piece.synced, piece.carries = group.salt, group.synced, group.carries
-        piece.records = 0
-        while at < piece.size:
-            head = <head_t*> (piece.data + at)
-            head.position = piece.position + at
-            piece.records += 1
-            at += head.length
-        self.store.position += piece.size
-        self.store.group += 1
-        return piece
 
     cdef int mark_outstanding(self, bint closing) except -1:
         """What is outstanding will be ready again, and known to have been handed out as often as it was; but what goes on in a
@@ -353,6 +309,9 @@ cdef class Journal:
                         log_again(&self.store, head)
                 elif queue != NULL and head.kind == ENTER:
                     log_carried(queue, <const enter_record_t*> head, (head.queue, head.id) in waiting)
+                elif queue != NULL and head.kind == MARK:       # else the ENTER that is carried says it
+                    if (head.queue, head.id) in waiting and index_get(&queue.index, head.id) == NULL:
+                        log_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE:
                     log_queue(queue)
                 elif queue != NULL and head.kind == STATE:
@@ -364,9 +323,60 @@ cdef class Journal:
         return 0
 
     cdef void fail(self) noexcept:
-        """Nothing is written any more; fences of others open, since this store will never be durable."""
+        """Nothing is written any more. What others log only when this store is durable, they never do: they have it again when
+        they are opened."""
         self.store.failed = True
         self.store.room = 0
+
+
+cdef int by_run(const void* a, const void* b) noexcept nogil:
+    """By queue, flags and id."""
+    cdef const settle_record_t* x = <const settle_record_t*> a
+    cdef const settle_record_t* y = <const settle_record_t*> b
+    if x.head.queue != y.head.queue:
+        return 1 if x.head.queue > y.head.queue else -1
+    if x.head.flags != y.head.flags:
+        return 1 if x.head.flags > y.head.flags else -1
+    return (x.head.id > y.head.id) - (x.head.id < y.head.id)
+
+
+cdef int merge_ends(store_t* store) except -1:
+    """Messages that ended in one group, in whatever order, are runs of ids: an ack of a million takes as little as it can. In a
+    group ends count after all else, so they may stand anywhere in it; the other records move up, and say where they stand."""
+    cdef settle_record_t* ends = <settle_record_t*> malloc(store.ends * sizeof(settle_record_t))
+    cdef settle_record_t* run
+    cdef head_t* head
+    cdef uint64_t at = sizeof(group_record_t), end = at, count = 0, length, i
+    if ends == NULL:
+        return 0            # it goes as it is
+    while at < store.size:
+        head = <head_t*> (store.data + at)
+        length = head.length
+        if head.kind == SETTLE:
+            ends[count] = (<settle_record_t*> head)[0]
+            count += 1
+        else:
+            memmove(store.data + end, head, length)
+            (<head_t*> (store.data + end)).position = store.position + end
+            end += length
+        at += length
+    store.records -= count
+    qsort(ends, count, sizeof(settle_record_t), by_run)
+    run = NULL
+    for i in range(count):
+        if run != NULL and run.head.queue == ends[i].head.queue and run.head.flags == ends[i].head.flags and (
+                run.head.id + run.count == ends[i].head.id):
+            run.count += ends[i].count
+            continue
+        run = <settle_record_t*> (store.data + end)
+        run[0] = ends[i]
+        run.head.position = store.position + end
+        end += sizeof(settle_record_t)
+        store.records += 1
+    store.room += <int64_t> (store.size - end)
+    store.size = end
+    free(ends)
+    return 0
 
 
 cdef entry_t* lowest(entry_t* entry) noexcept:
@@ -410,8 +420,14 @@ cdef int tell_stores(engine_t* engine) except -1:
         elif store.size > journal.crowded_at and journal.crowded is not None:
             journal.crowded_at *= 4
             changed.append(journal.crowded)
-    for call in changed:
-        call()
+    error = None
+    for call in changed:        # each, whatever others say
+        try:
+            call()
+        except BaseException as raised:
+            error = raised
+    if error is not None:
+        raise error
     return 0
 
 

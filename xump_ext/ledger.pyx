@@ -14,7 +14,7 @@ from xump_ext.credit cimport (
     stand_ready, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
-from xump_ext.fences cimport claim_take, has_owner, log_copied, owner_claim, owner_settled
+from xump_ext.fences cimport claim_take, gone_note, has_owner, log_copied, owner_claim, owner_settled
 from xump_ext.graph cimport (
     BOUND, BROKEN, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
     REASON_OVERFLOW, REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
@@ -349,6 +349,8 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         rotate(engine, selector)
         if engine.store_count:
             went_to(engine, target)
+            if target.durable:
+                gone_note(engine, entry)
             if not has_owner(parent):
                 owner_claim(engine, entry, target)
         end(engine, entry, PROCESSED, 0)
@@ -360,6 +362,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* tri
         list_append(&selector.held, entry)
         rotate(engine, selector)
     id = enter(engine, target, content, hops, delivery_count, flags, parent, trip)
+    engine.gone_store = NULL
     trip_release(engine, trip)
     if nack:
         carry_nack(engine, index_get(&target.index, id), nack)

@@ -114,7 +114,8 @@ cdef uint64_t entry_charge(const entry_t* entry) noexcept:
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
-    return not queue.store.failed and queue.store.room >= <int64_t> charge_of(enter_bytes(content))
+    cdef store_t* store = queue.store
+    return not store.failed and not store.leaving_engine and store.room >= <int64_t> charge_of(enter_bytes(content))
 
 
 cdef object no_room(queue_t* queue):
@@ -122,6 +123,8 @@ cdef object no_room(queue_t* queue):
     name = (<object> queue.face).name
     if store.failed:
         return StoreFailed(f"the store of queue {name!r} was given up; close the engine, see to the disk, and open it anew")
+    if store.leaving_engine:
+        return StoreFailed(f"the store of queue {name!r} is being deleted, and the queue with it")
     return StoreFull(f"the store of queue {name!r} is full: {max(store.room, 0)} bytes are left; take messages out, or allow it "
                      "more bytes")
 
@@ -129,9 +132,11 @@ cdef object no_room(queue_t* queue):
 cdef bint store_takes(queue_t* queue, content_t* content) noexcept:
     cdef store_t* store = queue.store
     cdef uint64_t bytes = USUAL_BYTES if content == NULL else USUAL_BYTES + charge_of(enter_bytes(content))
+    if store.leaving_engine:
+        return False
     if not store.failed and store.room >= <int64_t> bytes:
         return True
-    if not store.refused:       # its committer cleans the log, if that helps
+    if not store.refused and not store.failed:      # its committer cleans the log, if that helps
         store.refused = True
         if not store.dirty:
             make_dirty(store)
@@ -172,7 +177,6 @@ cdef void log_enter(entry_t* entry) noexcept:
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
     if record == NULL:
         return
-    store.enters = True
     record.timestamp = entry.timestamp
     origin_put(store, record, entry.parent)
     record.payload_crc = 0
@@ -200,7 +204,6 @@ cdef head_t* log_again(store_t* store, const head_t* old) noexcept:
     cdef head_t* record = record_new(store, old.kind, old.flags, old.length, old.queue, old.id)
     if record != NULL:
         memcpy(record + 1, old + 1, old.length - sizeof(head_t))
-        store.enters = True         # it has to stand in one piece with what came before
     return record
 
 
@@ -214,7 +217,7 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     if record != NULL and entry != NULL and not entry.flags & SHADOW:
         record.delivery_count = entry.delivery_count
         record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
-            RECORD_HISTORIC if entry.state == HISTORY else 0) | (old.head.flags & RECORD_DEAD_ENTRY)
+            RECORD_HISTORIC if entry.state == HISTORY and not anyway else 0) | (old.head.flags & RECORD_DEAD_ENTRY)
     return 0
 
 
@@ -227,6 +230,9 @@ cdef void origin_put(store_t* store, enter_record_t* record, const entry_t* pare
     while parent != NULL and not parent.queue.durable and not parent.flags & OWNED:
         parent = parent.parent
     if parent == NULL:
+        other = store.engine.gone_store
+        if other != NULL and other != store:        # its end waits until this one is durable: a crash may leave both
+            record.origin_store, record.origin_queue, record.origin_id = other.salt, store.engine.gone_queue, store.engine.gone_id
         return
     if parent.flags & OWNED:
         owner = (<dict> store.engine.owners)[<uintptr_t> parent]
@@ -278,6 +284,7 @@ cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags,
             return
     record = <settle_record_t*> record_new(store, SETTLE, flags, SETTLE_BYTES, number, id)
     if record != NULL:
+        store.ends += 1
         record.count = 1
         if queue != NULL:
             queue.settled_group = store.group

@@ -48,7 +48,7 @@ cdef extern from *:
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
 
-cdef Py_ssize_t ADDRESS_BYTES_MAX = 65535      # a u16 in records and in the trie
+cdef Py_ssize_t ADDRESS_BYTES_MAX = 65534      # a u16 in records, where 65535 says that there is none
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # Of a message that was bounced: two names and a detail more, each of at most 65535 bytes, and a reason. It can do that again.

@@ -16,14 +16,14 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.graph cimport DEAD_ENTRY, FOREIGN, HISTORY, REDELIVERED, STAINED, UNLIMITED, UNROUTED, entry_t, queue_t
+from xump_ext.graph cimport DEAD_ENTRY, FOREIGN, HISTORY, REDELIVERED, STAINED, UNLIMITED, UNROUTED, engine_t, entry_t, queue_t
 from xump_ext.grow cimport array_grow
 from xump_ext.index cimport entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove, list_remove
 from xump_ext.log cimport log_queue, placed, store_queue
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_crc, head_t, mark_record_t, queue_record_t, settle_record_t,
-    state_record_t,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_bytes, head_crc, head_t, mark_record_t, queue_record_t,
+    settle_record_t, state_record_t,
 )
 from xump_ext.revival cimport forget_for_good, hidden_end, order_all, queue_take_over
 
@@ -37,6 +37,9 @@ cdef struct origin_t:
     uint64_t id
     uint32_t child_queue
     uint64_t child_id
+
+
+cdef engine_t loose     # counts entries that are of no engine yet: others may look at the books meanwhile
 
 
 cdef class Recovery:
@@ -61,8 +64,8 @@ cdef class Recovery:
         try:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
-                if at + sizeof(head_t) > <uint64_t> view.len or head.length < sizeof(head_t) or (
-                        at + head.length > <uint64_t> view.len):
+                if at + sizeof(head_t) > <uint64_t> view.len or head_bytes(head) == 0 or (
+                        at + max(head.length, head_bytes(head)) > <uint64_t> view.len):
                     raise StoreCorrupt(f"store {self.journal.name!r}: what should be a record at byte {at} is none")
                 self.apply(head)
                 at += head.length
@@ -103,7 +106,7 @@ cdef class Recovery:
         queue = self.found.get(number)
         if queue is None:
             queue = self.found[number] = Recovered.__new__(Recovered)
-            queue.c.engine = self.journal.store.engine
+            queue.c.engine = &loose
             queue.c.state.head.id = 1
             queue.c.state.frontier = 1
         self.last = &queue.c
@@ -182,6 +185,8 @@ cdef class Recovery:
             if run.count == 0:
                 self.last = NULL
                 self.found.pop(run.queue, None)
+                continue
+            if run.queue not in self.found:     # it was deleted in this group, too
                 continue
             queue = self.recovered(run.queue)
             entry = index_from(&queue.index, run.id)
@@ -293,6 +298,6 @@ cdef class Recovered:
             entry = index_from(&self.c.index, 1)
             while entry != NULL:
                 index_remove(&self.c.index, entry)
-                entry_free(self.c.engine, entry)
+                entry_free(&loose, entry)
                 entry = index_from(&self.c.index, 1)
             index_free(&self.c.index)

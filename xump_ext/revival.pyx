@@ -29,6 +29,7 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     cdef entry_t* last
     cdef uint64_t gone, dropped = 0
     cdef int reason
+    queue.engine.entries += found.count
     queue.index = found.index
     memset(&found.index, 0, sizeof(found.index))
     queue.next_id = found.state.head.id

@@ -18,12 +18,12 @@ from xump_ext.credit cimport (
     selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport QueueHandle, names_queue_now, target_of
-from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather
+from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather, work_put_off
 from xump_ext.graph cimport (
     BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
-from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, stir, take
+from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take
 from xump_ext.log cimport touch
 from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route, prefetch
 from xump_ext.source cimport content_at, content_needed, is_made
@@ -118,26 +118,6 @@ cdef int run_parked(engine_t* engine) except -1:
         finally:
             trip_release(engine, item.trip)
     engine.parked_head = engine.parked_count = 0
-    return 0
-
-
-cdef int work_put_off(engine_t* engine) except -1:
-    """What is still to be routed will be gathered by the next run, as what came inside `building()` is; trips go on with it."""
-    cdef work_t item
-    cdef queue_t* queue
-    while engine.backlogs.count:
-        queue = (<entry_t*> heap_root(&engine.backlogs).owner).queue
-        heap_remove(&engine.backlogs, &queue.backlog)
-        stir(engine, queue)
-    while engine.work_count:
-        item = engine.work[engine.work_head & engine.work_mask]
-        engine.work_head += 1
-        engine.work_count -= 1
-        if item.entry != NULL:
-            stir(engine, item.entry.queue)
-            if item.trip != NULL:
-                pause_trip(engine, item.entry, item.trip)
-        trip_release(engine, item.trip)
     return 0
 
 

@@ -93,8 +93,7 @@ class Backend(ABC):
     cut: int
     """Bytes of a torn tail that were cut off when it was opened; 0: it was closed well, or whole."""
     group_bytes: int = 1 << 20
-    """When so much came in, the engine writes it, whatever `group_ms` says. One call that brings more is one group all the same,
-    but for a call that only settles: that is divided."""
+    """When so much came in, the engine writes it, whatever `group_ms` says. A call that brings more is one group all the same."""
     wanted_bytes: int = 0
     """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
