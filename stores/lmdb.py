@@ -29,24 +29,26 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 from weakref import WeakSet
 
 import lmdb
 
 from xump_ext.errors import Closed, ForkedError, StoreCorrupt, StoreFailed, StoreFull
+from xump_ext.lmdb_walk import wrong_record
 from xump_ext.records import entry_key, items
 from xump_ext.store import DURABILITIES, Backend, Report
 
 from . import lmdb_files as files
-from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta, wrong_records
+from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, NotLmdb, Pages
 
 MAX_BYTES_LEAST = 1 << 20
 SLACK_BYTES = 64 << 20
 DISK_BYTES_SPARE = 16 << 20
-SCAN_BYTES = 4 << 20
 # A fetch that goes on where the last one ended reads four times as far ahead as that did.
 AHEAD_BYTES = (4 << 10, 256 << 10)
 
@@ -173,29 +175,22 @@ class LmdbStore(Backend):
 
     # ---- reading
 
-    def scan(self) -> Iterator[tuple[int | None, bytes]]:
+    def scan(self) -> Iterator[tuple[int | None, memoryview]]:
         """As the contract says. Reads the file itself, not the map: what is damaged is found, and cannot do harm. Every CRC is
         looked at, those of contents, too. O(bytes of the store)."""
         self._usable()
-        held: list[bytes] = []
-        size = 0
         try:
             with Pages(os.path.join(self.path, files.DATA)) as pages:
-                for page, keys, values in pages.leaves(pages.meta.main):
-                    if keys[0] == META_KEY:
-                        del keys[0], values[0]
-                    for at, what in wrong_records(keys, values, self.salt):
-                        raise BadPage(page, f"the {named(keys[at])[2]} is a record {what}")
-                    held += values
-                    size += sum(map(len, values))
-                    if size >= SCAN_BYTES:
-                        yield None, b"".join(held)
-                        held, size = [], 0
+                walk = pages.walk(self._damaged)
+                while (records := walk.next_records(self.salt, META_KEY)) is not None:
+                    yield None, records
                 pages.free()
         except (BadPage, NotLmdb) as error:
             raise files.corrupt(self.path, str(error)) from None
-        if held:
-            yield None, b"".join(held)
+
+    @staticmethod
+    def _damaged(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
+        raise BadPage(page, what if key is None else f"the {named(key)[2]} is a record {what}")
 
     def fetch(self, queue: int, id: int, position: int) -> tuple[int, bytes]:
         """As the contract says; what follows are the next messages of the queue. O(log n, and bytes read)."""
@@ -220,11 +215,12 @@ class LmdbStore(Backend):
             raise files.corrupt(self.path, str(error)) from error
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: {error}") from error
-        wrong = wrong_records(keys, values, self.salt)
-        if wrong:
-            if wrong[0][0] == 0:
-                raise files.corrupt(self.path, f"the {named(key)[2]} is a record {wrong[0][1]}")
-            del keys[wrong[0][0] :], values[wrong[0][0] :]
+        wrong = map(wrong_record, keys, values, repeat(self.salt))
+        whole = next((at for at, what in enumerate(wrong) if what), len(keys))
+        if whole == 0:
+            what = wrong_record(key, values[0], self.salt)
+            raise files.corrupt(self.path, f"the {named(key)[2]} is a record {what}")
+        del keys[whole:], values[whole:]
         self._ahead = queue, int.from_bytes(keys[-1][5:], "big") + 1, ahead
         return HEAD.unpack_from(values[0])[3], b"".join(values)
 
@@ -240,31 +236,30 @@ class LmdbStore(Backend):
     def write(self, batch: Any) -> None:
         """As the contract says. O(records and settled ids, times log n)."""
         self._check_not_failed()
-        changes = list(items(batch))
-        puts = {key: value for key, value in changes if value is not None}
-        gone = [key for key, value in changes if value is None]
         meta = StoreMeta(self.salt, batch.position + memoryview(batch).nbytes, batch.number)
-        puts[META_KEY] = pack_meta(meta)
-        # In order, a cursor goes from page to page; and what comes behind all that is there fills its pages.
-        entries = sorted(puts.items())
+        puts, gone = items(batch)
+        puts.insert(0, (META_KEY, pack_meta(meta)))
         with self._poisoned_by_errors():
             while True:
                 try:
-                    self._commit(entries, gone)
+                    self._commit(puts, gone)
                     break
                 except lmdb.MapFullError as error:
                     self._grow(error)
             self._measure()
         self._groups_written += 1
 
-    def _commit(self, entries: list[tuple[bytes, bytes]], gone: list[bytes]) -> None:
+    def _commit(self, puts: list[tuple[bytes, bytes]], gone: list[tuple[bytes, bytes]]) -> None:
         with self._usable().begin(write=True) as transaction, transaction.cursor() as cursor:
-            behind = bisect_right(entries, (cursor.key(),), key=lambda entry: entry[:1]) if cursor.last() else 0
-            cursor.putmulti(entries[:behind])
-            cursor.putmulti(entries[behind:], append=True)
-            delete = transaction.delete
-            for key in gone:
-                delete(key)
+            # In order, a cursor goes from page to page; and what comes behind all that is there fills its pages.
+            behind = bisect_right(puts, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
+            cursor.putmulti(puts[:behind])
+            cursor.putmulti(puts[behind:], append=True)
+            key, delete = cursor.key, cursor.delete
+            for first, last in gone:
+                there = cursor.set_range(first)
+                while there and key() <= last:
+                    there = delete()
 
     def _grow(self, error: lmdb.MapFullError) -> None:
         environment = self._usable()

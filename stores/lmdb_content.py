@@ -10,11 +10,9 @@ key is found, too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
-from xump_ext.records import KEY_ENTER, KEY_MARK, KEY_QUEUE, KEY_STATE, crc, record_whole
+from xump_ext.records import KEY_ENTER, KEY_MARK, KEY_QUEUE, KEY_STATE, crc
 
 META_KEY = b"\x00"
 META_MAGIC = b"XumpLMDB"
@@ -27,8 +25,7 @@ META_BYTES = _META.size + _CRC.size
 HEAD = struct.Struct("<6xBxIIQQ")
 HEAD_BYTES = 32
 KEY = struct.Struct(">BIQ")
-ENTER = 5
-KEY_OF_KIND = {2: KEY_QUEUE[0], 4: KEY_STATE[0], ENTER: KEY_ENTER[0], 6: KEY_MARK[0]}
+KEY_OF_KIND = {2: KEY_QUEUE[0], 4: KEY_STATE[0], 5: KEY_ENTER[0], 6: KEY_MARK[0]}
 KINDS = dict(zip(KEY_OF_KIND.values(), ("queue", "state", "message", "mark"), strict=True))
 
 
@@ -65,34 +62,6 @@ def unpack_meta(data: bytes) -> StoreMeta:
     if len(data) != META_BYTES or _CRC.pack(crc(data[: _META.size])) != data[_META.size :]:
         raise DamagedMeta("the store's own entry, with its salt and position, is damaged")
     return StoreMeta(*_META.unpack_from(data)[2:])
-
-
-def wrong_records(keys: Sequence[bytes], values: Sequence[bytes], salt: int) -> list[tuple[int, str]]:
-    """Which of them are not whole, or are not what their keys say: (index, what is wrong). O(bytes)."""
-    # The path of nearly all: a page of whole messages, judged without a step of Python for each.
-    if keys and keys[0][:1] == KEY_ENTER and keys[-1][:1] == KEY_ENTER and len(min(values, key=len)) >= HEAD_BYTES:
-        kinds, lengths, queues, positions, ids = zip(*map(HEAD.unpack_from, values), strict=True)
-        if (kinds.count(ENTER) == len(kinds) and list(lengths) == list(map(len, values))
-                and list(map(KEY.pack, repeat(KEY_ENTER[0]), queues, ids)) == keys
-                and all(map("whole".__eq__, map(record_whole, values, positions, repeat(salt))))):
-            return []
-    found = ((at, wrong_record(key, value, salt)) for at, (key, value) in enumerate(zip(keys, values, strict=True)))
-    return [(at, what) for at, what in found if what]
-
-
-def wrong_record(key: bytes, value: bytes, salt: int) -> str | None:
-    """What is wrong with an entry, for people; None: nothing."""
-    if len(value) < HEAD_BYTES:
-        return f"of {len(value)} bytes: less than a record's head"
-    kind, length, queue, position, id = HEAD.unpack_from(value)
-    state = record_whole(value, position, salt)
-    if state != "whole":
-        return {"payload": "whose content does not fit its CRC"}.get(state, "whose head does not fit its CRC")
-    if length != len(value):
-        return f"of {length} bytes, which is kept as {len(value)}"
-    if key != key_of(kind, queue, id):
-        return f"which stands under a key that is not its own, {key.hex()}"
-    return None
 
 
 def key_of(kind: int, queue: int, id: int) -> bytes:

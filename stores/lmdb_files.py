@@ -102,11 +102,11 @@ def meta_of(path: str) -> StoreMeta:
 
 def read_meta(pages: Pages) -> StoreMeta:
     """The store's own entry, which is the first. Raises `BadPage`, `NotOurs`."""
-    _, keys, values = next(pages.leaves(pages.meta.main), (0, [], []))
+    entry = pages.walk().first()
     pages.forget()
-    if not keys:
+    if entry is None:
         raise NotOurs("it is an LMDB environment without entries, not a store")
-    return unpack_meta(values[0] if keys[0] == META_KEY else b"")
+    return unpack_meta(entry[1] if entry[0] == META_KEY else b"")
 
 
 def corrupt(path: str, what: str) -> StoreCorrupt:

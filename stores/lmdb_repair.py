@@ -28,7 +28,7 @@ from operator import itemgetter
 from typing import Any, BinaryIO
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import KEY_QUEUE, describe, record_whole
+from xump_ext.records import describe, items, record_whole
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
@@ -45,7 +45,6 @@ from .lmdb_content import (
     named,
     pack_meta,
     unpack_meta,
-    wrong_records,
 )
 from .lmdb_owner import Owner
 from .lmdb_pages import FREE, BadPage, NotLmdb, Pages
@@ -57,7 +56,6 @@ Entry = tuple[bytes, Any]
 RECORD_MAGIC = b"\x58\x5a"
 MAGIC_AT = 4                            # in a record's head
 CHUNK, CHUNK_BYTES = 4096, 1 << 20      # entries that are written in one transaction; a longer one is its last
-PROGRESS_PAGES = 1024
 NEVER = 1 << 64
 
 QUARANTINE_MAGIC, QUARANTINE_VERSION = b"XumpQuar", 1
@@ -113,13 +111,19 @@ def _choose_meta(pages: Pages) -> bool:
     for meta in pages.candidates():
         pages.meta = meta
         with suppress(BadPage, NotOurs, struct.error):
-            end = files.read_meta(pages).end
-            for _ in pages.leaves(pages.meta.main):
+            found = files.read_meta(pages)
+            walk = pages.walk(_raise_for_pages)
+            while walk.next_records(found.salt, META_KEY) is not None:
                 pass
-            sound.append((end, meta))
+            sound.append((found.end, meta))
         pages.forget()
     pages.meta = max(sound)[1] if sound else before
     return len(sound) == 2
+
+
+def _raise_for_pages(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
+    if key is None:
+        raise BadPage(page, what)
 
 
 @contextmanager
@@ -168,33 +172,34 @@ class _Survey:
 
     def entries(self) -> Iterator[Entry]:
         """What is whole and where it belongs, in order of the keys. Fills the report."""
+        for records in self.pieces():
+            yield from items(records)[0]
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The same, as whole records."""
         pages, report = self.pages, self.report
         before = len(self.broken)
-        for done, (page, keys, values) in enumerate(pages.leaves(pages.meta.main, self._broken)):
-            if keys[:1] == [META_KEY]:
-                del keys[0], values[0]
-            for at, what in reversed(wrong_records(keys, values, self.meta.salt)):
-                self._lost(page, keys.pop(at), values.pop(at), what)
-            for key, value in zip(keys, values, strict=True):
-                if key[:1] > KEY_QUEUE:
-                    break
-                report.queues[named(key)[0]] = describe(value)["name"]
-            report.records += len(keys)
-            report.bytes += sum(map(len, values))
+        walk = pages.walk(self._damaged)
+        while (records := walk.next_records(self.meta.salt, META_KEY)) is not None:
+            report.records, report.bytes = walk.records, report.bytes + len(records)
+            at = 0
+            while at < len(records) and (record := describe(records, at))["kind"] == "QUEUE":
+                report.queues[record["queue"]] = record["name"]
+                at += record["length"]
             if self.end is not None:
-                self.end = max([self.end, *(HEAD.unpack_from(value)[3] + len(value) for value in values)])
-            if self.progress is not None and done % PROGRESS_PAGES == 0:
-                self.progress(min(done * pages.page_bytes, pages.bytes), pages.bytes)
-            yield from zip(keys, values, strict=True)
+                self.end = max(self.end, walk.end)
+            if self.progress is not None:
+                self.progress(min(walk.pages * pages.page_bytes, pages.bytes), pages.bytes)
+            yield records
         self.main_is_broken = len(self.broken) > before
         before = len(self.broken)
-        pages.free(self._broken)
+        pages.free(self._damaged)
         self.free_is_damaged = len(self.broken) > before
         if self.progress is not None:
             self.progress(pages.bytes, pages.bytes)
 
     def exhaust(self) -> None:
-        for _ in self.entries():
+        for _ in self.pieces():
             pass
 
     def _find_meta(self) -> StoreMeta:
@@ -242,10 +247,13 @@ class _Survey:
                 at = page.find(META_MAGIC, at + 1)
         return found
 
-    def _lost(self, page: int, key: bytes, record: bytes, what: str) -> None:
-        queue, id, whose = named(key)
-        position = HEAD.unpack_from(record)[3] if len(record) >= HEAD_BYTES else None
-        self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
+    def _damaged(self, page: int, what: str, key: bytes | None, record: bytes | None) -> None:
+        if key is None or record is None:
+            self._broken(BadPage(page, what))
+        else:
+            queue, id, whose = named(key)
+            position = HEAD.unpack_from(record)[3] if len(record) >= HEAD_BYTES else None
+            self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
 
     def _broken(self, error: BadPage) -> None:
         is_there = 2 <= error.page < self.pages.count

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xump import testing_records as hand
+from xump.testing_driver import records_in
 from xump_ext import records
 
 SALT = 0xC0FFEE
@@ -86,15 +87,61 @@ def test_what_comes_behind_damage_is_found():
 
 def test_a_group_as_keys_and_values():
     _, groups = a_log()
-    changes = [list(records.items(group)) for group in groups]
     first, second = records.entry_key(1, 1), records.entry_key(1, 2)
-    assert [key for key, _ in changes[1]] == [first, second, records.KEY_MARK + second[1:]]
-    assert changes[1][0][1] == groups[1][56 : 56 + len(changes[1][0][1])]
-    assert changes[2][0][0][:1] == records.KEY_STATE
     other = (2).to_bytes(4, "big") + bytes(8)
-    assert [key for key, value in changes[2] if value is None] == [
-        first, records.KEY_MARK + first[1:], second, records.KEY_MARK + second[1:], records.KEY_QUEUE + other,
-        records.KEY_STATE + other]
+    queues, entries, ends = (records.items(group) for group in groups)
+    assert [key[:5] for key, _ in queues[0]] == [b"\1\0\0\0\1", b"\1\0\0\0\2", b"\2\0\0\0\1"]
+    assert [key for key, _ in entries[0]] == [first, second, records.KEY_MARK + second[1:]]
+    assert entries[0][0][1] == groups[1][56 : 56 + len(entries[0][0][1])] and not entries[1]
+    assert [key[:1] for key, _ in ends[0]] == [records.KEY_STATE]
+    assert ends[1] == [(records.KEY_QUEUE + other,) * 2, (records.KEY_STATE + other,) * 2, (first, second),
+                       (records.KEY_MARK + first[1:], records.KEY_MARK + second[1:])]
+
+
+def changed(group, entries):
+    """As a store would that looks at records one by one."""
+    late = set()
+    for kind, flags, queue, id, record in records_in(group[56:], SALT):
+        if kind == hand.SETTLE:
+            of = (records.KEY_ENTER, records.KEY_MARK) if flags else (records.KEY_ENTER,)
+            late |= {first + key(queue, id + at) for at in range(records.describe(record)["count"]) for first in of}
+        elif kind == hand.GONE:
+            late |= {records.KEY_QUEUE + key(queue, 0), records.KEY_STATE + key(queue, 0)}
+        else:
+            first, id = {hand.QUEUE: (records.KEY_QUEUE, 0), hand.STATE: (records.KEY_STATE, 0),
+                         hand.ENTER: (records.KEY_ENTER, id), hand.MARK: (records.KEY_MARK, id)}[kind]
+            entries[first + key(queue, id)] = record
+    for gone in late:
+        entries.pop(gone, None)
+
+
+def key(queue, id):
+    return queue.to_bytes(4, "big") + id.to_bytes(8, "big")
+
+
+numbers = st.integers(1, 3)
+ids = st.one_of(st.integers(1, 9), st.integers(250, 260), st.just(2**32))
+some_records = st.lists(st.one_of(
+    st.builds(hand.enter, numbers, ids, body=st.binary(max_size=20)), st.builds(hand.mark, numbers, ids, numbers),
+    st.builds(hand.queue, numbers, st.just("q")), st.builds(hand.state, numbers, ids), st.builds(hand.gone, numbers),
+    st.builds(hand.settle, numbers, ids, st.integers(1, 5), marked=st.booleans())), max_size=30)
+
+
+@given(some_records, some_records)
+def test_any_group_as_keys_and_values(before, then):
+    """In order, each key once, and the same as if its records were applied one by one."""
+    log, expected, entries = hand.Log(SALT, end=4096), {}, {}
+    for some in (before, then):
+        group = log.group(*some)
+        puts, gone = records.items(group)
+        assert [key for key, _ in puts] == sorted({key for key, _ in puts})
+        bounds = [bound for bounds in gone for bound in bounds]
+        assert bounds == sorted(bounds)
+        entries.update(puts)
+        entries = {key: record for key, record in entries.items() if not any(first <= key <= last for first, last in gone)}
+        assert entries.keys() >= dict(puts).keys()
+        changed(group, expected)
+        assert entries == expected
 
 
 def test_records_are_described():

@@ -41,11 +41,12 @@ class ToyStore(Backend):
     def keep(self, group):
         self.groups.append(group)
         self.end += len(group)
-        for key, record in items(group):
-            self.live -= len(self.entries.pop(key, b""))
-            if record is not None:
-                self.entries[key] = record
-                self.live += len(record)
+        puts, gone = items(group)
+        self.entries.update(puts)
+        for first, last in gone:
+            for key in [key for key in self.entries if first <= key <= last]:
+                del self.entries[key]
+        self.live = sum(map(len, self.entries.values()))
 
     def usable(self):
         if os.getpid() != self.pid:
@@ -114,7 +115,7 @@ class ToyStore(Backend):
             raise StoreCorrupt(f"{path} is no toy")
         with _locked(path, "r+b") as file:
             groups = _read(file)[2]
-        return Report(records=sum(len(list(items(group))) for group in groups), bytes=sum(map(len, groups)))
+        return Report(records=sum(len(items(group)[0]) for group in groups), bytes=sum(map(len, groups)))
 
     repair = compact = check        # what is damaged here stays so
 

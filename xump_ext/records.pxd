@@ -81,6 +81,8 @@ cdef enum:
     # flags of QUEUE
     RECORD_AUTO_DELETE = 1
     NO_TEXT = 65535
+    # of a key in a keyed store
+    KEY_BYTES = 13
 
 cdef packed struct head_t:
     uint32_t crc
@@ -163,3 +165,6 @@ cdef enum:
 
 # What stands at `at`, in a buffer with so many bytes left, at that position of the log.
 cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t salt) noexcept nogil
+
+# The key of a record in a keyed store; False: records of its kind have none.
+cdef bint key_write(const head_t* head, unsigned char* key) noexcept nogil

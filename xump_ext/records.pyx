@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdlib cimport free, qsort, realloc
 
 NAMES = {GROUP: "GROUP", QUEUE: "QUEUE", GONE: "GONE", STATE: "STATE", ENTER: "ENTER", MARK: "MARK", SETTLE: "SETTLE"}
 
@@ -198,55 +199,187 @@ def crc_soft(bytes data, uint32_t seed=0):
     return ~crc32c_soft(~seed, data, len(data)) & 0xFFFFFFFF
 
 
-cdef bytes key_of(bytes kind, uint32_t queue, uint64_t id):
+cdef inline uint8_t key_kind(uint8_t kind) noexcept nogil:
+    """The first byte of the keys of such records; 0: they have none."""
+    return 1 if kind == QUEUE else 2 if kind == STATE else 3 if kind == ENTER else 4 if kind == MARK else 0
+
+
+cdef inline void key_fill(unsigned char* key, uint8_t kind, uint32_t queue, uint64_t id) noexcept nogil:
     """Numbers with their highest byte first, so that keys are in their order."""
-    cdef bytes key = PyBytes_FromStringAndSize(NULL, 13)
-    cdef unsigned char* at = <unsigned char*> PyBytes_AS_STRING(key)
     cdef int i
-    at[0] = <unsigned char> PyBytes_AS_STRING(kind)[0]
+    key[0] = kind
     for i in range(4):
-        at[1 + i] = <unsigned char> (queue >> (24 - 8 * i))
+        key[1 + i] = <unsigned char> (queue >> (24 - 8 * i))
     for i in range(8):
-        at[5 + i] = <unsigned char> (id >> (56 - 8 * i))
+        key[5 + i] = <unsigned char> (id >> (56 - 8 * i))
+
+
+cdef bint key_write(const head_t* head, unsigned char* key) noexcept nogil:
+    key_fill(key, key_kind(head.kind), head.queue, head.id if head.kind == ENTER or head.kind == MARK else 0)
+    return key[0] != 0
+
+
+cdef bytes key_of(uint8_t kind, uint32_t queue, uint64_t id):
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
+    key_fill(<unsigned char*> PyBytes_AS_STRING(key), kind, queue, id)
     return key
 
 
 def entry_key(queue, id):
     """The key of a message's ENTER record in a keyed store: keys of one queue are in order of id."""
-    return key_of(KEY_ENTER, queue, id)
+    return key_of(key_kind(ENTER), queue, id)
+
+
+# ---- a group as keys and values
+
+cdef struct change_t:
+    # A record that is put under a key; NULL: what is under the keys from this id to the other one is deleted.
+    uint64_t id
+    uint64_t last
+    const head_t* record
+    uint32_t queue
+    uint8_t kind
+
+
+cdef int by_key(const void* one, const void* other) noexcept nogil:
+    """Those of one key stay in the order that they have in the group."""
+    cdef const change_t* a = <const change_t*> one
+    cdef const change_t* b = <const change_t*> other
+    if a.kind != b.kind:
+        return -1 if a.kind < b.kind else 1
+    if a.queue != b.queue:
+        return -1 if a.queue < b.queue else 1
+    if a.id != b.id:
+        return -1 if a.id < b.id else 1
+    return -1 if a.record < b.record else a.record > b.record
+
+
+cdef class Changes:
+    """What is put, or what is deleted: it grows, and is brought into the order of the keys."""
+
+    cdef change_t* at
+    cdef uint64_t count, room
+    cdef bint in_order
+
+    def __cinit__(self):
+        self.in_order = True
+
+    def __dealloc__(self):
+        free(self.at)
+
+    cdef int add(self, uint8_t kind, uint32_t queue, uint64_t id, uint64_t last, const head_t* record) except -1:
+        cdef change_t* grown
+        if self.count == self.room:
+            grown = <change_t*> realloc(self.at, 2 * (self.room + 32) * sizeof(change_t))
+            if grown == NULL:
+                raise MemoryError
+            self.at = grown
+            self.room = 2 * (self.room + 32)
+        self.at[self.count] = change_t(id, last, record, queue, kind)
+        self.count += 1
+        if self.count > 1 and by_key(&self.at[self.count - 2], &self.at[self.count - 1]) > 0:
+            self.in_order = False
+        return 0
+
+    cdef void sort(self) noexcept:
+        if not self.in_order:
+            qsort(self.at, self.count, sizeof(change_t), by_key)
+
+    cdef void join(self) noexcept:
+        """Ranges that are sorted: those that meet become one."""
+        cdef uint64_t i, used = 0
+        cdef change_t* last
+        for i in range(self.count):
+            last = &self.at[used - 1]
+            if (used and self.at[i].kind == last.kind and self.at[i].queue == last.queue
+                    and (self.at[i].id <= last.last or self.at[i].id - 1 == last.last)):
+                last.last = max(last.last, self.at[i].last)
+            else:
+                self.at[used] = self.at[i]
+                used += 1
+        self.count = used
 
 
 def items(data):
-    """What a batch changes in a keyed store, in order: (key, record) to put, (key, None) to delete.
+    """What a group changes in a keyed store: (puts, gone), each a list in order of the keys.
 
-    `data` is a whole group, as `write` gets it. A deleted queue is given as (key, None) of its QUEUE and STATE; its messages were
-    deleted before by SETTLEs. O(records and settled ids).
+    `puts`: (key, record), a key once. `gone`: (first, last), between which, both included, all keys are deleted; none of them is
+    among the puts. `data` is a whole group, as `write` gets it. A deleted queue's QUEUE and STATE are among what is gone; its
+    messages went before. O(records), and sorting where they are not in order.
     """
     cdef Py_buffer view
     cdef const head_t* head
-    cdef uint64_t at = 0, i
-    cdef list late = []
+    cdef uint64_t at = 0
+    cdef Changes puts = Changes(), gone = Changes()
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         while at < <uint64_t> view.len:
             head = <const head_t*> (<char*> view.buf + at)
             if head.kind == SETTLE:
-                for i in range((<const settle_record_t*> head).count):
-                    late.append((key_of(KEY_ENTER, head.queue, head.id + i), None))
-                    if head.flags & RECORD_MARKED:
-                        late.append((key_of(KEY_MARK, head.queue, head.id + i), None))
+                settled_add(gone, <const settle_record_t*> head)
             elif head.kind == GONE:
-                late.append((key_of(KEY_QUEUE, head.queue, 0), None))
-                late.append((key_of(KEY_STATE, head.queue, 0), None))
+                gone.add(key_kind(QUEUE), head.queue, 0, 0, NULL)
+                gone.add(key_kind(STATE), head.queue, 0, 0, NULL)
             elif head.kind != GROUP:
-                kind = KEY_ENTER if head.kind == ENTER else KEY_MARK if head.kind == MARK else (
-                    KEY_QUEUE if head.kind == QUEUE else KEY_STATE)
-                record = PyBytes_FromStringAndSize(<const char*> head, head.length)
-                yield key_of(kind, head.queue, head.id if head.kind == ENTER or head.kind == MARK else 0), record
+                puts.add(key_kind(head.kind), head.queue, head.id if head.kind == ENTER or head.kind == MARK else 0, 0, head)
             at += head.length
+        puts.sort()
+        gone.sort()
+        gone.join()
+        return listed_puts(puts, gone), listed_gone(gone)
     finally:
         PyBuffer_Release(&view)
-    yield from late
+
+
+cdef int settled_add(Changes gone, const settle_record_t* record) except -1:
+    cdef uint64_t last = record.head.id + record.count - 1
+    if record.count == 0:
+        return 0
+    if record.head.flags & RECORD_MARKED:
+        gone.add(key_kind(MARK), record.head.queue, record.head.id, last, NULL)
+    return gone.add(key_kind(ENTER), record.head.queue, record.head.id, last, NULL)
+
+
+cdef list listed_puts(Changes puts, Changes gone):
+    """The last one of each key, unless it is gone."""
+    cdef list found = []
+    cdef change_t* put
+    cdef change_t* these
+    cdef uint64_t i, next_gone = 0
+    for i in range(puts.count):
+        put = &puts.at[i]
+        while next_gone < gone.count and ends_before(&gone.at[next_gone], put):
+            next_gone += 1
+        these = &gone.at[next_gone]
+        if next_gone < gone.count and these.kind == put.kind and these.queue == put.queue and these.id <= put.id:
+            continue
+        if i + 1 < puts.count and same_key(put, &puts.at[i + 1]):
+            continue
+        found.append((key_of(put.kind, put.queue, put.id),
+                      PyBytes_FromStringAndSize(<const char*> put.record, put.record.length)))
+    return found
+
+
+cdef inline bint same_key(const change_t* one, const change_t* other) noexcept nogil:
+    return one.id == other.id and one.queue == other.queue and one.kind == other.kind
+
+
+cdef inline bint ends_before(const change_t* these, const change_t* put) noexcept nogil:
+    if these.kind != put.kind:
+        return these.kind < put.kind
+    if these.queue != put.queue:
+        return these.queue < put.queue
+    return these.last < put.id
+
+
+cdef list listed_gone(Changes gone):
+    cdef list found = []
+    cdef change_t* these
+    cdef uint64_t i
+    for i in range(gone.count):
+        these = &gone.at[i]
+        found.append((key_of(these.kind, these.queue, these.id), key_of(these.kind, these.queue, these.last)))
+    return found
 
 
 def describe(data, uint64_t at=0):

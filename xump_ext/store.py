@@ -110,8 +110,8 @@ class Backend(ABC):
     @abstractmethod
     def write(self, batch: Any) -> None:
         """Writes a group, atomically and behind all before. `batch` has the buffer protocol (the whole group, its GROUP record
-        first, valid during the call), `position`, `number` and `records`; `xump_ext.records.items(batch)` gives it as keys and
-        values."""
+        first, valid during the call), `position`, `number` and `records`. For stores that keep records under keys,
+        `xump_ext.records.items(batch)` gives it as two lists: (key, record) to put, and (first, last) key of ranges to delete."""
 
     @abstractmethod
     def sync(self) -> None:

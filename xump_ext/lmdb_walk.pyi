@@ -1,0 +1,26 @@
+"""The pages of an LMDB file, walked and verified."""
+
+from collections.abc import Callable
+
+class Walk:
+    def __new__(
+        cls,
+        tree: tuple[int, ...],
+        page_bytes: int,
+        last: int,
+        reached: bytearray,
+        mark: int,
+        read: Callable[[memoryview, int], int],
+        tell: Callable[[int, str, bytes | None, bytes | None], object],
+    ) -> Walk: ...
+    @property
+    def pages(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    def first(self) -> tuple[bytes, bytes] | None: ...
+    def next_records(self, salt: int, own: bytes) -> memoryview | None: ...
+    def free_pages(self) -> tuple[int, int]: ...
+
+def wrong_record(key: bytes, record: bytes, salt: int) -> str | None: ...
