@@ -569,7 +569,7 @@ POSITIONS = {
     "topic, too many words": (lambda: match("topic", "#." * 1000 + "a"), InvalidPattern, 2000, ["1001 words", "1000"]),
     "field, surrogate": (lambda: match("eq", "a", "headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
     "target field, surrogate": (lambda: field("headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
-    "pattern too long": (lambda: match("eq", LONG), InvalidPattern, 65535, ["65536", "65535"]),
+    "pattern too long": (lambda: match("eq", LONG), InvalidPattern, 65534, ["65536", "65534"]),
     "operator unknown": (lambda: match("like", "a"), InvalidPattern, 0, ["'like'", "eq, topic, prefix"]),
     "field unknown": (lambda: match("eq", "a", "body"), InvalidPattern, 0, ["'body'", "'address'", "headers.NAME"]),
     "field without a name": (lambda: match("eq", "a", "headers."), InvalidPattern, 0, ["'headers.'", "headers.NAME"]),

@@ -225,6 +225,7 @@ class Committer:
                 self._make_room()
         except BaseException as error:
             self._fail(error)
+            self._told = True
             if isinstance(error, (OSError, StoreFailed)):
                 self.check()
             raise

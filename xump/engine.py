@@ -20,6 +20,7 @@ from xump.commit import uninterrupted
 from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
+from xump.limits import address_bytes_max
 from xump.names import name_of
 from xump.opening import open_store
 from xump.queue import Queue, position
@@ -31,7 +32,6 @@ from xump_ext.batch import DeliveryBatch, publish_batch, take_batch
 from xump_ext.check import check as check_books
 from xump_ext.core import Core
 from xump_ext.delivery import Delivery, DeliveryIterator
-from xump_ext.message import address_bytes_max
 from xump_ext.selector import INFINITE, Infinite
 
 logger = logging.getLogger("xump")
