@@ -1758,3 +1758,23 @@ def test_call_sequence_is_deterministic(make):
         return engine.stats(), [held_in(engine, name) for name in "abc"]
 
     assert play() == play()
+
+
+def test_rule_4_who_stands_in_a_line_may_take_what_comes_back(engine):
+    """Deleting a selector brings its message back, and makes room for another one, which was served longest ago and waits for it."""
+    queues(engine, "q0")
+    engine.create_selector("q0", when=always, do=discard)
+    queues(engine, "q1", limit=1, dead_letter="q0")
+    queues(engine, "q2", "q3", limit=1)
+    bounce = engine.create_selector("q1", when=always, do=bounce_to(field("reply_to")), credit=1)
+    inner = engine.create_selector("q1", when=always, do=move_to("q1"))
+    engine.publish("q3", reply_to="q0")
+    engine.publish("q1", reply_to="q3")
+    engine.create_selector("q3", when=always, do=move_to("q1"))
+    waits = engine.create_selector("q1", when=always, do=move_to("q2"), credit=2)
+    engine.publish("q1")
+    assert waits.blocked
+    engine.delete_selector(inner)
+    assert (bounce.available, waits.blocked) == (1, True)
+    assert [message.reply_to for message in engine.queues["q2"].browse()] == ["q3"]
+    engine.check()

@@ -9,9 +9,9 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 
 from xump_ext.aside cimport aside_merge, group_oldest
-from xump_ext.credit cimport choosy_wake, lane_wake, waiting_add, waiting_remove
+from xump_ext.credit cimport choosy_wake, lane_wake, line_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport names_queue_now
-from xump_ext.graph cimport MARKED, QUEUED, RECOVERED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
+from xump_ext.graph cimport LINE, MARKED, QUEUED, RECOVERED, RETURNED, STIRRED, UNLIMITED, group_t, queue_t, work_t
 from xump_ext.heap cimport heap_add, heap_remove, heap_root, heap_sink
 from xump_ext.index cimport unrouted_from
 from xump_ext.ledger cimport stir
@@ -24,6 +24,8 @@ cdef int rematch_returned(engine_t* engine) except -1:
     """What came back is matched anew, oldest first, and waits for whoever may take it now (rules 9, 10)."""
     cdef queue_t* queue = engine.lists[RETURNED]
     cdef queue_t* next
+    if queue == NULL:
+        return 0
     while queue != NULL:
         next = queue.listed[RETURNED].next
         if queue.held:          # it came to be held in this run
@@ -33,6 +35,19 @@ cdef int rematch_returned(engine_t* engine) except -1:
                 rematch(engine, group_oldest(queue.returning))
             queue_unlist(engine, queue, RETURNED)
         queue = next
+    return lines_wake_again(engine)
+
+
+cdef int lines_wake_again(engine_t* engine) except -1:
+    """Lines where there may be room now have got it while what came back waited for nobody yet: it may be what they wait for
+    most."""
+    cdef list lines = []
+    cdef uint32_t i
+    for i in range(engine.able.count):
+        if engine.able.nodes[i].kind == LINE:
+            lines.append(<uintptr_t> engine.able.nodes[i].owner)
+    for address in lines:
+        line_wake(engine, <queue_t*> <uintptr_t> address)
     return 0
 
 
