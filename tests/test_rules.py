@@ -1761,7 +1761,8 @@ def test_call_sequence_is_deterministic(make):
 
 
 def test_rule_4_who_stands_in_a_line_may_take_what_comes_back(engine):
-    """Deleting a selector brings its message back, and makes room for another one, which was served longest ago and waits for it."""
+    """Deleting a selector brings its message back, and makes room for another one, which was served longest ago and waits for
+    it."""
     queues(engine, "q0")
     engine.create_selector("q0", when=always, do=discard)
     queues(engine, "q1", limit=1, dead_letter="q0")
