@@ -17,7 +17,7 @@ cdef extern from *:
         return hash != -1 ? hash : PyObject_Hash(text);
     }
     """
-    Py_hash_t hash_of "xump_hash_of"(object text) except? -1        # of exact strings, as all texts of a message are
+    Py_hash_t hash_of "xump_hash_of"(object text) noexcept      # of exact strings, as all texts of a message are: it cannot fail
     void prefetch "__builtin_prefetch"(const void* memory) noexcept     # no access: any address will do
 
 cdef struct known_t:            # what is known of one address
@@ -73,25 +73,22 @@ cdef class Plan(Waiting):
 # and the selector and the queue of its first copy. They are fetched while something else is done, a step at a time. Whether the
 # address is the one in the first place that is looked at does not matter.
 
-cdef inline known_t* known_place(queue_t* queue, object address) except? NULL:
+cdef inline known_t* known_place(const queue_t* queue, object address) noexcept:
     """NULL where it does not depend on addresses."""
     if (<Plan> queue.plan).known_count == 0:
         return NULL
     return &(<Plan> queue.plan).known[<uint32_t> hash_of(address) & (<Plan> queue.plan).known_mask]
 
-cdef inline int foresee(queue_t* queue, object address) except -1:
+cdef inline void foresee(const queue_t* queue, object address) noexcept:
     prefetch(known_place(queue, address))
-    return 0
 
-cdef inline int foresee_route(queue_t* queue, object address) except -1:
+cdef inline void foresee_route(const queue_t* queue, object address) noexcept:
     cdef known_t* known = known_place(queue, address)
     if known != NULL:
         prefetch(known.route)
-    return 0
 
-cdef inline int foresee_copy(queue_t* queue, object address) except -1:
+cdef inline void foresee_copy(const queue_t* queue, object address) noexcept:
     cdef known_t* known = known_place(queue, address)
     if known != NULL and known.route != NULL and known.route.copy_count:
         prefetch(known.route.copies[0].selector)
         prefetch(&known.route.copies[0].target.index.tail)
-    return 0

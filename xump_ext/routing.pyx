@@ -2,7 +2,7 @@
 
     while something is left:
         what waits and may be able to go on, oldest entry first     step_lane, step_line, route_parked
-        else the oldest unrouted entry                              step_backlog, step_work
+        else the oldest unrouted entry                              backlog_feed, step_work
 
 Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
 among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
@@ -28,7 +28,7 @@ from xump_ext.log cimport touch
 from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route, prefetch
 from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
-from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_shrink
+from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_reserve, work_shrink
 
 
 cdef enum:
@@ -74,7 +74,7 @@ cdef int hold_unreadable(engine_t* engine, object error) except -1:
     return 0
 
 
-cdef int steps(engine_t* engine) except -1:
+cdef inline int steps(engine_t* engine) except -1:
     if engine.lists[STIRRED] != NULL:
         stirred_gather(engine)
     if engine.parked_count:
@@ -83,7 +83,7 @@ cdef int steps(engine_t* engine) except -1:
         if engine.able.count:
             step_able(engine)
         elif engine.backlogs.count and backlog_is_next(engine):
-            step_backlog(engine)
+            backlog_feed(engine)
         elif engine.work_count:
             step_work(engine)
         else:
@@ -247,24 +247,6 @@ cdef inline bint backlog_is_next(engine_t* engine) noexcept:
             or heap_root(&engine.backlogs).key < engine.work[engine.work_head & engine.work_mask].entry.sequence)
 
 
-cdef int step_backlog(engine_t* engine) except -1:
-    """The oldest entry of those that were there before."""
-    cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
-    cdef route_t* hits
-    cdef trip_t* trip
-    content_needed(engine, entry)
-    hits = look_up(engine, entry)       # user code may be interrupted: then it is still the next one
-    if not is_made(entry) and is_asked_for(hits):
-        content_at(entry)       # may fail: before anything has changed
-    trip = trip_share(paused_trip(engine, entry))
-    backlog_forward(engine, entry.queue)
-    try:
-        route(engine, entry, hits, trip)
-    finally:
-        trip_release(engine, trip)
-    return 0
-
-
 cdef bint is_asked_for(const route_t* hits) noexcept:
     """Whether routing by these hits looks at the message."""
     cdef clause_t* clause
@@ -276,12 +258,29 @@ cdef bint is_asked_for(const route_t* hits) noexcept:
     return hits.copy_count or hits.slot_count == 0
 
 
-cdef int step_work(engine_t* engine) except -1:
-    """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted."""
+cdef int backlog_feed(engine_t* engine) except -1:
+    """The oldest entry of those that were there before is the next work."""
+    cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
+    cdef work_t* item
+    work_reserve(engine)
+    backlog_forward(engine, entry.queue)
+    engine.work_head -= 1
+    engine.work_count += 1
+    item = &engine.work[engine.work_head & engine.work_mask]
+    item.entry = entry
+    item.trip = trip_share(paused_trip(engine, entry))
+    return 0
+
+
+cdef inline int step_work(engine_t* engine) except -1:
+    """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted, and
+    its content may be unreadable."""
     cdef work_t item = engine.work[engine.work_head & engine.work_mask]
     cdef route_t* hits
     content_needed(engine, item.entry)
     hits = look_up(engine, item.entry)
+    if not is_made(item.entry) and is_asked_for(hits):
+        content_at(item.entry)
     engine.work_head += 1
     engine.work_count -= 1
     try:
@@ -291,13 +290,14 @@ cdef int step_work(engine_t* engine) except -1:
     return 0
 
 
-cdef inline int foresee_first(engine_t* engine) except -1:
+cdef inline void foresee_first(engine_t* engine) noexcept:
     """The one that has just entered."""
     cdef entry_t* entry = engine.work[engine.work_head & engine.work_mask].entry
-    return foresee_copy(entry.queue, <object> entry.content.address) if is_made(entry) else 0
+    if is_made(entry):
+        foresee_copy(entry.queue, <object> entry.content.address)
 
 
-cdef inline int foresee_next(engine_t* engine) except -1:
+cdef inline void foresee_next(engine_t* engine) noexcept:
     """Those behind the entry that is looked up now."""
     cdef entry_t* entry
     if engine.work_count > 3:
@@ -310,7 +310,6 @@ cdef inline int foresee_next(engine_t* engine) except -1:
         entry = engine.work[(engine.work_head + 1) & engine.work_mask].entry
         if is_made(entry):
             foresee_copy(entry.queue, <object> entry.content.address)
-    return 0
 
 
 # ---- routing one entry
