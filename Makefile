@@ -51,6 +51,7 @@ asan: $(STAMPS)/test
 	    --deselect=tests/test_check.py::test_whatever_is_wrong_is_found \
 	    --deselect=tests/test_check.py::test_whatever_is_wrong_in_stores_is_found \
 	    --deselect=tests/test_leaks.py::test_what_is_freed_goes_back_to_the_system \
+	    --deselect=tests/test_leaks.py::test_what_is_freed_of_many_sizes_goes_back_to_the_system \
 	    --deselect=tests/test_check.py::test_a_queue_is_deleted_when_there_is_no_memory
 
 # What users install: made, installed without this tree in sight, and tried.
