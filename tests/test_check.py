@@ -568,7 +568,6 @@ engine.close()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is set as Linux has it")
 def test_a_queue_is_deleted_when_there_is_no_memory(corrupt):
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, str(Path(corrupt.__file__).parent)], cwd=ROOT,
                           capture_output=True, text=True, check=False)

@@ -208,6 +208,29 @@ def test_a_message_that_cannot_be_bounced_stays_in_the_hands(monkeypatch):
         engine.check()
 
 
+def test_a_batch_that_cannot_be_bounced_stays_in_the_hands(monkeypatch):
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
+    with opened("dead") as engine:
+        for name, limit in (("free", None), ("q", 1)):
+            engine.create_queue(name, store="l", dead_letter="dead", delivery_limit=limit)
+            engine.create_selector(name, when=always, do=deliver(name), credit=100)
+            for number in range(30):
+                engine.publish(name, "x", b"%d" % number * 1000)
+        engine.sync()
+        free, batch = engine.take_batch(30, "free"), engine.take_batch(30, "q")
+        engine.queues["q"].fetch(30)
+        Worse.unreadable.add("l")
+        with pytest.raises(OSError, match="the disk says no"):
+            batch.nack([("q", 30), ("q", 1)])
+        free.nack([("free", 1)])            # nobody looks at it
+        Worse.unreadable.clear()
+        assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
+        engine.check()
+        batch.nack()
+        assert engine.queues["dead"].ready == 30
+        engine.check()
+
+
 def test_overflow_dead_letters_and_replays_ask_for_room_in_stores():
     with Engine() as engine:
         engine.create_store("s", "log shelf", path="s", bytes_max=60_000)

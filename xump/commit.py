@@ -7,7 +7,7 @@
 
 One writes at a time. Sealing a group enters the engine, which is quick; the CRCs, the write and the fsync hold nothing that
 anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up: it has all
-that was reported durable, and nobody knows what else. Ctrl-C waits until the disk has answered.
+that was reported durable, and nobody knows what else. Ctrl-C and SIGTERM wait until the disk has answered.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.block cimport content_t
 from xump_ext.core cimport Core
-from xump_ext.delivery cimport Delivery, counted, delivery_new, first_offer, is_redelivered, keep_back, nack_entry, next_kept
+from xump_ext.delivery cimport (
+    Delivery, counted, delivery_new, first_offer, is_redelivered, is_spent, keep_back, nack_entry, next_kept,
+)
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
@@ -171,6 +173,9 @@ cdef class DeliveryBatch:
                                         "or taken back by the engine")
             if len(set(rows)) < len(rows):
                 raise StaleDelivery("an id was given twice")
+            for row in rows if not paid else ():
+                if is_spent(self.entries[row]):
+                    content_at(self.entries[row])       # it will be bounced; when it cannot be read nothing has changed
             for row in rows:
                 entry = self.entries[row]
                 self.answered[row] = ANSWERED

@@ -35,7 +35,7 @@ from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee, foresee_route
 from xump_ext.recall cimport match_anew
 from xump_ext.routing cimport go_on, run, wake_everything
-from xump_ext.source cimport content_at, content_shown
+from xump_ext.source cimport content_at, content_shown, is_made
 from xump_ext.trip cimport trip_new, trip_release, trips_free
 from xump_ext.work cimport end_trips
 
@@ -247,7 +247,7 @@ cdef class Core(Durable):
             offer = first_offer(self, destination)
             if offer == NULL:
                 break
-            if taken and not is_readable(offer.entry):
+            if taken and not is_made(offer.entry) and not is_readable(offer.entry):
                 break               # those before are not kept back for it; the next call says what is wrong
             settled = (<selector_t*> offer.entry.holder).infinite
             taken.append(hand_over(self, offer))

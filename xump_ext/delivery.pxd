@@ -55,4 +55,6 @@ cdef Delivery hand_over(Door door, offer_t* offer)
 cdef Delivery next_kept(Door door, object destination)
 cdef int keep_back(Door door, list deliveries) except -1
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
+# Whether a nack will dead-letter it.
+cdef bint is_spent(const entry_t* entry) noexcept
 cdef int check_deliveries(Door door, list deliveries) except -1

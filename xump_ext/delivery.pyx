@@ -129,7 +129,8 @@ cdef class Delivery:
             entry = self.entry
             if not in_hands(entry):
                 raise stale(self)
-            content_at(entry)       # it may have to be bounced; when it cannot be read nothing has changed
+            if not requeue or is_spent(entry):
+                content_at(entry)       # it will be bounced; when it cannot be read nothing has changed
             self.answered = True
             if requeue:
                 nack_entry(&door.e, entry)
@@ -160,12 +161,18 @@ cdef class Delivery:
 
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
     """Back to its old place, or to the dead letter queue when the application has taken it too often (rule 10)."""
-    cdef uint32_t limit = delivery_limit_of(entry)
+    cdef bint spent = is_spent(entry)
     release(engine, entry)
-    if limit and entry.delivery_count >= limit:
+    if spent:
         return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
     note_nack(engine, entry)
     return send_back(engine, entry)
+
+
+cdef bint is_spent(const entry_t* entry) noexcept:
+    """Whether the application, which has it, has taken it as often as it may."""
+    cdef uint32_t limit = delivery_limit_of(entry)
+    return limit and entry.delivery_count >= limit
 
 
 cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:

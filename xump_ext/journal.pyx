@@ -75,7 +75,7 @@ cdef class Group:
 
 
 cdef class Journal:
-    """Between an engine and a store: `seal` gives the next group, `written` says that it is there, `failed` that it is not."""
+    """Between an engine and a store: `seal` gives the next group, `written` says that it is there, `fail` that none will be."""
 
     def __cinit__(self, backend, str name, uint64_t resident_max):
         memset(&self.store, 0, sizeof(store_t))
@@ -123,16 +123,6 @@ cdef class Journal:
     def open_group(self):
         """The number of the group that is being gathered."""
         return self.store.group
-
-    @property
-    def durable_group(self):
-        """Groups up to this one are durable."""
-        return self.store.durable
-
-    @property
-    def pending(self):
-        """Whether there is anything that was not sealed: gathered, or behind a fence."""
-        return self.store.size > sizeof(group_record_t) or self.store.touched != NULL or self.store.fence_count > 0
 
     @property
     def fenced(self):
