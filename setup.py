@@ -19,7 +19,7 @@ if variant not in ("", "asan", "count") and not variant.startswith("canary-"):
     raise SystemExit(f"unknown XUMP_BUILD={variant!r}; allowed are '', 'asan', 'count' and 'canary-NAME'")
 
 compile_args = {"asan": ASAN, "count": COUNT}.get(variant, RELEASE)
-compile_args += ["-fno-strict-aliasing", "-Wno-unused-function", "-Wno-maybe-uninitialized"]
+compile_args += ["-fno-strict-aliasing", "-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-sign-compare"]
 link_args = ["-fsanitize=address"] if variant == "asan" else []
 if variant.startswith("canary-"):
     compile_args.append(f"-DXUMP_CANARY_{variant.removeprefix('canary-').upper()}")

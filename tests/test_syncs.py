@@ -5,6 +5,7 @@ What of it reaches the disk from LMDB, which syncs in C, `benchmarks/fsyncs.py` 
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -138,3 +139,28 @@ def test_calls_that_come_during_a_sync_share_the_next(tmp_path, kind):
         # Who was in, but had not come to wait yet, finds nothing to write, and syncs once more.
         assert backend.calls["write"] - before["write"] == 2 and 2 <= backend.calls["sync"] - before["sync"] < len(threads) // 2
         assert engine.queues["jobs"].durable_id == len(threads)
+
+
+def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkeypatch):
+    """A consumer of a backlog gives way only inside the engine, where it reads; what it acks is written all the same, and a close
+    in the middle is no failure of the store."""
+    with engine_on(tmp_path / "s", kind, "group")[0] as engine:
+        engine.publish_many("jobs", [("", b"body")] * 1000)
+    writes = []
+    with Engine() as engine:
+        backend = engine.create_store("disk", kind, path=tmp_path / "s", group_ms=0.1).backend
+        fetch = backend.fetch
+        monkeypatch.setattr(backend, "fetch", lambda *record: (time.sleep(1e-4), fetch(*record)[0], fetch(*record)[1][:140])[1:])
+        with engine.building():
+            engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10)
+        backend.calls["write"] = 0
+        for count, delivery in enumerate(engine.deliveries(), 1):
+            delivery.ack()
+            writes.append(backend.calls["write"])
+            if count == 500:
+                break
+    assert writes[-1] > 10
+    with Engine() as engine:
+        engine.create_store("disk", kind, path=tmp_path / "s")
+        assert (engine.queues["jobs"].ready, engine.queues["jobs"].outstanding) == (500, 0)
+        engine.check()

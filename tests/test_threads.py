@@ -4,6 +4,7 @@ import collections
 import contextlib
 import sys
 import threading
+import time
 from functools import partial
 
 import pyarrow
@@ -579,6 +580,28 @@ def test_a_slow_filter_and_many_threads(engine):
     assert engine.queues["all"].ready == THREADS * 50
     assert [engine.stats()["selectors"][id]["errors"] for id in (1, 2)] == [0, 0]
     engine.close()
+    crew.join()
+
+
+def test_nobody_is_kept_out_by_one_who_gives_way_only_inside(engine):
+    """Who waits finds the engine busy whenever it is let run: at the second time it is its turn."""
+    inside, got_in = threading.Event(), threading.Event()
+
+    def slow(message):
+        inside.set()
+        time.sleep(1e-4)
+        return True
+
+    engine.create_queue("q")
+    engine.create_selector("q", when=where(slow), do=discard)
+    crew = Crew()
+    crew.add(lambda: (inside.wait(), engine.stats(), got_in.set()))
+    crew.start()
+    published = 0
+    while not got_in.is_set() and published < 5000:
+        engine.publish("q")
+        published += 1
+    assert published < 5000
     crew.join()
 
 

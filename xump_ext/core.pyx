@@ -578,10 +578,10 @@ cdef class Core(Durable):
 
     def _close(self):
         """Nobody enters any more. Whether it was open."""
-        if self.state == CLOSED or self.state == FORKED:
+        if self.state == FORKED:
             return False
-        if self.state != NEW and self.state != BROKEN:
-            self.enter()
+        if self.state != NEW and self.state != BROKEN and not self.enters():
+            return False
         self.state = CLOSED
         self.pass_on()
         return True

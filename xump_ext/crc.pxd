@@ -31,6 +31,7 @@ cdef extern from *:
         uint64_t wide = crc, word;
         for (; size >= 8; size -= 8, at += 8) { memcpy(&word, at, 8); wide = __builtin_ia32_crc32di(wide, word); }
         crc = (uint32_t) wide;
+        if (size >= 4) { uint32_t half; memcpy(&half, at, 4); crc = __builtin_ia32_crc32si(crc, half); size -= 4; at += 4; }
         while (size--) crc = __builtin_ia32_crc32qi(crc, *at++);
         return crc;
     }
@@ -40,6 +41,7 @@ cdef extern from *:
     static uint32_t xump_crc_hard(uint32_t crc, const unsigned char *at, size_t size) {
         uint64_t word;
         for (; size >= 8; size -= 8, at += 8) { memcpy(&word, at, 8); crc = __crc32cd(crc, word); }
+        if (size >= 4) { uint32_t half; memcpy(&half, at, 4); crc = __crc32cw(crc, half); size -= 4; at += 4; }
         while (size--) crc = __crc32cb(crc, *at++);
         return crc;
     }

@@ -9,12 +9,18 @@ from xump_ext.graph cimport BUSY, IDLE, TIME_UNREAD, engine_t, queue_t
 cdef extern from "Python.h":
     Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
 
+cdef struct waiter_t:               # a thread that waits to get in, on its own stack
+    void* lock                      # PyThread_type_lock; held until it is its turn to look
+    waiter_t* next
+    bint overtaken                  # it was called, and found somebody else inside
+
 cdef class Door:
     cdef engine_t e
     cdef int state
     cdef void* owner                # the thread that is inside
-    cdef uint32_t contenders        # threads that wait to get in
-    cdef void* turn                 # PyThread_type_lock
+    cdef waiter_t* waiting          # first come, first called
+    cdef waiter_t* last_waiting
+    cdef waiter_t* heir             # whose turn it is while the state is HANDED
     cdef object clock               # None: the system's, read in C
     cdef readonly dict _stores
     cdef readonly dict _queues
@@ -52,14 +58,16 @@ cdef class Door:
     cdef inline int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
             self.state = self.e.at_rest
-        if self.contenders | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
+        if <Py_ssize_t> (self.waiting != NULL) | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
                 size_of(<PyObject*> self.spent)) or self.e.dirty != NULL:
             self.end_slowly()
         return 0
 
     cdef int begin_slowly(self) except -1
     cdef int pass_on(self) except -1
-    cdef int wait_turn(self) except -1
+    cdef int check_state(self) except -1
+    cdef int wait_turn(self, waiter_t* own) except -1
+    cdef bint enters(self) except -1
     cdef int begin_clocked(self) except -1
     cdef int read_clock(self) except -1
     cdef int end_slowly(self) except -1

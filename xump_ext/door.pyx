@@ -1,9 +1,9 @@
 """The door of the engine: every call enters alone, and leaves.
 
 Entering alone costs a comparison: the interpreter lets one thread run at a time, and the core never gives way while it works,
-unless it asks user code (a filter, an operator, a clock). Only then can another thread find the engine busy; it waits at a lock
-that exists for that. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes those who
-wait for deliveries, and reports what user code raised.
+unless it asks user code (a filter, an operator, a clock) or reads a content from its store. Only then can another thread find the
+engine busy; it waits in a row. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes
+those who wait for deliveries, and reports what user code raised.
 """
 
 from cpython.object cimport PyObject
@@ -13,7 +13,7 @@ from libc.string cimport memset
 from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport BROKEN, CLOSED, FORKED, IDLE, NEW, engine_t, queue_t
+from xump_ext.graph cimport BROKEN, BUSY, CLOSED, FORKED, HANDED, IDLE, NEW, engine_t, queue_t
 from xump_ext.journal cimport tell_stores
 
 cdef extern from "pythread.h":
@@ -55,11 +55,6 @@ cdef class Door:
         self.e.troubles = <void*> self.troubles
         self.e.spent = <void*> self.spent
         self.e.face = <void*> self
-        self.turn = PyThread_allocate_lock()
-        PyThread_acquire_lock(self.turn, 1)
-
-    def __dealloc__(self):
-        PyThread_free_lock(self.turn)
 
     def _configure(self, clock, hop_limit, letters):
         if self.e.hop_limit:
@@ -79,38 +74,76 @@ cdef class Door:
     # ---- one at a time
 
     cdef int begin_slowly(self) except -1:
-        """Busy: wait for one's turn. Closed, forked or called from inside: an error. Who does not enter after having waited
+        """Busy, or another's turn: wait. Closed, forked or called from inside: an error. Who does not enter after having waited
         passes the turn on."""
+        cdef waiter_t own
+        own.lock = NULL
+        own.overtaken = False
         try:
-            self.wait_turn()
+            while self.state != IDLE and self.heir != &own:
+                self.check_state()
+                self.wait_turn(&own)
+            self.heir = NULL
         except BaseException:
-            self.pass_on()
+            if own.lock != NULL:
+                self.pass_on()
             raise
+        finally:
+            if own.lock != NULL:
+                PyThread_free_lock(own.lock)
         return 0
 
     cdef int pass_on(self) except -1:
-        """Lets the next one at the door look for itself."""
-        if self.contenders:
-            PyThread_release_lock(self.turn)
+        """Calls the first who waits. He has the turn if he was called before, and somebody was faster: a thread that gives up the
+        interpreter's lock only while it is inside would else keep all others out. Most times whoever comes first may enter: that
+        needs no change of threads for each call."""
+        cdef waiter_t* first = self.waiting
+        if self.state == HANDED:
+            self.state = self.e.at_rest
+        if first == NULL:
+            return 0
+        self.waiting = first.next
+        if first.next == NULL:
+            self.last_waiting = NULL
+        if first.overtaken and self.state == IDLE:
+            self.state = HANDED
+            self.heir = first
+        PyThread_release_lock(first.lock)
         return 0
 
-    cdef int wait_turn(self) except -1:
-        while self.state != IDLE:
-            if self.state == CLOSED:
-                raise Closed("the engine is closed; create another one")
-            if self.state == NEW:
-                raise Closed("the engine was not initialised: call super().__init__() before anything else")
-            if self.state == BROKEN:
-                raise Closed("the engine ran out of memory in the middle of a call, and ended there; durable stores have all "
-                             "that was written before: close it, and create another one")
-            if self.state == FORKED:
-                raise ForkedError("the engine belongs to the parent process; create another one in this process")
-            if self.owner == <void*> PyThreadState_Get():
-                raise Reentrant("the engine was called from inside a filter, an operator or its clock; do it after the call")
-            self.contenders += 1
-            with nogil:
-                PyThread_acquire_lock(self.turn, 1)
-            self.contenders -= 1
+    cdef int wait_turn(self, waiter_t* own) except -1:
+        """Until it is called: last in the row, or first, if it was called before."""
+        if own.lock == NULL:
+            own.lock = PyThread_allocate_lock()
+            if own.lock == NULL:
+                raise MemoryError()
+            PyThread_acquire_lock(own.lock, 1)
+        own.next = self.waiting if own.overtaken else NULL
+        if self.waiting == NULL:
+            self.waiting = self.last_waiting = own
+        elif own.overtaken:
+            self.waiting = own
+        else:
+            self.last_waiting.next = own
+            self.last_waiting = own
+        with nogil:
+            PyThread_acquire_lock(own.lock, 1)
+        own.overtaken = True        # unless nobody is inside
+        return 0
+
+    cdef int check_state(self) except -1:
+        """Raises if nobody can enter, or if whoever asks is inside."""
+        if self.state == CLOSED:
+            raise Closed("the engine is closed; create another one")
+        if self.state == NEW:
+            raise Closed("the engine was not initialised: call super().__init__() before anything else")
+        if self.state == BROKEN:
+            raise Closed("the engine ran out of memory in the middle of a call, and ended there; durable stores have all "
+                         "that was written before: close it, and create another one")
+        if self.state == FORKED:
+            raise ForkedError("the engine belongs to the parent process; create another one in this process")
+        if self.state == BUSY and self.owner == <void*> PyThreadState_Get():
+            raise Reentrant("the engine was called from inside a filter, an operator or its clock; do it after the call")
         return 0
 
     def _check_open(self):
@@ -118,6 +151,17 @@ cdef class Door:
         if self.state != IDLE:
             self.begin_slowly()
             self.pass_on()
+
+    cdef bint enters(self) except -1:
+        """`enter`, for calls that also come while the engine is being closed: whether it was entered."""
+        if self.state != CLOSED:
+            try:
+                self.enter()
+                return True
+            except Closed:
+                if self.state != CLOSED:
+                    raise
+        return False
 
     cdef int begin_clocked(self) except -1:
         try:
@@ -190,6 +234,7 @@ cdef class Door:
         """In the child of a fork: the engine belongs to the parent."""
         if self.state != CLOSED:
             self.state = FORKED
+        self.waiting = self.last_waiting = NULL     # threads of the parent
 
     @property
     def closed(self):

@@ -8,7 +8,7 @@ from xump_ext.building cimport message_delete, queue_create, queue_delete
 from xump_ext.credit cimport line_wake
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport fences_forget
-from xump_ext.graph cimport BROKEN, CLOSED, OWNED, engine_t, entry_t, queue_t, store_t
+from xump_ext.graph cimport BROKEN, OWNED, engine_t, entry_t, queue_t, store_t
 from xump_ext.index cimport cursor_t, index_from, start, step
 from xump_ext.journal cimport Group, Journal, undirty
 from xump_ext.ledger cimport pay_for
@@ -135,9 +135,8 @@ cdef class Durable(Door):
 
     def _seal(self, Journal journal not None, bint exact=False):
         """The group to be written next, or None. `exact`: nothing comes after it."""
-        if self.state == CLOSED:
+        if not self.enters():
             return journal.seal(exact, True)
-        self.enter()
         try:
             return journal.seal(exact, False)
         finally:
@@ -145,9 +144,8 @@ cdef class Durable(Door):
 
     def _written(self, Journal journal not None, Group group not None, bint enough):
         """The group was written. `enough`: no sync will follow, so others that wait for what is in it wait no more."""
-        if self.state == CLOSED:
+        if not self.enters():
             return journal.written(group, enough)
-        self.enter()
         try:
             journal.written(group, enough)
         finally:
@@ -156,9 +154,8 @@ cdef class Durable(Door):
     def _has_room(self, Journal journal not None, int64_t room):
         """The store has so many bytes left; if these are more than before, who was refused tries again."""
         cdef int64_t before = journal.store.room
-        if self.state == CLOSED:
+        if not self.enters():
             return
-        self.enter()
         try:
             journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
             if journal.store.refused and journal.store.room > before:

@@ -418,6 +418,7 @@ cdef enum:
     FORKED = 3
     NEW = 4         # `_configure` was not called yet
     BROKEN = 5      # memory ended in the middle of a step: the books may be wrong
+    HANDED = 6      # nobody is inside; it is the turn of a thread that waited
 
 cdef struct engine_t:
     uint64_t sequence

@@ -147,7 +147,7 @@ cdef int index_insert(index_t* index, entry_t* entry) except -1:
 
 cdef page_t* page_find(const index_t* index, uint64_t number) noexcept:
     cdef uint32_t at
-    if index.table == NULL:
+    if index.tail == NULL or number > index.tail.number:
         return NULL
     at = page_home(index, number)
     while index.table[at] != NULL:
