@@ -749,16 +749,16 @@ class ModelEngine:
         action, message = selector.do, entry.message
         if isinstance(action.queue, Field) and self._target(selector, message) is None:
             return False
-        return not isinstance(action.destination, Field) or bool(text_in(message, action.destination.name))
+        return not isinstance(action.destination, Field) or bool(name_in(message, action.destination.name))
 
     def _target(self, selector, message):
         """The queue into which the selector would put the message, or None."""
         name = selector.do.queue
-        return self.queues.get(text_in(message, name.name) if isinstance(name, Field) else name)
+        return self.queues.get(name_in(message, name.name) if isinstance(name, Field) else name)
 
     def _destination(self, selector, message):
         name = selector.do.destination
-        return text_in(message, name.name) if isinstance(name, Field) else name
+        return name_in(message, name.name) if isinstance(name, Field) else name
 
     def _makes(self, selector, entry):
         """The message that a COPY, MOVE or BOUNCE would put into its target."""
@@ -1323,6 +1323,12 @@ def text_in(message, field):
     else:
         value = getattr(message, field)
     return value if isinstance(value, str) else None
+
+
+def name_in(message, field):
+    """The same, if it can be a name."""
+    text = text_in(message, field)
+    return text if text and len(text.encode()) < 65535 else None
 
 
 def nanoseconds(moment):

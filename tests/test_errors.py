@@ -245,6 +245,8 @@ ERRORS = {
     "publish to another engine's": (lambda w: w.engine.publish(w.foreign), QueueNotFound, ["'jobs'", "another engine"]),
     "publish to a full one": (publish("full"), QueueFull, ["'full'", "1 ready", "limit is 1"]),
     "publish_many to another engine's": (lambda w: w.engine.publish_many(w.foreign, [("a",)]), QueueNotFound, ["another engine"]),
+    "publish to a name too long": (publish(LONG), ValueError, ["queue's name", "65536", "65534"]),
+    "publish_many to a name too long": (lambda w: w.engine.publish_many(LONG, [("a",)]), ValueError, ["queue's name", "65536"]),
     "publish_many to a number": (lambda w: w.engine.publish_many(5, [("a",)]), TypeError, ["str", "Queue", "int"]),
     "publish_many without room": (
         lambda w: w.engine.publish_many("jobs", [("a",)] * 47), QueueFull, ["'jobs'", "4 ready", "limit of 50", "message 47"]),
@@ -640,6 +642,8 @@ VALUES = {
     "target a number": (lambda: move_to(5), TypeError, ["target queue", "a name, a Queue or field(...)", "int"]),
     "target with a name": (lambda: move_to(SimpleNamespace(name="q")), TypeError, ["target queue", "SimpleNamespace"]),
     "target without UTF-8": (lambda: move_to("q\ud800"), ValueError, ["target queue", "surrogate", "at 1"]),
+    "destination too long": (lambda: deliver("d" * 65535), ValueError, ["destination", "65535", "65534"]),
+    "target too long": (lambda: move_to("ä" * 32768), ValueError, ["target queue", "65536", "65534"]),
     "destination without UTF-8": (lambda: deliver("\ud800"), ValueError, ["destination", "surrogate", "at 0"]),
     "target None": (lambda: copy_to(None), TypeError, ["target queue", "NoneType"]),
     "target empty": (lambda: bounce_to(""), ValueError, ["target queue", "empty"]),

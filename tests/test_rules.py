@@ -403,6 +403,15 @@ def test_decision_12_a_field_names_any_destination(engine):
     assert queue_stats(engine, "a")["dropped"] == {"unroutable": 1}
 
 
+@pytest.mark.parametrize("action", [deliver, lambda name: deliver(name, "b")])
+def test_decision_12_a_name_has_as_many_bytes_as_an_address(engine, action):
+    queues(engine, "a", "b")
+    engine.create_selector("a", when=always, do=action(field("headers.to")), credit=9)
+    for to in ("x" * 65534, "x" * 65535, "ä" * 32768, "x" * 70000):
+        engine.publish("a", "", b"", {"to": to})
+    assert queue_stats(engine, "a")["dropped"] == {"unroutable": 3}
+
+
 # Rule 3: all COPYs first
 
 def test_rule_03_copies_are_made_in_order_of_id_and_spend_no_credit(engine):

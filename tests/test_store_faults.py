@@ -335,10 +335,15 @@ def test_texts_are_as_long_as_records_can_say(tmp_path):
                 engine.create_queue(**wrong, store="s")
         with pytest.raises(ValueError, match="allowed are 65534"):
             queue.publish(reply_to="r" * 65535)
+        engine.create_queue("stamps", limit=9)
+        engine.create_selector("stamps", when=always, do=deliver(field("headers.to"), queue), credit=9)
+        for length in (65534, 65535, 70000):
+            engine.publish("stamps", headers={"to": "t" * length})
     with Engine() as engine:
         engine.create_store("s", "ring", path=tmp_path / "s")
         message = engine.queues["q" * 65534].fetch(1)
         assert [len(text) for text in (message.address, message.reply_to, message.message_id)] == [65534] * 3
+        assert [len(message.destination) for message in engine.queues["q" * 65534].browse(2)] == [65534]
 
 
 def test_a_store_too_many_is_closed_again(tmp_path):

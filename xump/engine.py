@@ -20,7 +20,6 @@ from xump.commit import uninterrupted
 from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
-from xump.limits import address_bytes_max
 from xump.names import name_of
 from xump.opening import open_store
 from xump.queue import Queue, position
@@ -584,13 +583,7 @@ def _field_of(name: object) -> str | None:
 
 
 def _queue_name(name: object, what: str) -> str:
-    """Of at most as many bytes as an address: it becomes one, and stands in records."""
-    if isinstance(name, Queue):
-        return name.name
-    text = name_of(name, what)
-    if len(text) > address_bytes_max // 4 and len(text.encode()) > address_bytes_max:
-        raise ValueError(f"{what} has {len(text.encode())} bytes, allowed are {address_bytes_max}")
-    return text
+    return name.name if isinstance(name, Queue) else name_of(name, what)
 
 
 def _check_count(what: str, value: object, least: int, most: int, kinds: str = "an int") -> None:

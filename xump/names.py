@@ -5,6 +5,8 @@ A subclass counts by its value, also where its `__str__` says something else: a 
 
 from __future__ import annotations
 
+from xump.limits import address_bytes_max
+
 
 def text_of(value: object, what: str) -> str:
     """The exact str. Raises TypeError for what is none, ValueError, with the position, for what UTF-8 cannot express."""
@@ -17,10 +19,13 @@ def text_of(value: object, what: str) -> str:
 
 
 def name_of(value: object, what: str) -> str:
-    """`text_of` something that must have a name: it is not empty."""
+    """`text_of` something that must have a name: it is not empty, and has at most as many bytes as an address, which it may
+    become; in records it stands, too."""
     text = text_of(value, what)
     if not text:
         raise ValueError(f"{what} must not be empty")
+    if len(text) > address_bytes_max // 4 and len(text.encode()) > address_bytes_max:
+        raise ValueError(f"{what} has {len(text.encode())} bytes, allowed are {address_bytes_max}")
     return text
 
 

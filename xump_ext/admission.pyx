@@ -15,7 +15,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
 from xump_ext.log cimport enter_bytes, no_room
-from xump_ext.message cimport content_bounced, content_release
+from xump_ext.message cimport checked_text, content_bounced, content_release
 
 
 cdef uint64_t ENTER_EXTRA = 128     # what the record of a message's end takes, and the step in which lengths are counted
@@ -98,7 +98,7 @@ cdef class Admissions:
             raise no_room(queue)        # whoever else could take it (decision 81)
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
-            name = name_text(self.names.get(i, self.name))
+            name = checked_text(name_text(self.names.get(i, self.name)), "the queue's name")
             if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
                 raise no_queue(name)
         elif not self.limit_fits(queue, content):

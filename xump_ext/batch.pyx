@@ -21,7 +21,7 @@ from xump_ext.delivery cimport (
 )
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport UNLIMITED, entry_t, offer_t, queue_t, selector_t
+from xump_ext.graph cimport DELIVERIES_MAX, UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport accept, enter, enter_waiting, hops_of, in_hands, pay
 from xump_ext.message cimport Message, content_release, content_share, message_new
 from xump_ext.routing cimport go_on, run
@@ -304,7 +304,7 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     taken.row.content = content_share(content_at(entry))
     taken.row.id = entry.id
     taken.row.timestamp = entry.timestamp
-    taken.row.delivery_count = entry.delivery_count + 1
+    taken.row.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
     taken.row.destination = offer.destination.name
     taken.row.queue = <void*> queue
     taken.face = entry.queue.face

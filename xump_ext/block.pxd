@@ -24,6 +24,7 @@ cdef enum:
 cdef enum:
     BLOCK_SMALL = 512           # what `block_small` writes at most
     NAME_BYTES_MAX = 65535      # a u16 in the block
+    ADDRESS_BYTES_MAX = 65534   # a u16 in records, where 65535 says that there is none; of whatever is a name, too
 
 # The immutable content of a message, shared by reference between all the queues that hold it. One allocation: the
 # compact headers follow the struct, then the body, if it did not come as a Python object. Text and body are exact `str`

@@ -30,7 +30,7 @@ from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.journal cimport Journal
 from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
 from xump_ext.log cimport no_room, store_has_room, touch
-from xump_ext.message cimport Message, content_new, content_of, content_release, message_object
+from xump_ext.message cimport Message, checked_text, content_new, content_of, content_release, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee, foresee_route
 from xump_ext.recall cimport match_anew
@@ -65,8 +65,9 @@ cdef class Core(Durable):
         if queue != NULL and queue.durable:
             queue = self.with_room(queue, name, admission_bytes(content))
         if queue == NULL:
-            if not letters_take(queue_named(&self.e, self._dead_letter), content, name_text(name), REASON_NO_QUEUE, 1):
-                raise no_queue(name_text(name))
+            name = checked_text(name_text(name), "the queue's name")
+            if not letters_take(queue_named(&self.e, self._dead_letter), content, name, REASON_NO_QUEUE, 1):
+                raise no_queue(name)
             self.no_queue += 1
             content_release(content)
             return 0

@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, selector_t
+from xump_ext.graph cimport DELIVERIES_MAX, engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, selector_t
 from xump_ext.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message cimport Message, checked_text, message_new
@@ -239,7 +239,7 @@ cdef Delivery hand_over(Door door, offer_t* offer):
     delivery.selector = counted(selector.face)
     delivery.answered = False
     delivery.checked = 0
-    delivery.delivery_count = entry.delivery_count + 1
+    delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
     delivery.redelivered = is_redelivered(entry)
     delivery.settled = selector.infinite
     accept(&door.e, entry, &delivery.entry)

@@ -10,7 +10,7 @@ from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from xump_ext.block cimport HEADER_STR, header_find, header_t
+from xump_ext.block cimport ADDRESS_BYTES_MAX, HEADER_STR, header_find, header_t
 from xump_ext.graph cimport (
     BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
 )
@@ -72,13 +72,15 @@ cdef inline void* envelope_object(const field_t* field, content_t* content) noex
 
 
 cdef object field_text(const field_t* field, content_t* content):
-    """What the field names: a non-empty str, or None."""
+    """What the field names: a str that may be a name, or None."""
     cdef header_t header
     cdef void* found
     if field.kind == FIELD_HEADER:
         if not header_find(content, field.name, field.name_bytes, &header) or header.type != HEADER_STR:
             return None
-        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL) if header.value_bytes else None
+        if header.value_bytes == 0 or header.value_bytes > ADDRESS_BYTES_MAX:
+            return None
+        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
     found = envelope_object(field, content)
     return <object> found if found != NULL and <object> found else None
 

@@ -17,7 +17,7 @@ from libc.stdint cimport UINT32_MAX, uint16_t, uintptr_t
 from libc.string cimport memcpy
 
 from xump_ext.block cimport (
-    BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value, headers_dict,
+    ADDRESS_BYTES_MAX, BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value, headers_dict,
     headers_of, raw_text_of, text_of,
 )
 from xump_ext.cells cimport cell_get, cell_put
@@ -48,7 +48,6 @@ cdef extern from *:
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
 
-cdef Py_ssize_t ADDRESS_BYTES_MAX = 65534      # a u16 in records, where 65535 says that there is none
 cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # Of a message that was bounced: two names and a detail more, each of at most 65535 bytes, and a reason. It can do that again.
