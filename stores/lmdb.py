@@ -49,6 +49,7 @@ from .lmdb_pages import BadPage, NotLmdb, Pages
 MAX_BYTES_LEAST = 1 << 20
 SLACK_BYTES = 64 << 20
 DISK_BYTES_SPARE = 16 << 20
+KEPT_PAGES, KEPT_BYTES_MAX = 16, 4 << 20
 # A fetch that goes on where the last one ended reads four times as far ahead as that did.
 AHEAD_BYTES = (4 << 10, 256 << 10)
 
@@ -223,6 +224,11 @@ class LmdbStore(Backend):
         del keys[whole:], values[whole:]
         self._ahead = queue, int.from_bytes(keys[-1][5:], "big") + 1, ahead
         return HEAD.unpack_from(values[0])[3], b"".join(values)
+
+    @property
+    def kept_bytes(self) -> int:    # type: ignore[override]
+        """Of messages that end, whole pages become free."""
+        return max(KEPT_PAGES * self._page_bytes, min(self.max_bytes >> 4, KEPT_BYTES_MAX))
 
     def room(self) -> int:
         """As the contract says: half of the bytes that are left, by `max_bytes` and on the disk. O(1)."""

@@ -33,6 +33,7 @@ from .ring_segments import (
 )
 from .ring_space import BOUND_SLOTS_MIN, NO_SPACE, RingSpace
 
+SEGMENT_BYTES_USUAL = 4 << 20
 WINDOW_BYTES = 64 << 10     # what `fetch` reads: a few hundred small messages, which will be asked for next
 ENTER = 5
 
@@ -44,8 +45,8 @@ class RingStore(RingSpace):
 
     `durability`, `group_ms`: see `xump_ext.store`. `min_bytes` are preallocated and kept; the file grows up to `max_bytes`
     (None: as the disk has), both counted in whole segments, the 8 KiB before them apart, and may differ each time.
-    `segment_bytes`, a power of two (4 MiB), is for good (None: what the file has). TypeError, ValueError, Conflict,
-    StoreLocked, StoreCorrupt, StoreFull, OSError: nothing was changed. O(segments). """
+    `segment_bytes`, a power of two, is for good (None: what the file has; a new one 4 MiB, or about a 32nd of `max_bytes`).
+    TypeError, ValueError, Conflict, StoreLocked, StoreCorrupt, StoreFull, OSError: nothing was changed. O(segments). """
 
     type = "ring"
     durable = True
@@ -89,7 +90,7 @@ class RingStore(RingSpace):
             except FileNotFoundError:
                 if os.path.islink(self.path) or not os.path.isdir(os.path.dirname(self.path)):
                     raise
-            made = self._make(4 << 20 if segment_bytes is None else segment_bytes, min_bytes, max_bytes)
+            made = self._make(_usual_segment(max_bytes) if segment_bytes is None else segment_bytes, min_bytes, max_bytes)
             if made is not None:
                 return made
 
@@ -357,6 +358,13 @@ class RingView(RingStore):
 
     def oldest(self) -> None:
         return None
+
+
+def _usual_segment(max_bytes: int | None) -> int:
+    """Of a file with a bound so many that what is kept free, some segments, is a small part of it."""
+    if max_bytes is None:
+        return SEGMENT_BYTES_USUAL
+    return max(SEGMENT_BYTES_MIN, min(SEGMENT_BYTES_USUAL, 1 << max(0, (max_bytes >> 5).bit_length() - 1)))
 
 
 def _checked(path: object, durability: object, group_ms: object, min_bytes: object, max_bytes: object,

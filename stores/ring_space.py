@@ -74,7 +74,8 @@ class RingSpace(Backend):
         self._boundary = self._given        # where the last group that was wholly given ends
         self._group: tuple[memoryview, int] | None = None       # what is being given in pieces, and its position
         self._tidied = self._opened = 0     # bytes given by `oldest`; where the log ended when it was opened
-        self._lap = -1                      # where the log ended when cleaning began
+        self._lap = -1                      # where the log ended when cleaning began …
+        self._lap_dead = 0                  # … and how much of it was dead
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._left = self._look_at = 0      # slots that the disk has, and where the log ends when it is asked again
         self._no_growth = 0                 # until the log ends there: the disk is full
@@ -90,6 +91,13 @@ class RingSpace(Backend):
         if wanted:
             self._lap, self._doubtful = -1, 0
 
+    @property
+    def kept_bytes(self) -> int:    # type: ignore[override]
+        """What is said of twice what may be dead before cleaning begins, and the segment where the log begins: when messages have
+        used up three quarters of it by moving on, what they leave behind is cleaned."""
+        segments = self._segments
+        return self._said(2 * segments.capacity + (segments.slots * segments.capacity >> 3))
+
     def room(self) -> int:
         """Bytes, with what the file may still grow by. O(1), one call of the system."""
         if self._barred is not None:
@@ -102,7 +110,11 @@ class RingSpace(Backend):
         slots = segments.slots - len(segments.slot_of) + more
         spare = (slots - 2) * capacity + -self.end % capacity + given
         spare -= (segments.slots + more) * capacity >> 3
-        largest = max(capacity >> 3, *segments.largest.copy().values(), 0)
+        return self._said(spare)
+
+    def _said(self, spare: int) -> int:
+        """How large a group may be, with so much to spare."""
+        largest = max(self._segments.capacity >> 3, *self._segments.largest.copy().values(), 0)
         # A group of g bytes that is the largest from now on: g + 2 g <= spare; one that is not: g + 2 largest <= spare.
         return max(0, min(spare // 3, spare - 2 * largest)) & ~7
 
@@ -142,7 +154,8 @@ class RingSpace(Backend):
         if self._given < segments.begin:
             self._given, self._group = segments.begin, None
         begin = self._given
-        wanted = self._room(given=begin - segments.begin) < max(capacity >> 4, min(2 * self._last, capacity)) or (
+        least = max(capacity >> 4, min(2 * self._last, capacity)) + (0 if self._growable() else self.kept_bytes)
+        wanted = self._room(given=begin - segments.begin) < least or (
             self._wanted > 0 and self._room(self._growable()) < self._wanted)
         start = begin if self._group is None else self._group[1]
         done = start // capacity == self.end // capacity    # nothing is gained in the segment that is being filled
@@ -163,7 +176,7 @@ class RingSpace(Backend):
         except OSError as error:
             raise self._failed("making room", error) from error
         if self._lap < 0:
-            self._lap = self.end
+            self._lap, self._lap_dead = self.end, self._dead(self.end - begin)
         data = self._next_records(*self._group)
         self._tidied += len(data)
         return begin, self._given, data
@@ -182,16 +195,23 @@ class RingSpace(Backend):
     def _worth(self, log: int, wanted: bool, growing: bool) -> bool:
         """Whether so many bytes of log are cleaned, rather than that the file grows, or StoreFull is raised, or nothing
         happens."""
-        segments, dead = self._segments, log - (log >> 1 if self.live_bytes is None else self.live_bytes)
+        segments, dead = self._segments, self._dead(log)
         some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
         if 0 <= self._lap <= self._given:
-            # A whole lap did not bring the room: so much is not dead as `live_bytes` says, or died meanwhile. Not again at once.
-            self._lap, self._doubtful = -1, dead + some // 2
+            # A whole lap did not bring the room: so much is not dead as `live_bytes` says. Not again at once, unless it died
+            # meanwhile.
+            self._lap = -1
+            if dead - self._lap_dead < some:
+                self._doubtful = dead + some // 2
             if growing:
                 return False
         if dead < self._doubtful:
             return False
         return not wanted or 2 * dead >= log or (not growing and dead >= some)
+
+    def _dead(self, log: int) -> int:
+        """Of so many bytes of log, if the engine does not say: half of them."""
+        return log - (log >> 1 if self.live_bytes is None else self.live_bytes)
 
     def _oldest_groups(self, begin: int) -> memoryview:
         segments, capacity = self._segments, self._segments.capacity

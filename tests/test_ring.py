@@ -89,7 +89,7 @@ def test_records_come_back(path):
     ({"min_bytes": -1}, ValueError, "min_bytes=-1: at least 0"),
     ({"max_bytes": True}, TypeError, "max_bytes must be an int or None, got True"),
     ({"max_bytes": 1 << 20}, ValueError, "max_bytes=1048576: less than min_bytes=16777216"),
-    ({"max_bytes": 1 << 20, "min_bytes": 0}, ValueError, "at least 6 segments of 4194304 bytes, which is 25165824"),
+    ({"max_bytes": 1 << 18, "min_bytes": 0}, ValueError, "at least 6 segments of 65536 bytes, which is 393216"),
     ({"segment_bytes": 4096}, ValueError, "segment_bytes=4096: a power of two from 65536 to"),
     ({"segment_bytes": 100_000}, ValueError, "segment_bytes=100000: a power of two"),
     ({"segment_bytes": "4"}, TypeError, "segment_bytes must be an int or None"),

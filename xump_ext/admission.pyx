@@ -14,7 +14,7 @@ from xump_ext.graph cimport (
     DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED,
 )
 from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
-from xump_ext.log cimport enter_bytes, no_room
+from xump_ext.log cimport USUAL_BYTES, enter_bytes, kept_bytes, no_room
 from xump_ext.message cimport checked_text, content_bounced, content_release
 
 
@@ -94,7 +94,7 @@ cdef class Admissions:
         cdef queue_t* queue = self.items[i].queue
         cdef content_t* content = self.items[i].content
         cdef queue_t* letters
-        if queue != NULL and queue.durable and not self.store_fits(queue, content):
+        if queue != NULL and queue.durable and not self.store_fits(queue, content, 0):
             raise no_room(queue)        # whoever else could take it (decision 81)
         if queue == NULL:
             letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
@@ -109,16 +109,17 @@ cdef class Admissions:
                                 f"{queue.limit}: no room for message {i + 1} of {self.count}")
         return 0
 
-    cdef bint store_fits(self, queue_t* queue, content_t* content) except -1:
-        """Whether its store has room for the messages before, and this one; then it is counted."""
+    cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:
+        """Whether its store has room for the messages before, and this one, and so many bytes more; then it is counted."""
+        cdef int64_t bytes = <int64_t> admission_bytes(content)
         if self.store != <void*> queue.store:
             self.charges[<uintptr_t> self.store] = self.charge
             self.store = <void*> queue.store
             self.charge = self.charges.get(<uintptr_t> self.store, 0)
         if queue.store.failed or queue.store.leaving_engine or (
-                self.charge + <int64_t> admission_bytes(content) > queue.store.room):
+                self.charge + bytes + more + kept_bytes(queue.store, bytes) > queue.store.room):
             return False
-        self.charge += admission_bytes(content)
+        self.charge += bytes
         return True
 
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:
@@ -142,7 +143,7 @@ cdef class Admissions:
 
     cdef bint fits(self, queue_t* queue, content_t* content) except -1:
         """Whether the message could enter now; then it has, on paper."""
-        return (not queue.durable or self.store_fits(queue, content)) and self.limit_fits(queue, content)
+        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(queue, content)
 
     cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1:
         """The same, whatever its store says."""
@@ -162,7 +163,8 @@ cdef class Admissions:
         if not has_credit(overflow, self.spent.get(<uintptr_t> overflow, 0)):
             return False
         if target != NULL:
-            if <uint64_t> self.ready_of(target) >= target.limit or (target.durable and not self.store_fits(target, content)):
+            if <uint64_t> self.ready_of(target) >= target.limit or (
+                    target.durable and not self.store_fits(target, content, USUAL_BYTES)):
                 return False
             self.enters(target)
         elif overflow.verb == DELIVER and overflow.infinite:
@@ -179,7 +181,7 @@ cdef bint letters_take(queue_t* letters, content_t* content, object origin, int 
     if letters == NULL:
         return False
     bounced = content_bounced(content, origin, reason_name(reason), None)
-    if not can_enter(letters, bounced):
+    if not can_enter(letters, bounced, NULL):
         content_release(bounced)
         return False
     enter(letters.engine, letters, bounced, hops, 0, DEAD | DEAD_ENTRY, NULL, NULL)

@@ -61,6 +61,7 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
     cdef place_t* place = queue.line_head
     cdef place_t* before = NULL
     cdef uint32_t own_room = 0
+    cdef bint by_field
     where = f"{of_queue(queue)}, its line"
     while place != NULL:
         if place.previous != before or place.target != queue or <uintptr_t> place.selector not in books.selectors:
@@ -78,9 +79,15 @@ cdef int check_line(Books books, queue_t* queue, set places) except -1:
         queue.overflow.to_queue.kind != FIELD_NONE or queue.overflow.to_destination.kind != FIELD_NONE)
     if queue.own_room != own_room:
         raise broken("Recount", where, f"{queue.own_room} places make their own room, found {own_room}")
-    if queue.is_listed[CHOOSY] != (before != NULL and (by_field or own_room > 0)):
+    if queue.short and (before == NULL or not may_be_short(queue)):
+        raise broken("Links", where, "it lacks room in a store, and is in none, or nobody waits for that")
+    if queue.is_listed[CHOOSY] != (before != NULL and (by_field or own_room > 0 or queue.short)):
         raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
     return 0
+
+
+cdef bint may_be_short(const queue_t* queue) noexcept:
+    return queue.durable or (queue.overflow != NULL and queue.overflow.target != NULL and queue.overflow.target.durable)
 
 
 # ---- Quiet

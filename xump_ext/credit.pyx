@@ -28,7 +28,7 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_add, heap_remove
 from xump_ext.listed cimport queue_list, queue_unlist
-from xump_ext.log cimport store_takes
+from xump_ext.log cimport COMES_IN, steps_down, store_takes
 from xump_ext.message cimport content_release
 from xump_ext.source cimport content_at
 
@@ -184,20 +184,28 @@ cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noe
 
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
     """Whether `target` can take what `selector` would make of `entry`: below its limit, or by its overflow selector."""
+    cdef bint below = has_room_below_limit(target, entry)
+    cdef queue_t* further = target
     cdef content_t* content
-    if target.durable and not store_takes(target, content_at(entry)):
-        return False
-    if has_room_below_limit(target, entry):
-        return True
-    if target.overflow == NULL:
-        return False
-    if not names_by_field(target.overflow):
-        return overflow_has_room(target, NULL, entry)
-    content = content_made(selector, entry)
-    try:
-        return overflow_has_room(target, content, entry)
-    finally:
-        content_release(content)
+    if not target.durable or store_takes(target, content_at(entry), steps_down(target.store, entry)):
+        if below:
+            return True
+        if target.overflow == NULL:
+            return False
+        if not names_by_field(target.overflow):
+            if overflow_has_room(target, NULL, entry):
+                return True
+            further = target.overflow.target
+        else:
+            content = content_made(selector, entry)
+            try:
+                return overflow_has_room(target, content, entry)
+            finally:
+                content_release(content)
+    if further != NULL and further.durable and not target.short and has_room_below_limit(further, entry):
+        target.short = True
+        line_changed(target.engine, target)
+    return False
 
 
 cdef inline bint names_by_field(const selector_t* selector) noexcept:
@@ -225,7 +233,8 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
         return False
     if target == NULL:
         return True
-    if target.durable and not store_takes(target, content_at(leaving) if content == NULL and leaving != NULL else content):
+    if target.durable and not store_takes(
+            target, content_at(leaving) if content == NULL and leaving != NULL else content, COMES_IN):
         return False
     return has_room_below_limit(target, leaving)
 
@@ -233,7 +242,7 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint room_for_any(queue_t* queue) except -1:
     """Room whatever the message: what an overflow selector with a field can take does not count."""
     cdef selector_t* overflow = queue.overflow
-    if queue.durable and not store_takes(queue, NULL):
+    if queue.durable and not store_takes(queue, NULL, COMES_IN):
         return False
     if queue.ready < queue.limit:
         return True
@@ -305,6 +314,8 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
     else:
         place.next.previous = place.previous
     target.own_room -= makes_own_room(place)
+    if target.line_head == NULL:
+        target.short = False
     free(place)
     line_changed(engine, target)
     return stand_ready(selector) if is_able(selector) and selector.ready.position == 0 else 0
@@ -363,9 +374,10 @@ cdef inline bint makes_own_room(const place_t* place) noexcept:
 
 cdef void line_changed(engine_t* engine, queue_t* queue) noexcept:
     """Lists the queue while somebody stands in its line and whether there is room depends on the message: on the queue that
-    a field of it names for the overflow selector, or on the room that it makes itself. Then any message that leaves, or comes to
-    wait, may be the one that finds room."""
-    if queue.line_head != NULL and (queue.own_room or (queue.overflow != NULL and names_by_field(queue.overflow))):
+    a field of it names for the overflow selector, on the room that it makes itself, or, in a store, on its size. Then any message
+    that leaves, or comes to wait, may be the one that finds room."""
+    if queue.line_head != NULL and (
+            queue.own_room or queue.short or (queue.overflow != NULL and names_by_field(queue.overflow))):
         queue_list(engine, queue, CHOOSY)
     else:
         queue_unlist(engine, queue, CHOOSY)
@@ -374,6 +386,8 @@ cdef void line_changed(engine_t* engine, queue_t* queue) noexcept:
 cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept:
     """Its overflow selector is another one, or there is none any more."""
     cdef place_t* place = queue.line_head
+    if not queue.durable and (queue.overflow == NULL or queue.overflow.target == NULL or not queue.overflow.target.durable):
+        queue.short = False
     queue.own_room = 0
     while place != NULL:
         queue.own_room += makes_own_room(place)

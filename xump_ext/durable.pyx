@@ -5,14 +5,14 @@ each call for an instant: files are read and written outside.
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from xump_ext.building cimport message_delete, queue_create, queue_delete
-from xump_ext.credit cimport line_wake
+from xump_ext.credit cimport choosy_wake, line_wake
 from xump_ext.faces cimport QueueFace
 from xump_ext.fences cimport fences_forget
 from xump_ext.graph cimport BROKEN, OWNED, engine_t, entry_t, queue_t, store_t
 from xump_ext.index cimport cursor_t, index_from, start, step
 from xump_ext.journal cimport Group, Journal, undirty
 from xump_ext.ledger cimport pay_for
-from xump_ext.log cimport entry_charge
+from xump_ext.log cimport entry_charge, kept_bytes
 from xump_ext.records cimport group_record_t
 from xump_ext.recovery cimport Recovery
 from xump_ext.routing cimport go_on, run
@@ -158,10 +158,12 @@ cdef class Durable(Door):
             return
         try:
             journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
+            journal.keep()
             if journal.store.refused and journal.store.room > before:
                 journal.store.refused = False
                 for address in journal.queues.values():
                     line_wake(&self.e, <queue_t*> <uintptr_t> address)
+                choosy_wake(&self.e)        # and whoever overflows into one of them
                 go_on(&self.e)
         finally:
             self.leave()
@@ -170,6 +172,7 @@ cdef class Durable(Door):
         """The queue of that name again. Its store cleans its log, if so many bytes are not left; the engine is left meanwhile:
         the call has not changed anything yet."""
         cdef Journal journal = <Journal> queue.store.face
+        bytes += kept_bytes(queue.store, 0)
         if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.make_room is None:
             return queue
         self.leave()

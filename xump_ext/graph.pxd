@@ -326,6 +326,7 @@ cdef struct queue_t:
     selector_t* own         # selectors that have it as source
     selector_t* sources     # selectors that name it as target
     uint32_t selectors      # how many have it as source
+    bint short              # a message that waits in its line found no room in a store: a smaller one may
     uint32_t own_room       # places in its line whose messages make room here by leaving
     uint32_t watched        # consuming clauses whose target a field names
     uint32_t field_copies   # clauses that copy whose target a field names
@@ -338,6 +339,7 @@ cdef struct queue_t:
     uint32_t number         # in the store
     uint64_t handed         # the highest id that was handed out
     uint64_t promised       # ids up to here may have been, as the log has it
+    uint64_t described      # where in the log the last group begins that has its QUEUE
     uint64_t settled_at     # where in the open group the last SETTLE of this queue is …
     uint64_t settled_group  # … if this is the open group
     uint64_t durable_id
@@ -393,6 +395,8 @@ cdef struct store_t:        # a durable one; its log is gathered here
     uint64_t passed         # groups up to here are as safe as its durability promises: fences for them are open
     queue_t* touched        # queues whose state the open group gets
     int64_t room            # bytes that may still be logged
+    int64_t kept            # of them, what is left to messages that are in the store already, as the store says
+    int64_t largest         # what the largest message took of it that is, or was, in it
     uint64_t live           # bytes of records of messages that are in the store
     uint64_t resident       # bytes of contents in memory
     uint64_t resident_max

@@ -42,6 +42,7 @@ cdef class Journal:
     cdef public bint each_call      # … or each time
     cdef bint signalled
 
+    cdef int keep(self) except -1
     cdef int attach(self, queue_t* queue, uint32_t number) except -1
     cdef Group seal(self, bint exact, bint closing)
     cdef int written(self, Group group, bint enough) except -1

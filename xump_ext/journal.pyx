@@ -118,6 +118,12 @@ cdef class Journal:
         """The log goes on there; so much may be written."""
         self.store.position = self.synced = self.written_to = position
         self.store.room = room
+        self.keep()
+
+    cdef int keep(self) except -1:
+        """What the store says of its room."""
+        self.store.kept = min(max(0, getattr(self.backend, "kept_bytes", 0)), 1 << 60)
+        return 0
 
     @property
     def open_group(self):
@@ -302,7 +308,7 @@ cdef class Journal:
                 elif queue != NULL and head.kind == MARK:       # else the ENTER that is carried says it
                     if (head.queue, head.id) in waiting and index_get(&queue.index, head.id) == NULL:
                         log_again(&self.store, head)
-                elif queue != NULL and head.kind == QUEUE:
+                elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else it stands further on
                     log_queue(queue)
                 elif queue != NULL and head.kind == STATE:
                     touch(queue)

@@ -50,7 +50,7 @@ cdef uint64_t enter(
     entry_t* parent, trip_t* trip
 ) except 0
 cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0
-cdef bint can_enter(queue_t* queue, content_t* content) except -1
+cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1

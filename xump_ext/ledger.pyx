@@ -21,7 +21,9 @@ from xump_ext.graph cimport (
 )
 from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove
-from xump_ext.log cimport log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, touch, went_to
+from xump_ext.log cimport (
+    COMES_IN, ENDS, log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, touch, went_to,
+)
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.plan cimport Plan
@@ -173,9 +175,11 @@ cdef int take_overflow(engine_t* engine, entry_t* entry, trip_t* trip) except -1
         raise
 
 
-cdef bint can_enter(queue_t* queue, content_t* content) except -1:
-    """Below the limit, or the overflow selector can take it; and its store has room."""
-    if queue.durable and not store_takes(queue, content):
+cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1:
+    """Below the limit, or the overflow selector can take it; and its store has room: for what comes in, or for what becomes of an
+    entry that ends."""
+    cdef bint ends = entry != NULL and entry.queue.store == queue.store
+    if queue.durable and not store_takes(queue, content, ENDS if ends else COMES_IN):
         return False
     return queue.ready < queue.limit or overflow_has_room(queue, content, NULL)
 
@@ -390,7 +394,7 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_
     if hops > engine.hop_limit:
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
-    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry)):
+    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
         trip_add(trip, target.slot)
         return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
     selector.copied += 1
@@ -406,7 +410,7 @@ cdef int lose_copy(
     cdef content_t* content
     if letters != NULL and not is_fresh(engine, entry):
         content = content_bounced(content_at(entry), (<object> origin.face).name, REASONS[reason], None)
-        if can_enter(letters, content):
+        if can_enter(letters, content, NULL):
             origin.dead_lettered[reason] += 1
             if origin.durable:
                 touch(origin)
@@ -455,7 +459,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     cdef trip_t* own
     if letters != NULL and not is_fresh(engine, entry):
         content = content_bounced(content_at(entry), (<object> queue.face).name, REASONS[reason], detail)
-        if can_enter(letters, content):
+        if can_enter(letters, content, entry):
             queue.dead_lettered[reason] += 1
             if queue.durable:
                 touch(queue)

@@ -1,6 +1,6 @@
 """Records of what happens in durable queues: the declarations of `log.pyx`."""
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport engine_t, entry_t, queue_t, store_t
@@ -8,6 +8,9 @@ from xump_ext.records cimport enter_record_t, head_t
 
 cdef enum:
     LOOK_AHEAD = 1024       # messages that may be handed out before the log must know
+    USUAL_BYTES = 4096      # what a bounce may add to a message, and a little more
+    COMES_IN = 0            # into its store
+    ENDS = 31               # where it is
     LENGTH_BITS = 12        # of a record's length, rounded up, in the place of a content: 5 of exponent, 7 of mantissa
 
 # ---- hooks of the ledger; the queue is durable
@@ -33,7 +36,10 @@ cdef bint store_has_room(queue_t* queue, content_t* content) noexcept
 # What to raise when it has none.
 cdef object no_room(queue_t* queue)
 # As `store_has_room`, for what comes from upstream, of this content or (NULL) of any usual size: who is refused waits for room.
-cdef bint store_takes(queue_t* queue, content_t* content) noexcept
+# `steps`: as `steps_down` has it, or COMES_IN, or ENDS for what becomes of a message that ends.
+cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept
+cdef int64_t kept_bytes(const store_t* store, int64_t charge) noexcept
+cdef int steps_down(const store_t* store, const entry_t* entry) noexcept
 cdef uint64_t enter_bytes(const content_t* content) noexcept
 # What a message takes of its store, with the record of its end.
 cdef uint64_t entry_charge(const entry_t* entry) noexcept

@@ -28,7 +28,6 @@ from xump_ext.records cimport (
 from xump_ext.source cimport is_made
 
 cdef uint64_t SLACK = 4096          # kept free beside what `log_reserve` reserves: for a few small records
-cdef uint64_t USUAL_BYTES = 4096    # what a bounce may add to a message, and a little more
 cdef uint64_t SETTLE_BYTES = sizeof(settle_record_t)
 
 
@@ -115,7 +114,8 @@ cdef uint64_t entry_charge(const entry_t* entry) noexcept:
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
     cdef store_t* store = queue.store
-    return not store.failed and not store.leaving_engine and store.room >= <int64_t> charge_of(enter_bytes(content))
+    cdef int64_t bytes = <int64_t> charge_of(enter_bytes(content))
+    return not store.failed and not store.leaving_engine and store.room >= bytes + kept_bytes(store, bytes)
 
 
 cdef object no_room(queue_t* queue):
@@ -125,16 +125,36 @@ cdef object no_room(queue_t* queue):
         return StoreFailed(f"the store of queue {name!r} was given up; close the engine, see to the disk, and open it anew")
     if store.leaving_engine:
         return StoreFailed(f"the store of queue {name!r} is being deleted, and the queue with it")
-    return StoreFull(f"the store of queue {name!r} is full: {max(store.room, 0)} bytes are left; take messages out, or allow it "
-                     "more bytes")
+    return StoreFull(f"the store of queue {name!r} is full: {max(store.room - kept_bytes(store, 0), 0)} bytes are left; take "
+                     "messages out, or allow it more bytes")
 
 
-cdef bint store_takes(queue_t* queue, content_t* content) noexcept:
+cdef int64_t kept_bytes(const store_t* store, int64_t charge) noexcept:
+    """What is left to messages that are in the store already, so that they can go on when it is full: what comes in leaves it."""
+    return max(store.kept, 2 * max(store.largest, charge))
+
+
+cdef int steps_down(const store_t* store, const entry_t* entry) noexcept:
+    """How often a message was moved within its store, this time included: each step may take all but a quarter of what the one
+    before has to leave. With the same for all, those that begin could take what those need that are about to end."""
+    cdef int steps = 0
+    if entry.queue.store != store:
+        return COMES_IN
+    while entry != NULL and steps < ENDS:
+        steps += entry.queue.store == store
+        entry = entry.parent
+    return steps
+
+
+cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
     cdef store_t* store = queue.store
-    cdef uint64_t bytes = USUAL_BYTES if content == NULL else USUAL_BYTES + charge_of(enter_bytes(content))
+    cdef int64_t bytes = USUAL_BYTES
     if store.leaving_engine:
         return False
-    if not store.failed and store.room >= <int64_t> bytes:
+    if content != NULL:
+        bytes += charge_of(enter_bytes(content))
+        bytes += kept_bytes(store, bytes) >> (2 * steps)
+    if not store.failed and store.room >= bytes:
         return True
     if not store.refused and not store.failed:      # its committer cleans the log, if that helps
         store.refused = True
@@ -172,6 +192,7 @@ cdef void log_enter(entry_t* entry) noexcept:
     cdef char* at
     touch(entry.queue)
     store.live += charge_of(length)
+    store.largest = max(store.largest, <int64_t> charge_of(length))
     store.resident += length
     flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
@@ -347,6 +368,7 @@ cdef int log_queue(queue_t* queue) except -1:
     record = <queue_record_t*> record_new(
         queue.store, QUEUE, RECORD_AUTO_DELETE if queue.auto_delete else 0, length, queue.number, 0)
     touch(queue)
+    queue.described = queue.store.position
     if record == NULL:
         return 0
     record.limit = queue.limit

@@ -11,6 +11,7 @@ cdef struct recovered_t:        # what was found of a queue
     index_t index
     state_record_t state
     uint64_t count              # entries in the index
+    uint64_t described          # where its QUEUE is in the log
 
 cdef class Recovered:
     cdef recovered_t c

@@ -116,7 +116,7 @@ cdef class Recovery:
 
     cdef int apply_queue(self, const queue_record_t* record) except -1:
         cdef const char* name = <const char*> (record + 1)
-        self.recovered(record.head.queue)
+        self.recovered(record.head.queue).described = record.head.position
         (<Recovered> self.found[record.head.queue]).described = (
             PyUnicode_DecodeUTF8(name, record.name_bytes, NULL),
             None if record.limit == UNLIMITED else record.limit,

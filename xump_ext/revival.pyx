@@ -2,7 +2,7 @@
 which is that of their times; of one time, that of their queues' numbers, and their ids.
 """
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -32,6 +32,7 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     queue.engine.entries += found.count
     queue.index = found.index
     memset(&found.index, 0, sizeof(found.index))
+    queue.described = found.described
     queue.next_id = found.state.head.id
     queue.timestamp = found.state.timestamp
     queue.promised = found.state.handed
@@ -126,6 +127,7 @@ cdef int place(const reading_t* reading, entry_t* entry) except -1:
     entry.sequence = queue.engine.sequence
     entry.queue = queue
     queue.store.live += entry_charge(entry)
+    queue.store.largest = max(queue.store.largest, <int64_t> entry_charge(entry))
     if entry.state == HISTORY:
         entry.flags &= ~FOREIGN
         list_append(&queue.history, entry)
