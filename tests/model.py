@@ -585,6 +585,8 @@ class ModelEngine:
             else:
                 entry.delivery = delivery
                 self.taken.append(delivery)
+                if delivery.redelivered:
+                    self._tell_again(entry)
         return delivery
 
     def ack(self, deliveries):
@@ -949,6 +951,11 @@ class ModelEngine:
         """From here on the application may have it: durable queues keep that in mind."""
         for above in [*entry.line, *(e.owner for e in entry.line if e.owner)]:
             above.queue.handed = max(above.queue.handed, above.id)
+
+    def _tell_again(self, entry):
+        """It was taken before, and is now: stores know how often."""
+        for above in [*entry.line, *(e.owner for e in entry.line if e.owner)]:
+            above.logged = entry.delivery_count, True
 
     def _owner(self, entry):
         """The durable entry that stands behind this one: itself, the nearest upstream, or the owner of that."""

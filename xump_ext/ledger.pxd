@@ -4,10 +4,11 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
-    BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, STIRRED, TAKEN, engine_t, entry_t, queue_t, selector_t, trip_t,
+    BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, REDELIVERED, STIRRED, TAKEN, engine_t, entry_t, queue_t, selector_t, trip_t,
 )
 from xump_ext.index cimport list_append, list_remove
 from xump_ext.listed cimport queue_list
+from xump_ext.log cimport log_taken_again
 from xump_ext.offers cimport offer_remove
 
 cdef enum:
@@ -71,6 +72,8 @@ cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) e
     entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     if entry.state == BOUND:
         return accept_bound(engine, entry)
+    if engine.store_count and (entry.delivery_count > 1 or entry.flags & REDELIVERED):
+        log_taken_again(entry)
     offer_remove(engine, entry)
     list_remove(&selector.held, entry)
     list_append(&selector.taken, entry)

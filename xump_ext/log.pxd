@@ -29,6 +29,8 @@ cdef void gone_record(store_t* store, uint32_t number) noexcept
 cdef head_t* log_again(store_t* store, const head_t* old) noexcept
 # The entry, or what it came from in durable queues, may be handed out from here on.
 cdef int log_handed(entry_t* entry) except -1
+# The same for one that came back before, when the application takes it: the watermark cannot tell how often that was.
+cdef int log_taken_again(entry_t* entry) except -1
 # Its state goes into the open group.
 cdef void touch(queue_t* queue) noexcept
 

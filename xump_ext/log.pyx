@@ -345,6 +345,22 @@ cdef int log_handed(entry_t* entry) except -1:
     return 0
 
 
+cdef int log_taken_again(entry_t* entry) except -1:
+    cdef uint16_t count = entry.delivery_count
+    cdef dict owners = <dict> entry.queue.engine.owners
+    while entry != NULL:
+        if entry.queue.durable:
+            entry.delivery_count = count
+            entry.flags |= REDELIVERED
+            log_mark(entry)
+        elif entry.flags & OWNED:
+            store, number, id, charge, _ = owners[<uintptr_t> entry]
+            mark_record(<store_t*> <uintptr_t> store, number, id, count, RECORD_REDELIVERED)
+            owners[<uintptr_t> entry] = store, number, id, charge, True
+        entry = entry.parent
+    return 0
+
+
 cdef inline void handed(queue_t* queue, uint64_t id) noexcept:
     if id > queue.handed:
         queue.handed = id

@@ -96,8 +96,8 @@ class Backend(ABC):
     """When so much came in, the engine writes it, whatever `group_ms` says. A call that brings more is one group all the same."""
     kept_bytes: int = 0
     """Of its room, what publishes leave to messages that move on within the store, so that these come to an end, and make room:
-    three quarters of it to the first step of each message, as much of the rest to the second, and so on. At least twice what the largest
-    message takes is left in any case. May change; asked for with `room`."""
+    three quarters of it to the first step of each message, as much of the rest to the second, and so on. At least twice what the
+    largest message takes is left in any case. May change; asked for with `room`."""
     wanted_bytes: int = 0
     """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
