@@ -83,6 +83,18 @@ def test_taken_as_columns_and_answered(engine, credit):
     assert len(engine.take_batch(9)) == 1
 
 
+@pytest.mark.parametrize("answer", ["ack", "nack"])
+def test_what_its_selector_was_paid_for_is_answered(engine, answer):
+    engine.create_queue("q")
+    selector = engine.create_selector("q", when=always, do=deliver("d"), credit=5)
+    engine.publish_many("q", [("a",), ("b",), ("c",)])
+    batch = engine.take_batch(3)
+    selector.pay(2)
+    getattr(batch, answer)()
+    assert (selector.outstanding, engine.queues["q"].outstanding) == ((0, 0) if answer == "ack" else (1, 1))
+    engine.check()
+
+
 def test_nacked_rows_wait_again_and_stale_ones_change_nothing(engine):
     queue = engine.create_queue("q")
     selector = engine.create_selector("q", when=always, do=deliver("d"), credit=10)

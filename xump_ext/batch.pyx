@@ -22,7 +22,7 @@ from xump_ext.delivery cimport (
 from xump_ext.errors import StaleDelivery
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport DELIVERIES_MAX, UNLIMITED, entry_t, offer_t, queue_t, selector_t
-from xump_ext.ledger cimport accept, enter, enter_waiting, hops_of, in_hands, pay
+from xump_ext.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
 from xump_ext.message cimport Message, content_release, content_share, message_new
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_at, content_from, source_left, source_new, source_t
@@ -144,7 +144,7 @@ cdef class DeliveryBatch:
         """Row numbers; an id may be given as (queue, id), and must be where two queues have issued it."""
         cdef list rows = []
         if ids is None:
-            return [row for row in range(self.rows) if not self.answered[row]]
+            return [row for row in range(self.rows) if not self.answered[row] and self.entries[row] != PAID]
         places = {}
         for row, key in enumerate(self.keys):
             places[key] = [row]
