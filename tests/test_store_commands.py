@@ -458,6 +458,19 @@ def test_compacting(run, kind, path):
     assert run("check", path)[0] == 0
 
 
+@pytest.mark.parametrize("command", ["compact", "repair"])
+def test_a_link_stays_a_link(run, kind, path, tmp_path, command):
+    link = tmp_path / "elsewhere" / "link"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    if command == "repair":
+        flip(kind, path, b"cat7.png")
+    assert run(command, link)[0] == 0
+    assert os.listdir(link.parent) == ["link"] and link.is_symlink()
+    for name in (link, path):
+        assert run("check", name)[0] == 0
+
+
 # ---- types
 
 def test_plug_ins_are_asked(run, tmp_path):
