@@ -251,8 +251,8 @@ def _load(name: str) -> dict[str, Any]:
         with store_commands.plainly(name):
             types = store_commands.types_of(name)[0]
         if types:
-            raise Trouble(f"{name} is a store of type {types[0]}, and no topology; xump stats, xump browse and xump check look at "
-                          "it", WRONG)
+            raise Trouble(f"{name} is a store of type {types[0]}, and no topology; xump stats, xump browse and xump check look "
+                          "at it", WRONG)
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
