@@ -1,6 +1,8 @@
 """Stores leave their engine, one by one or with it: what lies in their queues, and what goes wrong meanwhile."""
 
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -141,6 +143,34 @@ def test_a_durable_store_that_cannot_be_closed_holds_up_nobody(tmp_path, monkeyp
         for name in "ab":
             engine.create_store(name, "ring", path=str(tmp_path / name))
             assert bodies(engine.queues[f"of {name}"]) == ALL[:1]
+
+
+AT_EXIT = """
+import sys
+from xump import Engine
+from xump.stores.ring import RingStore
+
+class Stuck(RingStore):
+    def close(self):
+        super().close()
+        raise OSError("stuck")
+
+from xump import register_store
+register_store("stuck", Stuck)
+engines = [Engine() for _ in range(4)]
+for number, engine in enumerate(engines):
+    engine.create_store("s", "stuck", path=f"{sys.argv[1]}/{number}", min_bytes=0, group_ms=1e9)
+    engine.create_queue("q", store="s").publish(body=b"1")
+"""
+
+
+def test_all_engines_are_closed_at_the_end_of_the_interpreter(tmp_path):
+    done = subprocess.run([sys.executable, "-c", AT_EXIT, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "stuck" in done.stderr
+    for number in range(4):
+        with Engine() as engine:
+            engine.create_store("s", "ring", path=str(tmp_path / str(number)))
+            assert bodies(engine.queues["q"]) == ALL[:1]
 
 
 def test_a_store_that_cannot_be_closed_is_deleted_all_the_same(stuck):

@@ -630,9 +630,14 @@ def _check_timeout(timeout: object) -> None:
 @atexit.register
 def _close_durable() -> None:
     """What was gathered and not written yet is written when the interpreter ends."""
+    errors: list[BaseException] = []
     for engine in list(_engines):
         if any(store.committer is not None for store in list(engine._stores.values())):
-            engine.close()
+            try:
+                engine.close()
+            except BaseException as error:
+                errors.append(error)
+    _raise_first(errors)
 
 
 def _after_fork() -> None:
