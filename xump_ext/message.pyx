@@ -17,8 +17,8 @@ from libc.stdint cimport UINT32_MAX, uint16_t, uintptr_t
 from libc.string cimport memcpy
 
 from xump_ext.block cimport (
-    ADDRESS_BYTES_MAX, BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value, headers_dict,
-    headers_of, raw_text_of, text_of,
+    ADDRESS_BYTES_MAX, BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value,
+    headers_dict, headers_of, raw_text_of, text_of,
 )
 from xump_ext.cells cimport cell_get, cell_put
 from xump_ext.light cimport (
