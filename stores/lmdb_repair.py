@@ -64,7 +64,7 @@ QUARANTINED = struct.Struct("<QIQII")
 
 
 def check(path: str, progress: Progress) -> Report:
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)
     with _owned(path, shared=True), _pages(path) as pages:
         survey = _Survey(path, pages, progress)
         survey.exhaust()
@@ -72,7 +72,7 @@ def check(path: str, progress: Progress) -> Report:
 
 
 def compact(path: str, progress: Progress) -> Report:
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)
     with _owned(path), _pages(path) as pages:
         survey = _Survey(path, pages, progress, strict=True)
         files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
@@ -80,7 +80,7 @@ def compact(path: str, progress: Progress) -> Report:
 
 
 def repair(path: str, progress: Progress) -> Report:
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)
     with _owned(path), _pages(path, anyway=True) as pages:
         newest_known = _choose_meta(pages)
         survey = _Survey(path, pages, progress)

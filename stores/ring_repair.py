@@ -123,7 +123,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
 
 
 def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.realpath(os.fspath(path))      # a new file takes the place of the file, not of a link to it
     try:
         return path, ring_lock.claim(path, shared=shared)
     except FileNotFoundError:

@@ -530,6 +530,9 @@ class ModelEngine:
             return self._publish(queue, Message(address, body, dict(headers or {}), reply_to, message_id))
 
     def publish_many(self, queue, messages):
+        messages = list(messages)
+        if not messages and self.dead_letter not in self.queues:        # decision 100
+            self._queue(queue)
         with self._call(), self._all_or_nothing():
             ids = [self._publish(queue, fresh(message)) for message in messages]
         ids = [id for id in ids if id]

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from xump import cli, topology
+from xump import Engine, cli, topology
 
 RIGHT = """\
 version = 1
@@ -197,8 +197,8 @@ def test_the_name_of_the_output_says_the_format(run, file, tmp_path, suffix, sta
     path = tmp_path / f"graph.{suffix}"
     assert run("graph", file(RIGHT), "--output", str(path)) == (0, "", "")
     assert path.read_bytes().startswith(starts)
-    assert run("graph", file(RIGHT), "--output", str(path), "--format", "dot") == (0, "", "")
-    assert path.read_bytes().startswith(b"digraph")
+    assert run("graph", file(RIGHT), "--output", str(path), "--format", cli.BY_SUFFIX[f".{suffix.lower()}"]) == (0, "", "")
+    assert path.read_bytes().startswith(starts)
 
 
 @pytest.mark.parametrize("name", ["graph.foo", "graph", "graph.txt"])
@@ -211,6 +211,28 @@ def test_a_suffix_that_is_not_known(run, file, tmp_path, name):
     assert not path.exists()
     assert run("graph", file(RIGHT), "--output", str(path), "--format", "mermaid") == (0, "", "")
     assert path.read_bytes().startswith(b"flowchart")
+
+
+def test_a_name_and_a_format_that_contradict(run, file, tmp_path):
+    for name in ("net.png", "net.PNG", "net.mmd"):
+        output = tmp_path / name
+        status, out, err = run("graph", file(RIGHT), "--format", "svg", "--output", str(output))
+        assert (status, out) == (2, "") and not output.exists()
+        assert f"{output} is the name of another format than svg; leave out --format" in err
+    for name in ("net.svg", "net.gv.svg", "net", "net.xml"):
+        assert run("graph", file(RIGHT), "--format", "svg", "--output", str(tmp_path / name)) == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+@pytest.mark.parametrize("name", ["orders.toml", "orders"])
+def test_a_store_is_no_topology(run, tmp_path, kind, name):
+    path = str(tmp_path / name)
+    with Engine() as engine:
+        engine.create_store("s", kind, path=path)
+    status, out, err = run("graph", path)
+    assert (status, out) == (1, "")
+    assert err == f"xump: {path} is a store of type {kind}, and no topology; xump stats, xump browse and xump check look at it\n"
+    assert run("check", path)[1].startswith(f"{path} is whole: a store of type {kind}")
 
 
 def test_svg_needs_no_other_program(run, file, graphviz):

@@ -7,6 +7,7 @@ A failure names the line of the page.
 """
 
 import doctest
+import inspect
 import re
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from xump import operators
+from xump.store import factory_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -86,6 +88,18 @@ def test_examples_run(path):
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
         assert target.startswith("https://") or (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_tables_of_options_are_those_of_the_stores():
+    text = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+    said = {"": inspect.Parameter.empty, "none": None, '`"group"`': "group", "2": 2.0, "16 MiB": 16 << 20, "1 TiB": 1 << 40,
+            "126": 126}
+    said["4 MiB"] = None        # of `segment_bytes`: those that the file has, or so many
+    for kind in ("ring", "lmdb"):
+        parameters = list(inspect.signature(factory_of(kind)).parameters.values())[1:]
+        table = text.partition(f"| `{kind}` | default | |\n")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| `(\w+)` \| ?(.*?) ?\|", table, re.MULTILINE)
+        assert [(name, said[default]) for name, default in rows] == [(one.name, one.default) for one in parameters]
 
 
 def page_of(tmp_path, text):

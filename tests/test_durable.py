@@ -7,13 +7,14 @@ and any number of the groups that were written since.
 
 import random
 import threading
+import warnings
 
 import pytest
 
 from tests.shelf import LOGS, Shelf
 from xump import (
-    INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, match, move_to, opening,
-    where,
+    INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, discard, match, move_to,
+    opening, where,
 )
 
 
@@ -233,6 +234,21 @@ def test_a_failed_store_is_given_up(monkeypatch):
     with pytest.raises(StoreFailed):
         engine.sync()
     engine.close()
+
+
+@pytest.mark.parametrize("take", [Engine.take, Engine.take_batch])
+def test_a_warning_of_held_queues_that_is_an_error_takes_nothing(take):
+    with two_shelves() as engine:
+        engine.create_queue("held", store="left")
+    with two_shelves() as engine, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.create_selector("held", when=always, do=discard)
+        engine.create_queue("q").publish(body=b"precious")
+        engine.create_selector("q", when=always, do=deliver("d"), credit=INFINITE)
+        with pytest.raises(UserWarning, match="'held'"):
+            take(engine, 1)
+        assert engine.queues["q"].ready == 1
+        assert len(take(engine, 1)) == 1
 
 
 def test_queues_of_a_reopened_store_are_held_and_say_so():

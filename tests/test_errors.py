@@ -197,6 +197,13 @@ def reuse(w):
         pass
 
 
+def crowd(w):
+    with w.engine.transaction() as tx:
+        tx.ack(w.kept)
+        for _ in range(60):
+            tx.publish("jobs")
+
+
 def raising_block(w):
     with w.engine.transaction() as tx:
         tx.publish("jobs", "out.x")
@@ -289,7 +296,7 @@ ERRORS = {
     **{
         f"again with other {name}": (
             queue("jobs", **{"limit": 50, "history_limit": 2, "delivery_limit": 3} | {name: wanted}),
-            Conflict, ["'jobs'", f"{name}={had}", f"asked for was {wanted!r}"])
+            Conflict, ["'jobs'", f"{name}={had!r};", f"asked for was {wanted!r}"])
         for name, had, wanted in [
             ("limit", 50, 51), ("limit", 50, None), ("history_limit", 2, None), ("auto_delete", False, True),
             ("dead_letter", None, "dead"), ("delivery_limit", 3, 4), ("delivery_limit", 3, None)]
@@ -368,8 +375,8 @@ ERRORS = {
         selector("parked", when=where({"n": 1}), do=copy_to("spill"), enabled=False, name="replay", start="tail"),
         Conflict, ["'replay'", "start='head'", "'tail'"]),
     "selector again with a filter of another type": (
-        selector("parked", when=where({"n": 1.0}), do=copy_to("spill"), enabled=False, name="replay", start="head"),
-        Conflict, ["'replay'", "when=", "1.0"]),
+        selector("parked", when=where({"n": True}), do=copy_to("spill"), enabled=False, name="replay", start="head"),
+        Conflict, ["'replay'", "when=", "True"]),
     # what is deleted
     "delete_queue of a number": (lambda w: w.engine.delete_queue(5), TypeError, ["str", "Queue", "int"]),
     "delete_queue of None": (lambda w: w.engine.delete_queue(None), TypeError, ["str", "Queue", "NoneType"]),
@@ -498,7 +505,18 @@ ERRORS = {
     "transaction: again": (reuse, TransactionError, ["committed", "once"]),
     "transaction: before its block": (lambda w: w.engine.transaction().publish("jobs"), TransactionError, ["new", "with block"]),
     "transaction: ack before its block": (lambda w: w.engine.transaction().ack(w.kept), TransactionError, ["new", "with block"]),
+    "transaction: without room": (crowd, QueueFull, ["'jobs'", "limit of 50", "no room for message ", " of 60"]),
     # topologies
+    "Housecat: recipient a number": (
+        lambda w: xump.Housecat(w.engine, "jobs").join(5), TypeError, ["recipient must be a str", "int"]),
+    "Housecat: address a number": (
+        lambda w: xump.Housecat(w.engine, "jobs").join("new", 5), TypeError, ["address must be a str", "int"]),
+    "Parrot: recipient a number": (
+        lambda w: xump.Parrot(w.engine, "jobs").join(5, "#"), TypeError, ["recipient must be a str", "int"]),
+    "Parrot: pattern a number": (
+        lambda w: xump.Parrot(w.engine, "jobs").join("new", 5), TypeError, ["pattern must be a str", "int"]),
+    "Wolfpack: recipient a number": (
+        lambda w: xump.Wolfpack(w.engine, "jobs").join(5), TypeError, ["recipient must be a str", "int"]),
     "apply a list": (lambda w: w.engine.apply([]), TypeError, ["list"]),
     "apply another version": (lambda w: w.engine.apply({"version": 2}), Conflict, ["version is 2", "version = 1"]),
     # Arrow data
@@ -509,6 +527,9 @@ ERRORS = {
         lambda w: w.engine.publish_batch(w.foreign, pyarrow.table({"address": ["a"]})), QueueNotFound, ["another engine"]),
     "batch: without room": (
         lambda w: w.engine.publish_batch("jobs", pyarrow.table({"address": ["a"] * 47})), QueueFull, ["'jobs'", "50"]),
+    "batch: of nothing to nobody": (
+        lambda w: w.engine.publish_batch("nope", pyarrow.table({"address": pyarrow.array([], "string")})),
+        QueueNotFound, ["'nope'", "dead_letter"]),
     "batch: unknown column": (
         lambda w: w.engine.publish_batch("jobs", pyarrow.table({"adress": ["a"]})), ValueError, ["'adress'", "address, body"]),
     "batch: column of numbers": (

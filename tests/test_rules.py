@@ -5,7 +5,7 @@ docs/decisions.md, `test_call_...` a call of section 2.
 """
 
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -1502,6 +1502,20 @@ def test_call_create_selector_again(engine):
     assert engine.create_selector("a", **arguments).id != engine.create_selector("a", **arguments).id
 
 
+def test_decision_101_equal_is_the_same(engine):
+    queues(engine, "a", "b")
+    at = datetime(2026, 3, 1, 9, tzinfo=UTC)
+    number = type("Number", (int,), {"__repr__": lambda self: "many"})
+    arguments = {"when": match("eq", "x") & where({"n": 1, "tier": ["gold", "silver"]}), "do": copy_to("b")}
+    selector = engine.create_selector("a", **arguments, credit=3, start=at, name="s")
+    arguments["when"] = match("eq", "x") & where({"tier": ["silver", "gold"], "n": 1})
+    there = at.astimezone(timezone(timedelta(hours=2)))
+    assert engine.create_selector("a", **arguments, credit=number(3), start=there, name="s") is selector
+    arguments["when"] = match("eq", "x") & where({"tier": ["silver", "gold"], "n": True})
+    with nothing_changes(engine), pytest.raises(Conflict):
+        engine.create_selector("a", **arguments, credit=3, start=at, name="s")
+
+
 def test_call_create_selector_refuses(engine):
     queues(engine, "a", "b")
     for source, action in (("missing", discard), ("a", move_to("missing")), ("a", copy_to("missing"))):
@@ -1634,6 +1648,14 @@ def test_call_publish_many_enters_all_then_runs(engine):
     with nothing_changes(engine), pytest.raises(QueueFull):
         engine.publish_many("a", [("x",)] * 4)      # the run would have made room
     assert len(engine.publish_many("a", [])) == 0
+
+
+def test_decision_100_nothing_goes_to_no_queue_no_more_than_something(make):
+    engine = make(dead_letter="dead")
+    with nothing_changes(engine), pytest.raises(QueueNotFound, match="nope"):
+        engine.publish_many("nope", [])
+    queues(engine, "dead")
+    assert len(engine.publish_many("nope", iter([]))) == 0
 
 
 def test_call_publish_many_counts_overflow_and_dead_letter_in(engine):

@@ -150,6 +150,21 @@ def test_lines_of_messages(run, path):
         "       1  2023-11-14T22:13:20.123Z  ''  2 B  nan=nan raw=b'\\x01'  b'\\x00\\xff'\n")
 
 
+def test_a_dead_letter_says_first_why_it_is_one(run, kind, tmp_path):
+    with Engine(clock=lambda: 0) as engine:
+        engine.create_store("s", kind, path=str(tmp_path / "s"), **OPTIONS[kind])
+        engine.create_queue("jobs", dead_letter="dead")
+        engine.create_queue("dead", store="s")
+        engine.create_selector("jobs", when=always, do=deliver("worker"))
+        engine.publish("jobs", "resize", b"cat.png", {"long": "x" * 100, "n": 1})
+        [delivery] = engine.take(1)
+        delivery.reject("no such picture")
+    assert run("browse", tmp_path / "s", "dead")[1] == (
+        "       1  1970-01-01T00:00:00.000Z  resize  7 B  "
+        "xump_reason=rejected xump_bounced_from=jobs xump_detail='no such picture' xump_original_address=res…  "
+        f"long={'x' * 54}…  cat.png\n")
+
+
 def test_messages_for_programs(run, path):
     status, out, err = run("browse", path, "dead", "--json")
     assert (status, err, out.count("\n")) == (0, "", 1)
@@ -456,6 +471,19 @@ def test_compacting(run, kind, path):
     assert " before, " in out
     assert " after, " in out
     assert run("check", path)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["compact", "repair"])
+def test_a_link_stays_a_link(run, kind, path, tmp_path, command):
+    link = tmp_path / "elsewhere" / "link"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    if command == "repair":
+        flip(kind, path, b"cat7.png")
+    assert run(command, link)[0] == 0
+    assert os.listdir(link.parent) == ["link"] and link.is_symlink()
+    for name in (link, path):
+        assert run("check", name)[0] == 0
 
 
 # ---- types

@@ -185,13 +185,15 @@ def _check(options: argparse.Namespace) -> int:
 
 def _may_be_topology(path: str) -> bool:
     """Not a store, nor what was one; what is called so, if there is nothing."""
-    if path == "-" or (path.endswith(".toml") and not os.path.isdir(path)):
+    if path == "-":
         return True
     if not os.path.isfile(path) or os.path.getsize(path) == 0:
-        return False
+        return path.endswith(".toml") and not os.path.isdir(path)
     with store_commands.plainly(path):
         if store_commands.types_of(path)[0]:
             return False
+        if path.endswith(".toml"):
+            return True
         with open(path, "rb") as file:
             if b"\0" in file.read(SNIFFED_BYTES):       # it may be large
                 return False
@@ -206,6 +208,8 @@ def _may_be_topology(path: str) -> bool:
 
 def _graph(options: argparse.Namespace) -> int:
     drawn = options.format or _format_of(options.output)
+    if options.output is not None and BY_SUFFIX.get(Path(options.output).suffix.lower(), drawn) != drawn:
+        raise Trouble(f"{options.output} is the name of another format than {drawn}; leave out --format, or take another name")
     mapping = _load(options.topology)
     faults = topology.refusals(mapping)
     if faults:
@@ -243,6 +247,12 @@ def _by_graphviz(text: bytes, drawn: str) -> bytes:
 # ---- files
 
 def _load(name: str) -> dict[str, Any]:
+    if name != "-" and os.path.exists(name):
+        with store_commands.plainly(name):
+            types = store_commands.types_of(name)[0]
+        if types:
+            raise Trouble(f"{name} is a store of type {types[0]}, and no topology; xump stats, xump browse and xump check look "
+                          "at it", WRONG)
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:

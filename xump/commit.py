@@ -303,8 +303,16 @@ class Committer:
         except Exception as error:
             errors.append(error)
         finally:
-            self._backend.close()
+            close_backend(self._backend, errors)
 
     def give_up(self, reason: str) -> None:
         """What was gathered is not to be trusted: the store keeps what it has."""
         self.error = self.error or StoreFailed(reason)
+
+
+def close_backend(backend: Any, errors: list[BaseException]) -> None:
+    """Closes a store; what that raises, which is the store's own, holds up nobody: it is added to the errors."""
+    try:
+        backend.close()
+    except BaseException as error:
+        errors.append(error)

@@ -22,7 +22,6 @@ be read, and what becomes of it, belong to `xump.topology`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field as dataclass_field
 from typing import Any
@@ -31,7 +30,7 @@ from xump.actions import Action
 from xump.conditions import Condition
 from xump.errors import XumpError
 from xump.spelling import read_action, read_condition, read_credit, spell_option
-from xump.store import factory_of
+from xump.store import factory_of, wrong_options
 from xump_ext.selector import Infinite
 
 VERSION = 1
@@ -140,10 +139,11 @@ def _read_store(description: Description, name: str, table: Mapping[str, Any]) -
         return
     try:
         spell_option(options)
-        factory = factory_of(item.type)
-        inspect.signature(factory).bind(name, **options)
+        wrong: object = wrong_options(factory_of(item.type), name, options)
     except (XumpError, ImportError, TypeError, ValueError) as error:
-        description.faults.append(f"store {name!r} of type {kind!r}: {error}")
+        wrong = error
+    if wrong is not None:
+        description.faults.append(f"store {name!r} of type {kind!r}: {wrong}")
 
 
 def _read_queue(description: Description, name: str, table: Mapping[str, Any]) -> None:

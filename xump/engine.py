@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from xump import operators
 from xump.actions import Action, Field
-from xump.commit import uninterrupted
+from xump.commit import close_backend, uninterrupted
 from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
@@ -177,8 +177,9 @@ class Engine(Core):
     def _same_queue(self, queue: Queue, properties: tuple[Any, ...]) -> Queue:
         names = ("store", "limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
         for name, wanted in zip(names, properties, strict=True):
-            if getattr(queue, name) != wanted:
-                raise Conflict(f"queue {queue.name!r} exists with {name}={getattr(queue, name)!s}; asked for was {wanted!r}")
+            had = queue.store.name if name == "store" else getattr(queue, name)
+            if had != wanted:
+                raise Conflict(f"queue {queue.name!r} exists with {name}={had!r}; asked for was {wanted!r}")
         return queue
 
     def create_selector(
@@ -239,7 +240,7 @@ class Engine(Core):
     def _same_selector(self, selector: Selector, created: tuple[Any, ...]) -> Selector:
         names = ("source", "when", "do", "credit", "enabled", "start")
         for what, had, wanted in zip(names, selector.created, created, strict=True):
-            if had != wanted or repr(had) != repr(wanted):
+            if had != wanted:
                 raise Conflict(f"selector {selector.name!r} exists with {what}={had!r}; asked for was {wanted!r}")
         return selector
 
@@ -285,7 +286,10 @@ class Engine(Core):
             return True
 
     def delete_store(self, name: str | Store) -> bool:
-        """Close a store and delete its queues; its files stay. Whether there was one."""
+        """Close a store and delete its queues, as one; its files stay. Whether there was one.
+
+        What a store raises that cannot be closed comes at the end: then it is gone all the same.
+        """
         if not isinstance(name, (str, Store)):
             raise TypeError(f"a store is named by a str or given as a Store, got {type(name).__name__}")
         self._check_open()
@@ -296,16 +300,19 @@ class Engine(Core):
             if store.name == "ram":
                 raise ValueError("the store 'ram' is always there and cannot be deleted")
             queues = [queue for queue in self._queues.values() if queue.store is store]
+            errors: list[BaseException] = []
             self._quiet(store.journal, queues)
-            errors = self._close_stores([store])
-            if store.journal is not None:
-                self._drop_store(store.journal, queues)
-            for queue in queues:
-                self.delete_queue(queue)
-            del self._stores[store.name]
-            if errors:
-                raise errors[0]
-            return True
+            try:
+                with uninterrupted():
+                    self._close_stores([store], errors)
+            finally:        # closed well or not, it is not of this engine any more
+                self._stores.pop(store.name, None)
+                if store.journal is None:
+                    self._drop_queues(queues)
+                else:
+                    self._drop_store(store.journal, queues)
+        _raise_first(errors)
+        return True
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -334,9 +341,10 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
-        taken = self._take(n, destination)
+        self._check_open()
         if self._reopened:
             self._warn_of_held()
+        taken = self._take(n, destination)
         if taken or timeout == 0 or n == 0:
             return taken
         return self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
@@ -359,9 +367,10 @@ class Engine(Core):
         _check_count("n", n, 0, COUNT_MAX)
         _check_destination(destination)
         _check_timeout(timeout)
-        batch = take_batch(self, n, destination)
+        self._check_open()
         if self._reopened:
             self._warn_of_held()
+        batch = take_batch(self, n, destination)
         if len(batch) or timeout == 0 or n == 0:
             return batch
         return self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
@@ -484,26 +493,25 @@ class Engine(Core):
 
     def close(self) -> None:
         """Make all durable and let go. Idempotent; later calls raise `Closed`."""
+        errors: list[BaseException] = []
         with uninterrupted():
             if not self._close():
                 return
             _engines.discard(self)
-            errors = self._close_stores(list(self._stores.values()))
+            self._close_stores(list(self._stores.values()), errors)
             self._stores.clear()
             self._free()
             self._named.clear()
-        for waiter in list(self._waiters):
-            if self._withdraw(waiter):
-                waiter[1]()
-        if errors:
-            raise errors[0]
+            for waiter in list(self._waiters):
+                if self._withdraw(waiter):
+                    waiter[1]()
+        _raise_first(errors)
 
-    def _close_stores(self, stores: list[Store]) -> list[BaseException]:
+    def _close_stores(self, stores: list[Store], errors: list[BaseException]) -> None:
         """Their last groups are written, after rounds over all as long as something of theirs stands behind a fence; then they
-        are closed. Returns what went wrong with them."""
+        are closed. What went wrong with them is added to the errors."""
         everybody = [store.committer for store in self._stores.values() if store.committer is not None]
         closing = [store.committer for store in stores if store.committer is not None]
-        errors: list[BaseException] = []
         for committer in closing:
             committer.stop()
             if self._broken:
@@ -517,8 +525,7 @@ class Engine(Core):
             committer.finish(errors)
         for store in stores:
             if store.committer is None:
-                store.backend.close()
-        return errors
+                close_backend(store.backend, errors)
 
     def __enter__(self) -> Engine:
         self._check_open()
@@ -539,6 +546,14 @@ class Engine(Core):
                 logger.error("the condition of selector %d raised; that counts as no match", where, exc_info=error)
             else:
                 logger.error("queue %r is held from here on, release() it when that is mended: %s", where, error)
+
+
+def _raise_first(errors: list[BaseException]) -> None:
+    """Of what went wrong while stores were closed; the log has the rest."""
+    for error in errors[1:]:
+        logger.error("while stores were closed: %s", error, exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 def _compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
@@ -615,9 +630,14 @@ def _check_timeout(timeout: object) -> None:
 @atexit.register
 def _close_durable() -> None:
     """What was gathered and not written yet is written when the interpreter ends."""
+    errors: list[BaseException] = []
     for engine in list(_engines):
         if any(store.committer is not None for store in list(engine._stores.values())):
-            engine.close()
+            try:
+                engine.close()
+            except BaseException as error:
+                errors.append(error)
+    _raise_first(errors)
 
 
 def _after_fork() -> None:

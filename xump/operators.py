@@ -3,23 +3,31 @@
 An operator is a name and a function `matches(pattern, value) -> bool` over two strings. The three built-in ones are
 compiled into the core's match index; a registered one is called once per pattern and address, and its answer is
 remembered for that address, so it must depend on its arguments alone. Plug-ins register by the entry point group
-`xump.operators`, whose entries are such functions.
+`xump.operators`, whose entries are such functions; each is loaded when a program first asks for it, so that one that cannot
+be loaded is an error for those who ask for that one.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from xump.errors import Conflict, InvalidPattern
 from xump.limits import pattern_bytes_max, pattern_words_max
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+logger = logging.getLogger("xump")
 
 Matches = Callable[[str, str], bool]
 Validate = Callable[[str], None]
 
 BUILT_IN = ("eq", "topic", "prefix")
 _registered: dict[str, tuple[Matches, Validate | None]] = {}
-_plugins_loaded = False
 _lock = threading.RLock()
 
 
@@ -37,25 +45,29 @@ def register_operator(name: str, matches: Matches, validate: Validate | None = N
         raise TypeError(f"validate of operator {name!r} must be callable, got {type(validate).__name__}")
     with _lock:
         name = str.__str__(name)
-        if name in BUILT_IN or name in _registered:
-            raise Conflict(f"operator {name!r} exists already; there are {', '.join(operator_names())}")
+        if name in operator_names():
+            package = f", in the package {_package(_installed()[name])}" if name in _installed() else ""
+            raise Conflict(f"operator {name!r} exists already{package}; there are {', '.join(operator_names())}")
         _registered[name] = (matches, validate)
 
 
 def operator_names() -> list[str]:
-    """All operators by name: the built-in ones first, then the registered ones in their order."""
-    return [*BUILT_IN, *_registered]
+    """All operators by name: the built-in ones first, then the registered ones in their order, then those of packages."""
+    return list(dict.fromkeys([*BUILT_IN, *_registered, *_installed()]))
 
 
 def registered(name: str) -> Matches | None:
-    """The function of a registered operator; None for a built-in one. Raises `InvalidPattern` for one that does not exist."""
+    """The function of a registered operator; None for a built-in one. Raises `InvalidPattern` for one that does not exist, or
+    that its package cannot give."""
     if name in BUILT_IN:
         return None
-    _load_plugins()
-    found = _registered.get(name)
-    if found is None:
-        raise InvalidPattern(f"unknown operator {name!r}; there are {', '.join(operator_names())}")
-    return found[0]
+    if name not in _registered:
+        if name not in _installed():
+            raise InvalidPattern(f"unknown operator {name!r}; there are {', '.join(operator_names())}")
+        matches = _load(_installed()[name])     # without the lock: it imports
+        with _lock:
+            _registered.setdefault(name, (matches, None))
+    return _registered[name][0]
 
 
 def validate(operator: str, pattern: str) -> tuple[str, str]:
@@ -76,8 +88,9 @@ def validate(operator: str, pattern: str) -> tuple[str, str]:
         if check is not None:
             try:
                 check(pattern)
-            except ValueError as error:
-                raise InvalidPattern(f"operator {operator!r} does not accept {pattern!r}: {error}") from error
+            except Exception as error:
+                said = str(error) or type(error).__name__
+                raise InvalidPattern(f"operator {operator!r} does not accept {pattern!r}: {said}") from error
     return operator, pattern
 
 
@@ -98,14 +111,30 @@ def _validate_topic(pattern: str) -> None:
         position += len(word) + 1
 
 
-def _load_plugins() -> None:
-    """Register what installed packages offer, once, when a name is first not known or needed."""
-    global _plugins_loaded
-    with _lock:
-        if _plugins_loaded:
-            return
-        _plugins_loaded = True
-        from importlib.metadata import entry_points  # a third of the time that importing xump would take
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """What installed packages offer, by name. A name that is taken is the built-in operator's, or the first package's."""
+    from importlib.metadata import entry_points  # a third of the time that importing xump would take
 
-        for entry in entry_points(group="xump.operators"):
-            register_operator(entry.name, entry.load())
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group="xump.operators"):
+        if entry.name in BUILT_IN or found.setdefault(entry.name, entry) is not entry:
+            whose = "built in" if entry.name in BUILT_IN else f"of the package {_package(found[entry.name])}"
+            logger.error("operator %r of the package %s is left out: there is one of that name, %s",
+                         entry.name, _package(entry), whose)
+    return found
+
+
+def _load(entry: EntryPoint) -> Matches:
+    whose = f"operator {entry.name!r} of the package {_package(entry)}"
+    try:
+        matches: Matches = entry.load()
+    except Exception as error:
+        raise InvalidPattern(f"{whose} cannot be loaded from {entry.value!r}: {type(error).__name__}: {error}") from error
+    if not callable(matches):
+        raise InvalidPattern(f"{whose} must be callable as matches(pattern, value), got {type(matches).__name__}")
+    return matches
+
+
+def _package(entry: EntryPoint) -> str:
+    return "that has it" if entry.dist is None else entry.dist.name

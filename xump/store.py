@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., Any]
 
+BACKEND_CALLS = ("scan", "write", "sync", "fetch", "room", "oldest", "release", "close")
+"""What the engine calls of a durable store; of another one, `close` only."""
+
 _registered: dict[str, Factory] = {}
 _lock = threading.RLock()
 
@@ -65,6 +68,24 @@ def _installed() -> Mapping[str, Any]:
     return {entry.name: entry for entry in entry_points(group="xump.stores")}
 
 
+def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> str | None:
+    """What is wrong with options for a factory, and what was meant, perhaps; None: nothing. Their values are its own to check."""
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:      # compiled, and without one: the call will tell
+        return None
+    try:
+        signature.bind_partial(name, **options)     # says what is unknown before what is missing
+        signature.bind(name, **options)
+    except TypeError as error:
+        from difflib import get_close_matches
+
+        allowed = list(signature.parameters)[1:]
+        like = [close for option in options if option not in allowed for close in get_close_matches(option, allowed, 1)]
+        return f"{error}{f', meant is perhaps {like[0]}' if like else ''}; its options are {', '.join(allowed) or 'none'}"
+    return None
+
+
 class Store:
     """A store of an engine: what `Engine.create_store` returns. It is equal to its name."""
 
@@ -77,13 +98,16 @@ class Store:
         self.backend = self._open(factory_of(type)) if backend is None else backend
 
     def _open(self, factory: Factory) -> Any:
-        name, type, options = self.name, self.type, self.options
-        try:
-            inspect.signature(factory).bind(name, **options)
-        except TypeError as error:
-            allowed = [p.name for p in inspect.signature(factory).parameters.values()][1:]
-            raise TypeError(f"store type {type!r}: {error}; its options are {', '.join(allowed) or 'none'}") from None
-        return factory(name, **options)
+        wrong = wrong_options(factory, self.name, self.options)
+        if wrong is not None:
+            raise TypeError(f"store type {self.type!r}: {wrong}")
+        backend = factory(self.name, **self.options)
+        needed = BACKEND_CALLS if getattr(backend, "durable", False) else ("close",)
+        missing = [call for call in needed if not callable(getattr(backend, call, None))]
+        if missing:
+            raise TypeError(f"store type {self.type!r}: its factory gave {backend!r}, which is no store: it has no "
+                            f"{', '.join(missing)}; xump_ext.store says what a store has")
+        return backend
 
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else self is other

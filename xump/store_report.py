@@ -28,6 +28,10 @@ COLUMNS_MAX = 160
 """Where no terminal says how wide it is."""
 
 BODY_CHARS_MIN = 20
+HEADERS_CHARS_MAX = 60
+BOUNCED = ("xump_reason", "xump_bounced_from", "xump_detail", "xump_original_address")
+BOUNCED_CHARS_MAX = 100
+"""The headers for which one looks into a dead letter queue come first, and longer."""
 
 
 class Progress:
@@ -147,9 +151,12 @@ def time_text(nanoseconds: int) -> str:
 
 def line_of_message(message: Message) -> str:
     """What fits: as wide as the terminal, but for what is too wide before the body."""
-    headers = " ".join(f"{_word(name)}={_value(value)}" for name, value in message.headers.items())
+    bounced = [(name, message.headers[name]) for name in BOUNCED if name in message.headers]
+    others = [(name, value) for name, value in message.headers.items() if name not in BOUNCED]
     line = f"{message.id:>8}  {time_text(message.timestamp)}  {_word(message.address)}  {size_text(len(message.body))}"
-    line += f"  {shortened(headers, 60)}" if headers else ""
+    for headers, chars in ((bounced, BOUNCED_CHARS_MAX), (others, HEADERS_CHARS_MAX)):
+        text = " ".join(f"{_word(name)}={_value(value)}" for name, value in headers)
+        line += f"  {shortened(text, chars)}" if text else ""
     chars = max(BODY_CHARS_MIN, shutil.get_terminal_size((COLUMNS_MAX, 0)).columns - len(line) - 2)
     return f"{line}  {shortened(body_text(message.body[:4 * chars + 4]), chars)}".rstrip()
 

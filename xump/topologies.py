@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
 from xump.errors import Conflict
-from xump.names import name_of
+from xump.names import name_of, text_of
 from xump_ext.selector import INFINITE, Infinite
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Housecat(_Topology):
         `credit` is how many deliveries it may hold unacked, or INFINITE. Raises `Conflict` if there is a queue of that name
         (perhaps it has joined already), ValueError and TypeError for arguments; then nothing changed.
         """
-        when = match("eq", recipient if address is None else address)
+        when = match("eq", name_of(recipient, "recipient") if address is None else text_of(address, "address"))
         return self._join(recipient, when, copy_to(recipient), credit, credit)
 
 
@@ -127,6 +127,7 @@ class Parrot(_Topology):
 
         `credit` and errors as in `Housecat.join`; `InvalidPattern` for a pattern.
         """
+        recipient = name_of(recipient, "recipient")
         return self._join(recipient, match("topic", pattern), copy_to(recipient), credit, credit)
 
 
@@ -141,5 +142,6 @@ class Wolfpack(_Topology):
         taken returns to the pack when it leaves.
         """
         # A finite window, however wide, leaves the message with the pack until a wolf has settled it: that is what comes back.
+        recipient = name_of(recipient, "recipient")
         supply = CREDIT_MAX if credit is INFINITE else credit
         return self._join(recipient, always, move_to(recipient), supply, credit)

@@ -46,6 +46,7 @@ cdef class Admissions:
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1
     cdef int check_one(self, Py_ssize_t i) except -1
+    cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
     cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1

@@ -106,8 +106,15 @@ cdef class Admissions:
             if letters == NULL or not self.letter_fits(
                     letters, content, (<object> queue.face).name, REASON_OVERFLOW):
                 raise QueueFull(f"queue {(<object> queue.face).name!r} has {queue.ready} ready messages and a limit of "
-                                f"{queue.limit}: no room for message {i + 1} of {self.count}")
+                                f"{queue.limit}: no room for message {self.messages(i + 1)} of {self.messages(self.count)}")
         return 0
+
+    cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept:
+        """How many of what stands before `end` are messages; the others are payments."""
+        cdef Py_ssize_t i, count = 0
+        for i in range(end):
+            count += self.items[i].paid == NULL
+        return count
 
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:
         """Whether its store has room for the messages before, and this one, and so many bytes more; then it is counted."""

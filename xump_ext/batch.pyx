@@ -19,7 +19,7 @@ from xump_ext.core cimport Core
 from xump_ext.delivery cimport (
     Delivery, counted, delivery_new, first_offer, is_redelivered, is_spent, keep_back, nack_entry, next_kept,
 )
-from xump_ext.errors import StaleDelivery
+from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport DELIVERIES_MAX, UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
@@ -117,6 +117,9 @@ cdef class DeliveryBatch:
 
     def __len__(self):
         return self.rows
+
+    def __reduce__(self):
+        raise no_pickle(self)
 
     def __repr__(self):
         return f"<DeliveryBatch of {self.rows} deliveries>"

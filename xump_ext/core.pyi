@@ -5,7 +5,7 @@ What is Any here is a class of the package `xump`, which this one does not know:
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from xump_ext.delivery import Delivery
 from xump_ext.durable import Durable
@@ -18,6 +18,7 @@ PAGE: int
 
 class Core(Durable):
     def __del__(self) -> None: ...
+    def __reduce__(self) -> NoReturn: ...
     def publish(
         self,
         queue: str | QueueFace,

@@ -18,7 +18,7 @@ from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
 )
 from xump_ext.envelope cimport name_text, queue_named, target_of
-from xump_ext.errors import QueueFull, TransactionError, no_queue
+from xump_ext.errors import QueueFull, TransactionError, no_pickle, no_queue
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.filter cimport Filter
 from xump_ext.graph cimport (
@@ -58,6 +58,9 @@ cdef class Core(Durable):
         if self.state == IDLE:
             self.state = CLOSED
             self._free()
+
+    def __reduce__(self):
+        raise no_pickle(self)
 
     # ---- publishing
 
@@ -136,6 +139,8 @@ cdef class Core(Durable):
         cdef content_t* content
         batch.engine = &self.e
         batch.limited = queue == NULL or queue.limit != UNLIMITED or queue.durable
+        if queue == NULL and batch.count == 0 and queue_named(&self.e, self._dead_letter) == NULL:
+            raise no_queue(name_text(batch.name))
         if queue != NULL and queue.durable:
             queue = self.with_room(queue, batch.name, batch.bytes())
         if batch.limited:

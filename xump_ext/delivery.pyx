@@ -10,7 +10,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport uint32_t
 
 from xump_ext.envelope cimport DestinationHandle
-from xump_ext.errors import StaleDelivery
+from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport DELIVERIES_MAX, engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, selector_t
 from xump_ext.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay
@@ -153,6 +153,9 @@ cdef class Delivery:
         elif in_hands(self.entry):
             self.give_back(True, None)
 
+    def __reduce__(self):
+        raise no_pickle(self)
+
     def __repr__(self):
         state = "settled" if self.settled else f"take {self.delivery_count}" if in_hands(self.entry) else "stale"
         return (f"<Delivery of {message_face(self)!r} to {<object> self.destination!r} from {queue_face(self).name!r}, "
@@ -275,6 +278,9 @@ cdef class DeliveryIterator:
         self.destination = destination
         self.timeout = timeout
         self.began = self.door.e.nacks
+
+    def __reduce__(self):
+        raise no_pickle(self)
 
     def __iter__(self):
         return self

@@ -72,7 +72,7 @@ cdef class Durable(Door):
     def _quiet(self, Journal journal, list queues):
         """A store is about to be deleted: what is in its queues stays there, and nothing comes in."""
         cdef QueueFace face
-        self.enter()
+        self.begin()
         try:
             if journal is not None:
                 journal.store.leaving_engine = True
@@ -98,6 +98,18 @@ cdef class Durable(Door):
                     pay_for_all(&self.e, face.queue)
             for face in queues:
                 if face.queue != NULL:
+                    queue_delete(&self.e, face.queue, self._selectors, self.spare_slots)
+            go_on(&self.e)
+        finally:
+            self.leave()
+
+    def _drop_queues(self, list queues):
+        """The queues of a store in RAM go, as one: what is recalled from one of them does not go into the next."""
+        cdef QueueFace face
+        self.begin()
+        try:
+            for face in queues:
+                if face.queue != NULL:      # it has not deleted itself with one before
                     queue_delete(&self.e, face.queue, self._selectors, self.spare_slots)
             go_on(&self.e)
         finally:

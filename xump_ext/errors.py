@@ -102,6 +102,12 @@ def no_queue(name: str) -> QueueNotFound:
                          "messages while it exists and has room: Engine(dead_letter=...)")
 
 
+def no_pickle(thing: object) -> TypeError:
+    """For an engine, or a part of it, that somebody wants to copy or to send away."""
+    return TypeError(f"{type(thing).__name__} objects cannot be pickled or copied: an engine and all that is in it live in one "
+                     "process; messages, conditions, actions and engine.topology() can")
+
+
 def _show_public_names() -> None:
     """Programs find these classes in `xump.errors`, so that is what tracebacks say."""
     for value in globals().values():

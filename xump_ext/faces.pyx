@@ -4,7 +4,7 @@ A queue is equal to its name and a selector to its number, so that either can st
 """
 
 from xump_ext.credit cimport waits_for
-from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound
+from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
 from xump_ext.graph cimport UNLIMITED, UNROUTED, entry_t, place_t
 from xump_ext.index cimport index_from
 from xump_ext.ledger cimport counts_by_reason
@@ -42,6 +42,9 @@ cdef class QueueFace(QueueHandle):
 
     def __str__(self):
         return self.name
+
+    def __reduce__(self):
+        raise no_pickle(self)
 
     def __repr__(self):
         if self.queue == NULL:
@@ -161,6 +164,9 @@ cdef class SelectorFace:
 
     def __hash__(self):
         return hash(self.id)
+
+    def __reduce__(self):
+        raise no_pickle(self)
 
     def __repr__(self):
         name = "" if self.name is None else f" {self.name!r}"

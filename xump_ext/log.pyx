@@ -189,6 +189,7 @@ cdef void log_enter(entry_t* entry) noexcept:
     cdef uint64_t length = enter_bytes(content)
     cdef int flags = RECORD_DEAD_ENTRY if entry.flags & DEAD_ENTRY else 0
     cdef enter_record_t* record
+    cdef uint16_t sizes[4]
     cdef char* at
     touch(entry.queue)
     store.live += charge_of(length)
@@ -208,10 +209,12 @@ cdef void log_enter(entry_t* entry) noexcept:
     record.hops = entry.hops
     record.group_key_bytes = record.reserved = 0
     record.expiry = 0
-    at = text_put(<char*> (record + 1), content.address, &record.address_bytes)
-    at = text_put(at, content.reply_to, &record.reply_to_bytes)
-    at = text_put(at, content.message_id, &record.message_id_bytes)
-    at = text_put(at, content.destination, &record.destination_bytes)
+    at = text_put(<char*> (record + 1), content.address, &sizes[0])
+    at = text_put(at, content.reply_to, &sizes[1])
+    at = text_put(at, content.message_id, &sizes[2])
+    at = text_put(at, content.destination, &sizes[3])
+    record.address_bytes, record.reply_to_bytes = sizes[0], sizes[1]
+    record.message_id_bytes, record.destination_bytes = sizes[2], sizes[3]
     memcpy(at, headers_of(content), content.header_bytes)
     at += content.header_bytes
     memcpy(at, headers_of(content) + content.header_bytes if content.body_inline else PyBytes_AS_STRING(<object> content.body),
