@@ -58,6 +58,26 @@ class Damage:
     bytes: int
     what: str
     """For people: what was found, and where in the file."""
+    harmless: bool = False
+    """Opening the store mends it, and nothing is lost."""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a damaged store still has of a queue."""
+
+    name: str
+    messages: int
+    """That are whole."""
+    history: int
+    """Of these: in the history. The others are ready when the store is opened."""
+    doubtful: int
+    """Of those that are ready: what was lost may have said that they were settled, in the history, or handed out. `repair` marks
+    them as redelivered."""
+    lost: int | None
+    """Messages of which the queue's books say that they should be there; at least so many. None: the books are lost, too."""
+    exact: bool
+    """Whether so many are lost, neither more nor less."""
 
 
 @dataclass
@@ -71,6 +91,12 @@ class Report:
     damage: list[Damage] = field(default_factory=list)
     queues: dict[int, str] = field(default_factory=dict)
     """Where there is damage: the names of the queues by their numbers, as far as they are whole."""
+    remains: dict[int, Remains] = field(default_factory=dict)
+    """Where records are damaged: what is left of each queue, by its number. Stores need not say it."""
+    lost: int = 0
+    """Records that are damaged or missing; at least so many."""
+    notes: list[str] = field(default_factory=list)
+    """What else there is to say of the damage, for people."""
     quarantine: str | None = None
     """Where `repair` put what was damaged."""
 
