@@ -63,7 +63,7 @@ class BadPage(Exception):
 
     def __init__(self, page: int, what: str) -> None:
         super().__init__(f"page {page}: {what}")
-        self.page = page
+        self.page, self.what = page, what
 
 
 Told = Callable[[int, str, bytes | None, bytes | None], object]
