@@ -393,7 +393,10 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     assert lines[0].startswith(f"{path} is damaged: 2 faults, beside ")
     assert lines[1].startswith("  queue 'jobs', message 7: ")
     assert lines[2].startswith("  queue 'jobs', message 13: ")
-    assert lines[3] == f"To take out what is damaged, and go on with the rest: xump repair {path}"
+    assert lines[0].endswith(" records that are whole; at least 2 records are lost.")
+    assert lines[3:5] == ["  queue 'jobs': 18 messages are whole: 17 ready, 1 in the history; 2 are lost",
+                          "  1 other queue has all messages"]
+    assert lines[5] == f"To take out what is damaged, and go on with the rest: xump repair {path}"
     for command in (["stats"], ["browse", "jobs"], ["compact"]):
         status, out, err = run(*on(path, command))
         assert (status, out) == (1, "")
@@ -407,7 +410,8 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     assert [line.partition(": ")[0] for line in lines[1:3]] == ["  queue 'jobs', message 7", "  queue 'jobs', message 13"]
     assert lines[3] == f"What is damaged was put into {path}.quarantine-1"
     assert os.path.getsize(f"{path}.quarantine-1") > 0
-    assert lines[4].startswith("Checked again, the store is whole: ")
+    assert [line.rpartition("; ")[2] for line in lines[4:6]] == ["2 are lost", "  1 other queue has all messages"]
+    assert lines[6].startswith("Checked again, the store is whole: ")
     assert run("check", path)[0] == 0
     assert ids(run("browse", path, "jobs")[1]) == [n for n in range(1, 21) if n not in (7, 13)]
     before = everything(tmp_path)

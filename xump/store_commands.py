@@ -21,11 +21,13 @@ from xump.store import factory_of, store_types
 from xump.store_report import (
     Progress,
     counted,
+    is_or_are,
     json_of_message,
     line_of_message,
     print_json,
     show_compacted,
     show_damage,
+    show_remains,
     show_stats,
     size_text,
 )
@@ -221,18 +223,23 @@ def check(path: str, type: str) -> int:
     """Reads the whole store, and says what is wrong."""
     with plainly(path, looking=True), Progress("checking", path) as progress:
         report = _tools(type).check(path, progress)
-    damage = len(report.damage)
-    if damage:
-        print(f"{path} is damaged: {counted(damage, 'fault')}, beside {counted(report.records, 'record')} that "
-              f"{'is' if report.records == 1 else 'are'} whole.")
+    if report.damage:
+        lost = f"; at least {counted(report.lost, 'record')} {is_or_are(report.lost)} lost" if report.lost else ""
+        print(f"{path} is damaged: {counted(len(report.damage), 'fault')}, beside {counted(report.records, 'record')} that "
+              f"{is_or_are(report.records)} whole{lost}.")
         show_damage(report)
-        print(f"To take out what is damaged, and go on with the rest: xump repair {shlex.quote(path)}")
+        show_remains(report)
+        repair = f"xump repair {shlex.quote(path)}"
+        if all(damage.harmless for damage in report.damage):
+            print(f"Nothing is lost, and opening the store mends it; so does: {repair}")
+        else:
+            print(f"To take out what is damaged, and go on with the rest: {repair}")
     else:
         print(f"{path} is whole: a store of type {type}, {counted(report.records, 'record')}, {size_text(report.bytes)}.")
     if report.cut:
         print(f"{counted(report.cut, 'byte')} of a torn tail, which was being written in a crash: that is no damage, and opening "
               "the store cuts it off.")
-    return WRONG if damage else FINE
+    return WRONG if report.damage else FINE
 
 
 def _repair(options: argparse.Namespace) -> int:
@@ -248,6 +255,7 @@ def _repair(options: argparse.Namespace) -> int:
     show_damage(report)
     if report.quarantine is not None:
         print(f"What is damaged was put into {report.quarantine}")
+    show_remains(report, repaired=True)
     if again.damage:
         print(f"There is still something wrong: {again.damage[0].what}")
         return WRONG
