@@ -78,18 +78,24 @@ def must_be_there(path: str) -> None:
         raise StoreCorrupt(f"no lmdb store at {path}: there is {what}")
 
 
+def pages_of(path: str, anyway: bool = False) -> Pages:
+    """Raises `StoreCorrupt` where they cannot be read."""
+    try:
+        return Pages(os.path.join(path, DATA), anyway)
+    except NotLmdb as error:
+        raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
+
+
 def meta_of(path: str) -> StoreMeta:
     """The store's own entry, read without LMDB. Raises `StoreCorrupt`, also for an environment of something else."""
     try:
-        with Pages(os.path.join(path, DATA)) as pages:
+        with pages_of(path) as pages:
             least = pages.least_bytes()
             if pages.bytes < least:
                 raise BadPage(pages.count, f"the file was cut: it has {pages.bytes} bytes, and needs at least {least}")
             if pages.damaged_meta:
                 raise BadPage(0, pages.damaged_meta)
             return read_meta(pages)
-    except NotLmdb as error:
-        raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
     except (BadPage, DamagedMeta) as error:
         raise corrupt(path, str(error)) from None
     except NotOurs as error:

@@ -45,7 +45,7 @@ from .lmdb_content import (
     unpack_meta,
 )
 from .lmdb_owner import Owner
-from .lmdb_pages import BadPage, NotLmdb, Pages
+from .lmdb_pages import BadPage, Pages
 from .lmdb_salvage import Entry, Gap, Stock
 
 Progress = Callable[[int, int], None] | None
@@ -58,7 +58,7 @@ QUARANTINED = struct.Struct("<QIQII")
 
 def check(path: str, progress: Progress) -> Report:
     path = os.path.abspath(path)
-    with _owned(path, shared=True), _pages(path) as pages:
+    with _owned(path, shared=True), files.pages_of(path) as pages:
         newest_known = _choose_meta(pages)
         survey = Survey(path, pages, progress)
         survey.exhaust()
@@ -69,7 +69,7 @@ def check(path: str, progress: Progress) -> Report:
 
 def compact(path: str, progress: Progress) -> Report:
     path = os.path.abspath(path)
-    with _owned(path), _pages(path) as pages:
+    with _owned(path), files.pages_of(path) as pages:
         survey = Survey(path, pages, progress, strict=True)
         files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
         return survey.report
@@ -77,7 +77,7 @@ def compact(path: str, progress: Progress) -> Report:
 
 def repair(path: str, progress: Progress) -> Report:
     path = os.path.abspath(path)
-    with _owned(path), _pages(path, anyway=True) as pages:
+    with _owned(path), files.pages_of(path, anyway=True) as pages:
         newest_known = _choose_meta(pages)
         survey = Survey(path, pages, progress)
         survey.exhaust()
@@ -100,7 +100,7 @@ def repair(path: str, progress: Progress) -> Report:
 def _stock(survey: Survey, newest_known: bool) -> Stock:
     @contextmanager
     def whole() -> Iterator[Iterator[Entry]]:
-        with _pages(survey.path, anyway=True) as again:
+        with files.pages_of(survey.path, anyway=True) as again:
             again.meta = survey.pages.meta
             yield Survey(survey.path, again, None).entries()
 
@@ -140,13 +140,6 @@ def _owned(path: str, shared: bool = False) -> Iterator[None]:
         yield
     finally:
         owner.release(remove=owner.made)
-
-
-def _pages(path: str, anyway: bool = False) -> Pages:
-    try:
-        return Pages(os.path.join(path, files.DATA), anyway)
-    except NotLmdb as error:
-        raise StoreCorrupt(f"{path}: {files.DATA} is no LMDB file that can be read: {error}; {files.IF_MESSAGES}{path}") from None
 
 
 def _chunks(meta: StoreMeta, entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -48,7 +48,7 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         for _ in walk(log, report, progress):
             pass
         if report.damage:
-            _count_remains(log, report)
+            count_remains(log, report)
         report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged", harmless=True) for what in log.damaged]
         return report
     finally:
@@ -63,7 +63,7 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         for position, view, damage in walk(log, report, progress):
             lost += [bytes(view[one.position - position : one.position - position + one.bytes]) for one in damage
                      if one.position is not None]
-        census = _count_remains(log, report) if lost else None
+        census = count_remains(log, report) if lost else None
         nameless = [] if census is None else census.nameless()
         report.damage += [Damage(None, queue, 0, 0, f"the name and properties of queue {queue} are lost; it is now called "
                                  f"'recovered-{queue}'") for queue, _ in nameless]
@@ -208,7 +208,7 @@ def records(view: memoryview, position: int, damage: Iterable[Damage]) -> Iterat
 
 # ---- what is left
 
-def _count_remains(log: Segments, report: Report) -> Census:
+def count_remains(log: Segments, report: Report) -> Census:
     """All records that are whole, read as when the store is opened; what is left of each queue goes into the report."""
     census, blind = census_of(log.path, log.salt), 0
     for position, view, damage in walk(log, Report(), None):

@@ -1,5 +1,6 @@
 """What a damaged store lost, and what of the rest is doubtful: `check` and `repair` count it; nothing done comes back as new."""
 
+import json
 import os
 import shutil
 import stat
@@ -172,6 +173,34 @@ def test_a_lost_root_costs_nothing(run, tmp_path):
     assert [id for id, (redelivered, _) in taken.items() if redelivered] == list(range(1001, 1101))
 
 
+def test_looking_at_what_is_left_of_a_ring(run, tmp_path):
+    """A part in the middle and the end are lost: what is whole is shown as repair leaves it."""
+    path = str(tmp_path / "orders")
+    make("ring", path, 0)
+    with open(path, "rb") as file:
+        used = len(file.read().rstrip(b"\0"))
+    zero(path, used // 2, 1 << 16)
+    zero(path, used - 1000, 1000)
+    before = stats_of(run, path)["queues"]
+    shown = run("browse", path, "jobs")
+    assert run("repair", path)[0] == 0
+    status, out, err = run("browse", path, "jobs")
+    assert (status, err, shown[1]) == (0, "", out)
+    assert {name: numbers["ready"] for name, numbers in before.items()} == {
+        name: numbers["ready"] for name, numbers in json.loads(run("stats", path, "--json")[1])["queues"].items()}
+
+
+def test_a_damaged_page_is_not_looked_past(run, tmp_path):
+    """Messages of an lmdb store are read by its map, which a damaged page makes dangerous."""
+    path = str(tmp_path / "orders")
+    make("lmdb", path, 0)
+    with Pages(data_file(path)) as pages:
+        zero(path, pages.meta.main.root * pages.page_bytes, pages.page_bytes)
+    status, out, err = run("stats", path)
+    assert (status, out) == (1, "")
+    assert f"run: xump repair {path}\n" in err
+
+
 def test_pages_with_the_same_fault_are_one_line(tmp_path):
     path = str(tmp_path / "orders")
     make("lmdb", path, MESSAGES)
@@ -186,12 +215,21 @@ def test_pages_with_the_same_fault_are_one_line(tmp_path):
     assert len(damage) < 10
 
 
-def test_a_queue_whose_record_is_lost_has_its_messages(kind, path):
+def stats_of(run, path):
+    """Of a damaged one."""
+    status, out, err = run("stats", path, "--json")
+    assert status == 1
+    assert "is damaged, and this is only what is whole" in err
+    return json.loads(out)
+
+
+def test_a_queue_whose_record_is_lost_has_its_messages(run, kind, path):
     make(kind, path, 0)
     with open(data_file(path), "r+b") as file:
         data = file.read()
         file.seek(0)
         file.write(data.replace(b"jobs", b"jibs"))
+    assert list(stats_of(run, path)["queues"]) == ["recovered-1", "other"]
     report = STORES[kind].repair(path)
     assert any("it is now called 'recovered-1'" in one.what for one in report.damage)
     assert report.remains[1].name == "recovered-1"

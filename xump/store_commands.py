@@ -10,6 +10,7 @@ import argparse
 import datetime
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -288,7 +289,7 @@ def _browse(options: argparse.Namespace) -> int:
                 print_json(json_of_message(message))
             else:
                 print(line_of_message(message))
-    return FINE
+        return _warned(engine, path)
 
 
 def _check_filter(text: str) -> None:
@@ -313,13 +314,14 @@ def _stats(options: argparse.Namespace) -> int:
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:
         queues = {name: _numbers(queue, queue_bytes(queue)) for name, queue in engine.queues.items()}
+        status = _warned(engine, path)
     live = sum(numbers["bytes"] for numbers in queues.values())
     stats = {"path": path, "type": type, "file_bytes": file_bytes(path), "live_bytes": live, "queues": queues}
     if options.json:
         print_json(stats, indent=1)
     else:
         show_stats(stats)
-    return FINE
+    return status
 
 
 def _numbers(queue: Queue, size: int) -> dict[str, Any]:
@@ -339,6 +341,17 @@ def _viewed(path: str, type: str) -> Iterator[Engine]:
             except NotImplementedError as error:
                 raise Trouble(str(error)) from None
         yield engine
+
+
+def _warned(engine: Engine, path: str) -> int:
+    """The exit status, after a word about what was left out, if anything was."""
+    damage = engine.stores[path].backend.damage
+    if not damage:
+        return FINE
+    sys.stdout.flush()
+    print(f"xump: {path} is damaged, and this is only what is whole: {counted(len(damage), 'fault')}, of which the first is: "
+          f"{damage[0].what}; to see them all: xump check {shlex.quote(path)}", file=sys.stderr)
+    return WRONG
 
 
 def file_bytes(path: str) -> int:

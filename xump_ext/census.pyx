@@ -65,12 +65,12 @@ cdef class Census(Recovery):
         return sorted(self.found)
 
     def nameless(self, uint64_t position=0):
-        """Those whose QUEUE record was not among them, as (queue, a record that names it): it says `recovered-` and the number,
-        and no limits, so that what was in the history stays there. The first has that position, the others follow."""
+        """Those whose QUEUE record was not among them, as (queue, `queue_record`). The first has that position, the others
+        follow."""
         cdef list made = []
         for number in self.numbers():
             if (<Recovered> self.found[number]).described is None:
-                record = queue_named(f"recovered-{number}".encode(), number, position, self.journal.store.salt)
+                record = queue_record(number, position, self.journal.store.salt)
                 made.append((number, record))
                 position += len(record)
         return made
@@ -154,7 +154,10 @@ cdef class Census(Recovery):
         return Remains(name, found.count - hidden, history, doubtful, lost, exact)
 
 
-cdef bytes queue_named(bytes name, uint32_t number, uint64_t position, uint32_t salt):
+def queue_record(uint32_t number, uint64_t position, uint32_t salt):
+    """A QUEUE record for a queue whose own is lost: it says `recovered-` and the number, and no limits, so that what was in the
+    history stays there."""
+    cdef bytes name = f"recovered-{number}".encode()
     cdef uint64_t length = padded(sizeof(queue_record_t) + len(name))
     cdef bytes made = PyBytes_FromStringAndSize(NULL, length)
     cdef queue_record_t* record = <queue_record_t*> PyBytes_AS_STRING(made)

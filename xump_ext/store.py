@@ -36,7 +36,7 @@ A store inherits from `Backend`, or looks like it. `xump.testing` runs the confo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -128,6 +128,8 @@ class Backend(ABC):
     """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
     """What the live messages take of the store: the engine sets it before it calls `oldest`."""
+    damage: Sequence[Damage] = ()
+    """Of a view that was scanned: what it left out."""
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[int | None, Buffer]]:
@@ -178,7 +180,8 @@ class Backend(ABC):
     @classmethod
     def view(cls, path: str) -> Backend:
         """The store, to be looked at: `scan` and `fetch` as ever, `write` and `sync` forget what they are given. StoreLocked
-        while a process owns it, StoreCorrupt where no store of this type is. Without this, the type cannot be browsed."""
+        while a process owns it, StoreCorrupt where no store of this type is. A view may leave out what is damaged, and say it in
+        `damage`, where `scan` would raise StoreCorrupt. Without this, the type cannot be browsed."""
         raise NotImplementedError(f"stores of type {cls.type!r} cannot be looked at without being opened")
 
     @classmethod
