@@ -49,37 +49,44 @@ class _Salvage:
         self.found: dict[bytes, tuple[int, int, int]] = {}
         """By key: the position, where in the file it begins, and how long it is."""
         if survey.main_is_broken or not newest_known:
-            broken = set(survey.broken)
-            for number in range(2, self.pages.count):
-                if not newest_known or not self.pages.reached[number] or number in broken:
-                    self._look_at(number)
+            broken, number = set(survey.broken), 2
+            while number < self.pages.count:
+                looked = not newest_known or not self.pages.reached[number] or number in broken
+                number += self._look_at(number) if looked else 1
 
-    def _look_at(self, number: int) -> None:
-        """At every byte, but for what a leaf has not in use: there may be what was settled."""
-        page = os.pread(self.pages.fd, self.pages.page_bytes, number * self.pages.page_bytes)
+    def _look_at(self, number: int) -> int:
+        """At every byte, but for what a leaf has not in use, and what is behind a record in pages of its own: there may be what
+        was settled. Returns how many pages that were."""
+        size = self.pages.page_bytes
+        page = os.pread(self.pages.fd, size, number * size).ljust(size, b"\0")      # the file may have been cut
         begin, sure = self.pages.filled_from(number, page)
+        if self.pages.is_overflow(number, page):
+            return max(1, -(-(begin + self._take(number * size + begin)) // size))
         at = page.find(RECORD_MAGIC, begin + MAGIC_AT)
         while at >= 0:
-            self.unsure |= self._take(number * self.pages.page_bytes + at - MAGIC_AT) and not sure
+            self.unsure |= self._take(number * size + at - MAGIC_AT) > 0 and not sure
             at = page.find(RECORD_MAGIC, at + 1)
+        return 1
 
-    def _take(self, start: int) -> bool:
+    def _take(self, start: int) -> int:
+        """How long the record is that begins there; 0: there is none that counts."""
         head = os.pread(self.pages.fd, HEAD_BYTES, start)
         if len(head) < HEAD_BYTES:
-            return False
+            return 0
+        length: int
         kind, length, queue, position, id = HEAD.unpack(head)
         key = key_of(kind, queue, id)
         newer = position >= self.end_known
         if not key or length > self.pages.bytes - start or (newer and self.newest_known):
-            return False
+            return 0
         if not newer and self.pages.reached[start // self.pages.page_bytes] == FREE:
-            return False
+            return 0
         if record_whole(os.pread(self.pages.fd, length, start), position, self.salt) != "whole":
-            return False
+            return 0
         self.end = max(self.end, position + length)
         if key not in self.found or self.found[key][0] < position:
             self.found[key] = position, start, length
-        return True
+        return length
 
     def joined(self, whole: Iterator[Entry]) -> Iterator[tuple[bytes, bytes, bool]]:
         """What the tree leads to, which counts, and what is only found beside it, in order of the keys; whether it is that."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import stat
 
@@ -14,6 +15,7 @@ from xump.stores.lmdb_pages import Pages
 from xump.stores.ring import RingStore
 
 STORES = {"ring": RingStore, "lmdb": LmdbStore}
+OPTIONS = {"ring": {"segment_bytes": 1 << 16, "min_bytes": 1 << 18}, "lmdb": {}}
 MESSAGES = 3000
 MANY = 1 << 16
 
@@ -67,11 +69,13 @@ def opened(kind, path):
     """Of jobs: what is ready, as it is taken, by id: whether it is said to be redelivered, and the count; and the history."""
     with Engine() as engine:
         engine.create_store("s", kind, path=path)
-        jobs = engine.queues["jobs"]
+        jobs = next((queue for name, queue in engine.queues.items() if name != "other"), None)
+        if jobs is None:
+            return {}, set()
         history = {message.id for message in jobs.browse(state="history")}
         assert jobs.ready + len(history) == sum(1 for _ in jobs.browse())
         with engine.building():
-            engine.create_selector("jobs", when=always, do=deliver("worker"), credit=MANY)
+            engine.create_selector(jobs.name, when=always, do=deliver("worker"), credit=MANY)
         taken = {delivery.id: (delivery.redelivered, delivery.delivery_count) for delivery in engine.take(MANY)}
         engine.check()
         return taken, history
@@ -199,6 +203,78 @@ def test_a_damaged_page_is_not_looked_past(run, tmp_path):
     status, out, err = run("stats", path)
     assert (status, out) == (1, "")
     assert f"run: xump repair {path}\n" in err
+
+
+def a_life(kind, path, choose):
+    """What happened to the messages of jobs: the ids that were handed out, and those that were there in the end, on any page."""
+    open_ones, number = [], 0
+    handed = set()
+    with Engine() as engine:
+        engine.create_store("s", kind, path=f"{path}.live", **OPTIONS[kind])
+        engine.create_queue("jobs", store="s", history_limit=choose.choice([None, 0, 50]))
+        engine.create_selector("jobs", when=always, do=deliver("worker"), credit=choose.choice([10, 100]))
+        for _ in range(choose.randrange(5, 40)):
+            bodies = [choose.randbytes(choose.choice([0, 40, 72, 300, 3000])) for _ in range(choose.choice([1, 5, 60]))]
+            engine.publish_many("jobs", [(f"job.{number + n}", body) for n, body in enumerate(bodies)])
+            number += len(bodies)
+            open_ones += engine.take(choose.randrange(80))
+            handed |= {delivery.id for delivery in open_ones}
+            choose.shuffle(open_ones)
+            engine.ack([open_ones.pop() for _ in range(choose.randrange(len(open_ones) + 1))])
+        engine.sync()
+        there = {message.id for message in engine.queues["jobs"].browse()}
+        if choose.random() < 0.4:       # as a crash leaves it
+            (shutil.copytree if kind == "lmdb" else shutil.copy)(f"{path}.live", path)
+    if not os.path.exists(path):
+        os.rename(f"{path}.live", path)
+    return handed, there
+
+
+def harm(path, choose):
+    with open(data_file(path), "r+b") as file:
+        data = file.read()
+        used = len(data.rstrip(b"\0"))
+        for _ in range(choose.choice([1, 1, 2, 4])):
+            at = choose.randrange(8192, used)
+            what = choose.choice([bytes([data[at] ^ 16]), bytes(8), bytes(5000), bytes(1 << 15)])
+            file.seek(at)
+            file.write(what[: used - at])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_damaged(kind, path, seed):
+    """What had been handed out is not new; what is said to be lost is, and, if it is said so, no more than that."""
+    choose = random.Random(seed)
+    handed, there = a_life(kind, path, choose)
+    harm(path, choose)
+    try:
+        report = STORES[kind].repair(path)
+    except StoreCorrupt as error:
+        assert "there is no entry of a store" in str(error)
+        return
+    if not report.damage:
+        return
+    taken, history = opened(kind, path)
+    assert all(redelivered and count >= 2 for id, (redelivered, count) in taken.items() if id in handed)
+    left = report.remains.get(1)
+    if left is None:
+        assert report.quarantine is None or not taken
+        return
+    assert (left.messages, left.history) == (len(taken) + len(history), len(history))
+    missing = len(there - set(taken) - history)
+    if left.lost is not None:
+        assert left.lost <= missing
+        assert left.lost == missing or not left.exact
+
+
+@pytest.mark.parametrize("rest", [0, 1, 8, 15, 17, 100])
+def test_a_file_cut_in_the_middle_of_a_page(tmp_path, rest):
+    path = str(tmp_path / "orders")
+    make("lmdb", path, 0)
+    with Pages(data_file(path)) as pages:
+        os.truncate(data_file(path), (pages.count - 20) * pages.page_bytes + rest)
+    assert LmdbStore.repair(path).damage
+    assert LmdbStore.check(path).damage == []
 
 
 def test_pages_with_the_same_fault_are_one_line(tmp_path):

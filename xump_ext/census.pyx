@@ -41,9 +41,11 @@ cdef class Census(Recovery):
     """Takes whole records as `Recovery` does, in the same order; counts instead of making queues."""
 
     cdef set strange            # queues whose STATE may be an old one
+    cdef set vague              # queues with messages in their history that may have been settled
 
     def __cinit__(self, Journal journal not None, create):
         self.strange = set()
+        self.vague = set()
 
     cdef int apply_enter(self, const enter_record_t* record) except -1:
         cdef entry_t* entry
@@ -88,8 +90,11 @@ cdef class Census(Recovery):
             self.strange.add(queue)
         entry = index_from(&found.index, first)
         while entry != NULL and entry.id <= last:
-            if entry.state != HISTORY and entry.sequence < before and (marked or not entry.flags & STAINED):
-                entry.flags |= DOUBTFUL
+            if entry.sequence < before and (marked or not entry.flags & STAINED):
+                if entry.state == HISTORY:
+                    self.vague.add(queue)
+                else:
+                    entry.flags |= DOUBTFUL
             if entry.id == UNLIMITED:
                 break
             entry = index_from(&found.index, entry.id + 1)
@@ -147,7 +152,7 @@ cdef class Census(Recovery):
             gone += found.state.dropped[reason]
         name = f"recovered-{number}" if described is None else described[0]
         lost = None if not known else issued - gone if issued > gone else 0
-        exact = known and found.state.head.flags & RECORD_EXACT != 0 and doubtful == 0
+        exact = known and found.state.head.flags & RECORD_EXACT != 0 and doubtful == 0 and number not in self.vague
         if described is not None and described[2] is not None:      # what is beyond goes when the store is opened
             over = history - min(history, described[2])
             return Remains(name, found.count - hidden - over, history - over, doubtful, lost, exact)
