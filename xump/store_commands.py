@@ -43,7 +43,8 @@ NAMES_MAX = 4
 
 REPAIR_EPILOG = """\
 What is damaged goes byte for byte into a file beside the store, PATH.quarantine-1, and is reported record by record; all that is
-whole stays. A store without damage is not changed. Take a copy first if you can.
+whole stays. Damage may hide that a message was settled, or handed out: such a message is ready again, marked as redelivered. A
+store without damage is not changed. Take a copy first if you can.
 
 examples:
     xump check orders.xump                  what is wrong?

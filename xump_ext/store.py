@@ -195,7 +195,8 @@ class Backend(ABC):
     @abstractmethod
     def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """Puts what is damaged beside the store, in a file that the report names, record by record, so that the rest opens.
-        What is whole stays as it is. A store without damage is not changed."""
+        What is whole stays as it is, but that a message of which more may have been said in what is lost, as that it was settled
+        or handed out, gets a MARK that says redelivered. A store without damage is not changed."""
 
     @classmethod
     @abstractmethod
