@@ -58,8 +58,8 @@ class LmdbStore(Backend):
     """`path`: a directory, made if it is not there. `durability`: see `DURABILITIES`; `group_ms`: how long groups are gathered.
     `max_bytes`: of the pages in use. `max_readers`: how many may read at the same time; others wait.
 
-    Raises `StoreLocked`, `StoreCorrupt`, `StoreFull` (the disk is), `Conflict` where something else is, PermissionError;
-    ValueError and TypeError for options; files are as they were then.
+    Raises `StoreLocked`, `StoreCorrupt` (where something else is, too), `StoreFull` (the disk is), PermissionError; ValueError
+    and TypeError for options; files are as they were then.
     """
 
     type = "lmdb"

@@ -16,7 +16,7 @@ from typing import Any
 
 import lmdb
 
-from xump_ext.errors import Conflict, StoreCorrupt, StoreFailed, StoreFull
+from xump_ext.errors import StoreCorrupt, StoreFailed, StoreFull
 
 from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, unpack_meta
 from .lmdb_owner import OWNER
@@ -36,12 +36,11 @@ FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_ve
 
 
 def is_there(path: str) -> bool:
-    """Whether a store's directory has an environment. Raises `Conflict` for what is no store and no place for one, `StoreCorrupt`
-    where there was one."""
+    """Whether a store's directory has an environment. Raises `StoreCorrupt` for what is no store and no place for one."""
     if not os.path.lexists(path):
         return False
     if not os.path.isdir(path):
-        raise Conflict(f"{path} is a file; an lmdb store is a directory: give another path, or move the file away")
+        raise StoreCorrupt(f"{path} is a file; an lmdb store is a directory: give another path, or move the file away")
     names = set(os.listdir(path))
     if DATA in names:
         return True
@@ -49,8 +48,9 @@ def is_there(path: str) -> bool:
         raise StoreCorrupt(f"{path} has no {DATA} any more, only {LOCK}; put it back, or delete the directory for a new store")
     others = sorted(names - OURS)
     if others:
-        raise Conflict(f"{path} is a directory with other things in it ({', '.join(others[:3])}{', …' * (len(others) > 3)}) and "
-                       f"no {DATA}; give the path of a new or empty directory, or of an lmdb store")
+        shown = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        raise StoreCorrupt(f"{path} is a directory with other things in it ({shown}) and no {DATA}; give the path of a new or "
+                           "empty directory, or of an lmdb store")
     return False
 
 
@@ -73,31 +73,33 @@ def recognises(path: str) -> bool:
 
 def must_be_there(path: str) -> None:
     """Raises `StoreCorrupt` where no store of this type is."""
-    try:
-        if is_there(path):
-            return
+    if not is_there(path):
         what = "an empty directory" if os.path.isdir(path) else "nothing"
-    except Conflict as error:
-        raise StoreCorrupt(f"no lmdb store: {error}") from None
-    raise StoreCorrupt(f"no lmdb store at {path}: there is {what}")
+        raise StoreCorrupt(f"no lmdb store at {path}: there is {what}")
+
+
+def pages_of(path: str, anyway: bool = False) -> Pages:
+    """Raises `StoreCorrupt` where they cannot be read."""
+    try:
+        return Pages(os.path.join(path, DATA), anyway)
+    except NotLmdb as error:
+        raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
 
 
 def meta_of(path: str) -> StoreMeta:
-    """The store's own entry, read without LMDB. Raises `Conflict` for an environment of something else, `StoreCorrupt`."""
+    """The store's own entry, read without LMDB. Raises `StoreCorrupt`, also for an environment of something else."""
     try:
-        with Pages(os.path.join(path, DATA)) as pages:
+        with pages_of(path) as pages:
             least = pages.least_bytes()
             if pages.bytes < least:
                 raise BadPage(pages.count, f"the file was cut: it has {pages.bytes} bytes, and needs at least {least}")
             if pages.damaged_meta:
                 raise BadPage(0, pages.damaged_meta)
             return read_meta(pages)
-    except NotLmdb as error:
-        raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
     except (BadPage, DamagedMeta) as error:
         raise corrupt(path, str(error)) from None
     except NotOurs as error:
-        raise Conflict(f"{path}: {error}; give another path") from None
+        raise StoreCorrupt(f"{path}: {error}; give another path") from None
 
 
 def read_meta(pages: Pages) -> StoreMeta:
@@ -134,6 +136,8 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
             environment.sync(True)
         finally:
             environment.close()
+        with suppress(FileNotFoundError):       # a new store has none yet
+            os.chmod(file, mode_of(path))
     except BaseException as error:
         discard(path, NEW)
         if isinstance(error, lmdb.Error | OSError) and no_space(error):
@@ -142,6 +146,11 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
             raise StoreFailed(f"{file}: {error}") from error
         raise
     return file
+
+
+def mode_of(path: str) -> int:
+    """For whom the store's environment is."""
+    return os.stat(os.path.join(path, DATA)).st_mode & 0o7777
 
 
 def discard(path: str, *names: str) -> None:

@@ -51,7 +51,7 @@ class Owner:
                     os.close(self.fd)
                     if not isinstance(error, BlockingIOError | PermissionError):
                         raise
-                    who = f"process {pid}" if pid else "a process of another machine or container"
+                    who = f"process {pid}" if pid else "another process"      # of another machine or container
                     raise StoreLocked(f"{directory} is owned by {who}; one process owns a store: close it there first") from None
                 status = os.fstat(self.fd)
                 self.key = status.st_dev, status.st_ino
@@ -67,7 +67,7 @@ class Owner:
             return
         purpose = _owned.get((status.st_dev, status.st_ino))
         if purpose is not None:
-            raise StoreLocked(f"{os.path.dirname(self.file)} is open in this process, {os.getpid()}, {purpose}; "
+            raise StoreLocked(f"{os.path.dirname(self.file)} is open in this process already, pid {os.getpid()}, {purpose}; "
                               "a store is open once: close it first")
 
     def release(self, remove: bool = False) -> None:

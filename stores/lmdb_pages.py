@@ -63,7 +63,7 @@ class BadPage(Exception):
 
     def __init__(self, page: int, what: str) -> None:
         super().__init__(f"page {page}: {what}")
-        self.page = page
+        self.page, self.what = page, what
 
 
 Told = Callable[[int, str, bytes | None, bytes | None], object]
@@ -185,11 +185,17 @@ class Pages:
     def _read(self, buffer: memoryview, page: int) -> int:
         return os.preadv(self.fd, [buffer], page * self.page_bytes)
 
+    @staticmethod
+    def is_overflow(number: int, page: bytes) -> bool:
+        """Whether it is the first page of a value that has pages of its own; what is behind that is left from before."""
+        own, _, flags, _, _ = _PAGE.unpack_from(page)
+        return bool(own == number and flags == OVERFLOW)
+
     def filled_from(self, number: int, page: bytes) -> tuple[int, bool]:
         """From where on a page that may be a damaged leaf has what is in use, and whether that is sure: before it there is what
         was deleted."""
-        own, _, flags, lower, upper = _PAGE.unpack_from(page)
-        if own == number and flags == OVERFLOW:
+        lower, upper = _PAGE.unpack_from(page)[3:]
+        if self.is_overflow(number, page):
             return HEADER, True
         if lower & 1 or not HEADER < lower <= upper < self.page_bytes:
             return 0, False

@@ -17,18 +17,16 @@ Where the tree itself was damaged, the old file is kept as PATH.damaged-N.
 
 from __future__ import annotations
 
-import heapq
 import os
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import describe, items, record_whole
+from xump_ext.lmdb_walk import Walk
+from xump_ext.records import describe, items
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
@@ -47,16 +45,11 @@ from .lmdb_content import (
     unpack_meta,
 )
 from .lmdb_owner import Owner
-from .lmdb_pages import FREE, BadPage, NotLmdb, Pages
+from .lmdb_pages import BadPage, Pages
+from .lmdb_salvage import Entry, Gap, Stock
 
 Progress = Callable[[int, int], None] | None
-Entry = tuple[bytes, Any]
-"""A key and its value."""
-
-RECORD_MAGIC = b"\x58\x5a"
-MAGIC_AT = 4                            # in a record's head
 CHUNK, CHUNK_BYTES = 4096, 1 << 20      # entries that are written in one transaction; a longer one is its last
-NEVER = 1 << 64
 
 QUARANTINE_MAGIC, QUARANTINE_VERSION = b"XumpQuar", 1
 QUARANTINE = struct.Struct("<II")
@@ -65,40 +58,53 @@ QUARANTINED = struct.Struct("<QIQII")
 
 def check(path: str, progress: Progress) -> Report:
     path = os.path.realpath(path)
-    with _owned(path, shared=True), _pages(path) as pages:
-        survey = _Survey(path, pages, progress)
+    with _owned(path, shared=True), files.pages_of(path) as pages:
+        newest_known = _choose_meta(pages)
+        survey = Survey(path, pages, progress)
         survey.exhaust()
+        if survey.report.damage:
+            _stock(survey, newest_known).tell(survey.report)
         return survey.report
 
 
 def compact(path: str, progress: Progress) -> Report:
     path = os.path.realpath(path)
-    with _owned(path), _pages(path) as pages:
-        survey = _Survey(path, pages, progress, strict=True)
+    with _owned(path), files.pages_of(path) as pages:
+        survey = Survey(path, pages, progress, strict=True)
         files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
         return survey.report
 
 
 def repair(path: str, progress: Progress) -> Report:
     path = os.path.realpath(path)
-    with _owned(path), _pages(path, anyway=True) as pages:
+    with _owned(path), files.pages_of(path, anyway=True) as pages:
         newest_known = _choose_meta(pages)
-        survey = _Survey(path, pages, progress)
+        survey = Survey(path, pages, progress)
         survey.exhaust()
         report = survey.report
         if not report.damage:
             return report
-        salvage = _Salvage(survey, newest_known)
-        with _pages(path, anyway=True) as again:
-            again.meta = pages.meta
-            whole = _Survey(path, again, None).entries()
-            new = files.build(path, _chunks(survey.meta._replace(end=salvage.end), salvage.joined(whole)))
-        report.records, report.bytes = salvage.records, salvage.bytes
+        stock = _stock(survey, newest_known)
+        with stock.entries() as entries:
+            new = files.build(path, _chunks(survey.meta._replace(end=stock.end), entries))
+        stock.tell(report)
+        report.damage += [Damage(None, number, 0, 0, f"the name and properties of queue {number} are lost; it is now called "
+                                 f"'recovered-{number}'") for number in stock.nameless]
         report.quarantine = _quarantine(path, survey)
         if survey.broken:
-            report.damage.append(Damage(None, 0, 0, 0, f"{salvage.told()}; the old file is kept as {_keep_old(path)}"))
+            report.notes.append(f"the old file is kept as {_keep_old(path)}")
         files.take_place(path, new)
         return report
+
+
+def _stock(survey: Survey, newest_known: bool) -> Stock:
+    @contextmanager
+    def whole() -> Iterator[Iterator[Entry]]:
+        with files.pages_of(survey.path, anyway=True) as again:
+            again.meta = survey.pages.meta
+            yield Survey(survey.path, again, None).entries()
+
+    return Stock(survey, newest_known, whole)
 
 
 def _choose_meta(pages: Pages) -> bool:
@@ -136,13 +142,6 @@ def _owned(path: str, shared: bool = False) -> Iterator[None]:
         owner.release(remove=owner.made)
 
 
-def _pages(path: str, anyway: bool = False) -> Pages:
-    try:
-        return Pages(os.path.join(path, files.DATA), anyway)
-    except NotLmdb as error:
-        raise StoreCorrupt(f"{path}: {files.DATA} is no LMDB file that can be read: {error}; {files.IF_MESSAGES}{path}") from None
-
-
 def _chunks(meta: StoreMeta, entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     chunk: list[Entry] = [(META_KEY, pack_meta(meta))]
     for entry in entries:
@@ -153,7 +152,7 @@ def _chunks(meta: StoreMeta, entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     yield chunk
 
 
-class _Survey:
+class Survey:
     """One look at all that a store has. `strict`: damage raises `StoreCorrupt`."""
 
     def __init__(self, path: str, pages: Pages, progress: Progress, strict: bool = False) -> None:
@@ -161,9 +160,16 @@ class _Survey:
         self.report = Report()
         self.lost: list[tuple[int, bytes, bytes]] = []
         """What is damaged: the page, the key and the record; without a key the page, whole."""
+        self.gaps: list[Gap] = []
+        """Between which keys something is lost."""
         self.broken: list[int] = []
         """Pages that are not what they have to be: with any of these, the tree does not lead to everything."""
         self.main_is_broken = self.free_is_damaged = False
+        self.count_is_known = pages.damaged_meta is None
+        """Whether the meta page says how many entries the tree has."""
+        self._walk: Walk | None = None
+        self._runs: dict[str, tuple[int, int, int, int]] = {}
+        """By what is wrong with pages: where in the report that stands, how many they are, the lowest and the highest."""
         self.end: int | None = None
         """Where the log goes on; counted, if the store's own entry is an old one."""
         if pages.damaged_meta:
@@ -179,7 +185,7 @@ class _Survey:
         """The same, as whole records."""
         pages, report = self.pages, self.report
         before = len(self.broken)
-        walk = pages.walk(self._damaged)
+        self._walk = walk = pages.walk(self._damaged)
         while (records := walk.next_records(self.meta.salt, META_KEY)) is not None:
             report.records, report.bytes = walk.records, report.bytes + len(records)
             at = 0
@@ -191,7 +197,9 @@ class _Survey:
             if self.progress is not None:
                 self.progress(min(walk.pages * pages.page_bytes, pages.bytes), pages.bytes)
             yield records
+        self._walk = None
         self.main_is_broken = len(self.broken) > before
+        self.count_is_known &= 0 not in self.broken[before:]
         before = len(self.broken)
         pages.free(self._damaged)
         self.free_is_damaged = len(self.broken) > before
@@ -249,10 +257,17 @@ class _Survey:
 
     def _damaged(self, page: int, what: str, key: bytes | None, record: bytes | None) -> None:
         if key is None or record is None:
+            between = self._walk.between if self._walk is not None else None
+            self.gaps += [between] if between is not None else []
             self._broken(BadPage(page, what))
         else:
             queue, id, whose = named(key)
-            position = HEAD.unpack_from(record)[3] if len(record) >= HEAD_BYTES else None
+            position = None
+            self.gaps.append((key, key + b"\0"))
+            if len(record) >= HEAD_BYTES:
+                kind, _, of_queue, position, of_id = HEAD.unpack_from(record)
+                own = key_of(kind, of_queue, of_id)
+                self.gaps += [(own, own + b"\0")] if own not in (b"", key) else []
             self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
 
     def _broken(self, error: BadPage) -> None:
@@ -260,6 +275,17 @@ class _Survey:
         data = os.pread(self.pages.fd, self.pages.page_bytes, error.page * self.pages.page_bytes) if is_there else b""
         self.broken.append(error.page)
         self._tell(error.page, b"", data, str(error), None)
+        self._join_run(error)
+
+    def _join_run(self, error: BadPage) -> None:
+        """Of pages with which the same is wrong, one line says it."""
+        damage = self.report.damage
+        at, pages, low, high = self._runs.get(error.what, (len(damage) - 1, 0, error.page, error.page))
+        pages, low, high = pages + 1, min(low, error.page), max(high, error.page)
+        self._runs[error.what] = at, pages, low, high
+        if pages > 1:
+            size = damage.pop().bytes + damage[at].bytes
+            damage[at] = Damage(None, 0, 0, size, f"{pages} pages between {low} and {high}: each {error.what}")
 
     def _tell(self, page: int, key: bytes, data: bytes, what: str, position: int | None, queue: int = 0, id: int = 0) -> None:
         if self.strict:
@@ -269,79 +295,13 @@ class _Survey:
             self.lost.append((page, key, data))
 
 
-class _Salvage:
-    """Records that no sound page leads to, found by looking at each page that is not known to be free.
-
-    A record beyond the end of the log was written by a transaction that did not get to its end; unless the meta page of the last
-    one is damaged: then it may be of that one, and counts before all others.
-    """
-
-    def __init__(self, survey: _Survey, newest_known: bool) -> None:
-        self.pages, self.salt = survey.pages, survey.meta.salt
-        # An old entry of the store says nothing of what came after it.
-        self.newest_known, self.end_known = newest_known, survey.meta.end if survey.end is None else NEVER
-        self.end = survey.meta.end if survey.end is None else survey.end
-        self.records = self.bytes = self.back = 0
-        self.unsure = survey.free_is_damaged or not newest_known
-        """Whether there may be something among it that was settled, or replaced."""
-        self.found: dict[bytes, tuple[int, int, int]] = {}
-        """By key: the position, where in the file it begins, and how long it is."""
-        if survey.main_is_broken or not newest_known:
-            broken = set(survey.broken)
-            for number in range(2, self.pages.count):
-                if not newest_known or not self.pages.reached[number] or number in broken:
-                    self._look_at(number)
-
-    def _look_at(self, number: int) -> None:
-        """At every byte, but for what a leaf has not in use: there may be what was settled."""
-        page = os.pread(self.pages.fd, self.pages.page_bytes, number * self.pages.page_bytes)
-        begin, sure = self.pages.filled_from(number, page)
-        at = page.find(RECORD_MAGIC, begin + MAGIC_AT)
-        while at >= 0:
-            self.unsure |= self._take(number * self.pages.page_bytes + at - MAGIC_AT) and not sure
-            at = page.find(RECORD_MAGIC, at + 1)
-
-    def _take(self, start: int) -> bool:
-        head = os.pread(self.pages.fd, HEAD_BYTES, start)
-        if len(head) < HEAD_BYTES:
-            return False
-        kind, length, queue, position, id = HEAD.unpack(head)
-        key = key_of(kind, queue, id)
-        newer = position >= self.end_known
-        if not key or length > self.pages.bytes - start or (newer and self.newest_known):
-            return False
-        if not newer and self.pages.reached[start // self.pages.page_bytes] == FREE:
-            return False
-        if record_whole(os.pread(self.pages.fd, length, start), position, self.salt) != "whole":
-            return False
-        self.end = max(self.end, position + length)
-        if key not in self.found or self.found[key][0] < position:
-            self.found[key] = position, start, length
-        return True
-
-    def joined(self, whole: Iterator[Entry]) -> Iterator[Entry]:
-        """What the tree leads to, which counts, and what is only found beside it, in order of the keys."""
-        for key, places in groupby(heapq.merge(whole, sorted(self.found.items()), key=itemgetter(0)), key=itemgetter(0)):
-            known, *found = (value for _, value in places)
-            value = found[0] if found and found[0][0] >= self.end_known else known
-            if isinstance(value, tuple):
-                value = os.pread(self.pages.fd, value[2], value[1])
-                self.back += 1
-            self.records += 1
-            self.bytes += len(value)
-            yield key, value
-
-    def told(self) -> str:
-        may = "; some of these may have been settled, or replaced by newer ones, before" if self.back and self.unsure else ""
-        return f"{self.back} records were found again in pages that no sound page leads to{may}"
-
-
-def _quarantine(path: str, survey: _Survey) -> str | None:
+def _quarantine(path: str, survey: Survey) -> str | None:
     """Puts what was damaged into a file of its own, durably; returns its name."""
     if not survey.lost:
         return None
     file, name = _new_file(f"{path}.quarantine-")
     with file:
+        os.fchmod(file.fileno(), files.mode_of(path))
         file.write(QUARANTINE_MAGIC + QUARANTINE.pack(QUARANTINE_VERSION, survey.meta.salt))
         for page, key, data in survey.lost:
             queue, id, _ = named(key)
@@ -361,7 +321,7 @@ def _keep_old(path: str) -> str:
         try:
             os.link(data, name)
         except OSError:     # not on this file system
-            shutil.copyfile(data, name)
+            shutil.copy(data, name)
     files.sync_directory(os.path.dirname(path))
     return name
 

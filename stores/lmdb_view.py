@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import lmdb
 
+from xump_ext.census import queue_record
 from xump_ext.errors import StoreCorrupt
+from xump_ext.records import KEY_QUEUE
 
 from . import lmdb_files as files
 from .lmdb import AHEAD_BYTES, Gate, LmdbStore, open_stores
+from .lmdb_content import named
 from .lmdb_owner import Owner
+from .lmdb_repair import Survey
 
 
 class LmdbView(LmdbStore):
@@ -36,6 +41,20 @@ class LmdbView(LmdbStore):
         self._gate = Gate(1)
         self._of_this_process = True
         open_stores.add(self)
+
+    def scan(self) -> Iterator[tuple[int | None, memoryview]]:
+        """Records that are damaged are left out, and are in `damage` at the end. Where a page is, the map cannot be trusted, by
+        which messages are read: that is StoreCorrupt."""
+        self._usable()
+        with files.pages_of(self.path) as pages:
+            survey = Survey(self.path, pages, None)
+            for records in survey.pieces():
+                yield None, records
+            if survey.broken:
+                raise files.corrupt(self.path, survey.report.damage[0].what)
+            self.damage = survey.report.damage
+        for queue in sorted(named(key)[0] for _, key, _ in survey.lost if key[:1] == KEY_QUEUE):
+            yield None, memoryview(queue_record(queue, self.end, self.salt))
 
     def write(self, batch: Any) -> None:
         self._usable()

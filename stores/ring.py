@@ -37,7 +37,7 @@ SEGMENT_BYTES_USUAL = 4 << 20
 WINDOW_BYTES = 64 << 10     # what `fetch` reads: a few hundred small messages, which will be asked for next
 ENTER = 5
 
-_instances: weakref.WeakSet[RingStore] = weakref.WeakSet()
+instances: weakref.WeakSet[RingStore] = weakref.WeakSet()
 
 
 class RingStore(RingSpace):
@@ -74,7 +74,7 @@ class RingStore(RingSpace):
         self.group_bytes = min(self.group_bytes, segments.capacity >> 2)
         self._groups = self._syncs = 0
         self._prepare_space()
-        _instances.add(self)
+        instances.add(self)
 
     def _bound(self, min_bytes: int, max_bytes: int | None, segment_bytes: int) -> None:
         self._slots_min = max(SLOTS_MIN, min_bytes // segment_bytes)
@@ -132,10 +132,7 @@ class RingStore(RingSpace):
     def scan(self) -> Iterator[tuple[int, memoryview]]:
         """The log from its first group that may be needed: see `Backend.scan`. In the order in which it was written: a QUEUE or
         STATE that was carried forward stands behind entries of its queue. O(bytes), and they are read once."""
-        self._check_open()
-        if self._scanned:
-            raise RuntimeError(f"store {self.name!r} was scanned before")
-        self._scanned = True
+        self._begin_scan()
         segments = self._segments
         self.end, state, failed = yield from segments.groups(segments.begin)
         last, evidence = segments.behind(self.end)
@@ -148,6 +145,12 @@ class RingStore(RingSpace):
         except OSError as error:
             raise self._failed("making durable what was found", error) from error
         self._usable = True
+
+    def _begin_scan(self) -> None:
+        self._check_open()
+        if self._scanned:
+            raise RuntimeError(f"store {self.name!r} was scanned before")
+        self._scanned = True
 
     def _mend(self, last: int) -> None:
         """The end of the log is as if nothing had ever been written behind it, heads are whole, and all is durable."""
@@ -274,7 +277,7 @@ class RingStore(RingSpace):
         if isinstance(self._barred, Closed):
             return
         barred, self._barred = self._barred, Closed(f"store {self.name!r} is closed")
-        _instances.discard(self)
+        instances.discard(self)
         if isinstance(barred, ForkedError):
             os.close(self._fd)
             return
@@ -307,6 +310,8 @@ class RingStore(RingSpace):
     @classmethod
     def view(cls, path: str) -> RingStore:
         """See `Backend.view`. O(segments); others may look at it at the same time."""
+        from .ring_view import RingView
+
         return RingView(path)
 
     @classmethod
@@ -323,41 +328,6 @@ class RingStore(RingSpace):
     def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.compact`. What is live is written anew beside the old file. O(bytes)."""
         return ring_repair.compact(path, progress)
-
-
-class RingView(RingStore):
-    """A ring that is looked at: its log as it is, with what a crash left behind it."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self._fd = ring_repair.claimed(path, shared=True)
-        try:
-            self._segments = Segments.load(self._fd, self.path)
-        except BaseException:
-            ring_lock.give_up(self._fd)
-            raise
-        self.name, self.durability, self.group_ms, self.cut = self.path, "none", 0.0, 0
-        self.salt, self._barred, self._slots_max = self._segments.salt, None, None
-        self._scanned = self._usable = False
-        self._groups = self._syncs = 0
-        self._prepare_space()
-        _instances.add(self)
-
-    def _mend(self, last: int) -> None:
-        """Whoever opens it does."""
-
-    def write(self, batch: Any) -> None:
-        self._check_usable()
-        self.end += memoryview(batch).nbytes
-
-    def sync(self) -> None:
-        self._check_usable()
-
-    def room(self) -> int:
-        self._check_open()
-        return 1 << 62
-
-    def oldest(self) -> None:
-        return None
 
 
 def _usual_segment(max_bytes: int | None) -> int:
@@ -393,7 +363,7 @@ def _checked(path: object, durability: object, group_ms: object, min_bytes: obje
 
 
 def _after_fork() -> None:
-    for store in list(_instances):
+    for store in list(instances):
         store._barred = ForkedError(f"store {store.name!r} belongs to the parent process; open it there only")
 
 

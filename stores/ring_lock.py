@@ -35,7 +35,8 @@ def claim(path: str, *, shared: bool = False) -> int:
                 what = "a directory" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
                 raise StoreCorrupt(f"{path} is {what}; a ring store is one file: give the path of a file")
             if (found.st_dev, found.st_ino) in _owned:
-                raise StoreLocked(f"{path} is open in this process already, pid {os.getpid()}; close that store first")
+                raise StoreLocked(f"{path} is open in this process already, pid {os.getpid()}; a store is open once: close it "
+                                  "first")
             fd = _opened(path, os.O_RDONLY if shared else os.O_RDWR)
             try:
                 lock(fd, path, shared=shared)
@@ -72,7 +73,7 @@ def lock(fd: int, path: str, *, shared: bool = False) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
-        raise StoreLocked(f"{path} is owned by {_owner(fd)}; a store is open in one process at a time") from error
+        raise StoreLocked(f"{path} is owned by {_owner(fd)}; one process owns a store: close it there first") from error
 
 
 def _owner(fd: int) -> str:
@@ -80,7 +81,7 @@ def _owner(fd: int) -> str:
     answer = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*asked)))
     kind, pid = (answer[3], answer[2]) if sys.platform == "darwin" else (answer[0], answer[4])
     # Of a lock beyond this process's namespace the system does not tell the pid; and it may be gone by now.
-    return f"the process with pid {pid}" if kind != fcntl.F_UNLCK and pid > 0 else "another process"
+    return f"process {pid}" if kind != fcntl.F_UNLCK and pid > 0 else "another process"
 
 
 def give_up(fd: int) -> None:

@@ -1,49 +1,34 @@
 """A ring that no process has open: checked, repaired, compacted.
 
-Repairing and compacting write the log anew, from position 0 on, into PATH.repair, which then takes the place of PATH: so a
-crash leaves the old file or the new one. A damaged record is left out: a group with fewer records is a group as good as any.
-Lost is that record, which goes byte for byte into PATH.quarantine-N, and nothing else: what a lost head of a group told is seen
-from what follows. A queue whose QUEUE record is lost gets one that says `recovered-` and its number, or its messages would
-belong to nothing. """
+Repairing and compacting write the log anew (`ring_rewrite.py`). A damaged record is left out: a group with fewer records is a
+group as good as any. Lost is that record, which goes byte for byte into PATH.quarantine-N, and nothing else: what a lost head of
+a group told is seen from what follows. A queue whose QUEUE record is lost gets one that says `recovered-` and its number, or its
+messages would belong to nothing. What was lost may have said of any message before it that it was settled, processed or handed
+out: each that would be ready gets a MARK that says redelivered. """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self
 
-from xump_ext.errors import StoreCorrupt, StoreFull
-from xump_ext.records import NAMES, crc, describe, next_group, next_record, record_whole
+from xump_ext.census import Census, census_of
+from xump_ext.errors import StoreCorrupt
+from xump_ext.records import NAMES, next_group, next_record, record_whole
 from xump_ext.store import Damage, Report
 
 from . import ring_lock
-from .ring_disk import sync, sync_name, write_all
-from .ring_segments import (
-    COPY_AT,
-    GROUP_BYTES,
-    HEAD_BYTES,
-    RECORD_HEAD,
-    RECORD_MAGIC_NUMBER,
-    SEGMENT,
-    SLOTS_AT,
-    SLOTS_MIN,
-    SUPERBLOCK,
-    U64,
-    Head,
-    Segments,
-    make,
-)
+from .ring_disk import sync, write_all
+from .ring_rewrite import Record, quarantine, write_anew
+from .ring_segments import COPY_AT, GROUP_BYTES, HEAD_BYTES, RECORD_HEAD, SEGMENT, SLOTS_AT, SUPERBLOCK, U64, Head, Segments
 
 Progress = Callable[[int, int], None] | None
-Record = memoryview | bytes
 Piece = tuple[int, memoryview, list[Damage]]
 """Of the log: its position, whole records or what is left of some, and what of it is damaged."""
 
 GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
-ENTER_HEAD_BYTES = 96       # which its crc covers; of all other records it covers all
+# How long records are that say what became of messages: SETTLE and MARK, GONE, STATE.
+TELLING_BYTES = (40, 32, 168)
 
 logger = logging.getLogger("xump")
 
@@ -62,12 +47,9 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         report = Report()
         for _ in walk(log, report, progress):
             pass
-        for what in log.damaged:
-            report.damage.append(Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged; opening the store mends it"))
         if report.damage:
-            for position, view, damage in walk(log, Report(), None):
-                for record in records(view, position, damage):
-                    _note_name(record, report)
+            count_remains(log, report)
+        report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged", harmless=True) for what in log.damaged]
         return report
     finally:
         ring_lock.give_up(fd)
@@ -78,22 +60,17 @@ def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
     try:
         log, report = _loaded(fd, path)
         lost: list[bytes] = []
-        named: set[int] = set()
-        used: set[int] = set()
         for position, view, damage in walk(log, report, progress):
             lost += [bytes(view[one.position - position : one.position - position + one.bytes]) for one in damage
                      if one.position is not None]
-            for record in records(view, position, damage):
-                _, _, kind, _, _, queue, _, _ = RECORD_HEAD.unpack_from(record)
-                (named if kind in (QUEUE, GONE) else used).add(queue)
-                _note_name(record, report)
-        nameless = sorted(used - named - {0}) if lost else []
+        census = count_remains(log, report) if lost else None
+        nameless = [] if census is None else census.nameless()
         report.damage += [Damage(None, queue, 0, 0, f"the name and properties of queue {queue} are lost; it is now called "
-                                 f"'recovered-{queue}'") for queue in nameless]
+                                 f"'recovered-{queue}'") for queue, _ in nameless]
         report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} was damaged and is mended") for what in log.damaged]
-        if lost:
-            report.quarantine = _quarantine(path, lost)
-            _write_anew(log, _left(log, nameless))
+        if census is not None:
+            report.quarantine = quarantine(path, lost)
+            write_anew(log, _left(log, [record for _, record in nameless], [record for _, _, record in census.marks(0)]))
         elif log.damaged:
             log.mend_heads(log.synced)
             for _ in range(2):
@@ -116,7 +93,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
             if damage:
                 raise StoreCorrupt(f"{path} is damaged: {damage[0].what}; run: xump repair {path}")
             last = _note(view, live, first)
-        _write_anew(log, _live(log, live, first, last))
+        write_anew(log, _live(log, live, first, last))
         return report
     finally:
         ring_lock.give_up(fd)
@@ -171,12 +148,6 @@ def _count(view: memoryview) -> int:
         count += U64.unpack_from(view, at + 32)[0]
         at += U64.unpack_from(view, at + 40)[0]
     return int(count)
-
-
-def _note_name(record: memoryview, report: Report) -> None:
-    if record[6] == QUEUE:
-        told = describe(record)
-        report.queues[told["queue"]] = told["name"]
 
 
 def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, list[Damage]]:
@@ -235,12 +206,45 @@ def records(view: memoryview, position: int, damage: Iterable[Damage]) -> Iterat
         at += length
 
 
+# ---- what is left
+
+def count_remains(log: Segments, report: Report) -> Census:
+    """All records that are whole, read as when the store is opened; what is left of each queue goes into the report."""
+    census, blind = census_of(log.path, log.salt), 0
+    for position, view, damage in walk(log, Report(), None):
+        census.feed(b"".join(records(view, position, damage)) if damage else view)
+        if damage:
+            missing = _missing(view, position, damage)
+            blind = max(blind, _blind(position, damage, missing))
+            report.lost += len(damage) if missing is None else missing
+    for number in census.numbers():
+        census.doubt(number, before=blind, state=True)
+    report.remains = census.remains()
+    nameless = {number for number, _ in census.nameless()}
+    report.queues = {number: left.name for number, left in report.remains.items() if number not in nameless}
+    return census
+
+
+def _missing(view: memoryview, position: int, damage: list[Damage]) -> int | None:
+    """How many records of a group are not whole; None: its head, which says how many it has, is not."""
+    if damage[0].position == position or view[6] != GROUP:
+        return None
+    return int(U64.unpack_from(view, 32)[0]) - sum(1 for _ in records(view, position, damage))
+
+
+def _blind(position: int, damage: list[Damage], missing: int | None) -> int:
+    """Where in a group the last damage ends of which it is not known that it said nothing of messages before it; 0: nowhere."""
+    unknown = [one for one in damage if not one.queue and (one.position, one.bytes) != (position, GROUP_BYTES)]
+    if missing == len(damage):      # each of them is one record, as long as what is damaged
+        unknown = [one for one in unknown if one.bytes in TELLING_BYTES]
+    return max(((one.position or 0) + one.bytes for one in unknown), default=0)
+
+
 # ---- writing anew
 
-def _left(log: Segments, nameless: list[int]) -> Iterator[tuple[int, list[Record]]]:
-    """Groups, as (number, records), without what is damaged."""
-    if nameless:
-        yield 0, [_queue_record(number) for number in nameless]
+def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tuple[int, list[Record]]]:
+    """Groups, as (number, records), without what is damaged; names of queues before, and marks behind them."""
+    yield 0, list(names)
     number = 0
     for position, view, damage in walk(log, Report(), None):
         if damage:
@@ -254,15 +258,10 @@ def _left(log: Segments, nameless: list[int]) -> Iterator[tuple[int, list[Record
             number = U64.unpack_from(view, at + 24)[0]
             yield number, list(records(view[at : at + size], position + at, ()))
             at += size
-
-
-def _queue_record(number: int) -> bytes:
-    name = f"recovered-{number}".encode()
-    text = name + bytes(-len(name) % 8)
-    everything = 2**64 - 1      # no limit; and what was in its history stays there
-    fixed = struct.pack("<QQIHH", everything, everything, 0, len(name), 65535)
-    length = RECORD_HEAD.size + len(fixed) + len(text)
-    return RECORD_HEAD.pack(0, RECORD_MAGIC_NUMBER, QUEUE, 0, length, number, 0, 0) + fixed + text
+    few = max(1, (log.capacity >> 4) // len(marks[0])) if marks else 1
+    for first in range(0, len(marks), few):
+        number += 1
+        yield number, list(marks[first : first + few])
 
 
 def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes]) -> int:
@@ -307,95 +306,6 @@ def _live(log: Segments, live: dict[tuple[int, int, int], int], first: dict[tupl
                 yield number, group
                 group, size = [], 0
     yield number + 1, group
-
-
-def _write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> None:
-    """A file with these groups takes the place of the log's."""
-    temporary = f"{log.path}.repair"
-    if os.path.lexists(temporary):
-        os.unlink(temporary)        # of a repair that crashed; nobody else makes one: the log is ours
-    try:
-        with _Copy(log, temporary) as copy:
-            for number, group in groups:
-                copy.group(number, group)
-            copy.finish(os.fstat(log.fd))
-        os.rename(temporary, log.path)
-        sync_name(log.path)
-    except OSError as error:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise StoreFull(error.errno, f"{log.path} is written anew beside itself, for which the disk has no space; nothing was "
-                        "changed") from error
-
-
-class _Copy:
-    """A new ring that is written from the beginning."""
-
-    def __init__(self, log: Segments, path: str) -> None:
-        self.fd = make(path, log.segment_bytes, SLOTS_MIN, log.salt)
-        self.segments = Segments.load(self.fd, path)
-        self.end = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        ring_lock.give_up(self.fd)
-
-    def group(self, number: int, group: list[Record]) -> None:
-        if not group:
-            return
-        data = bytearray(RECORD_HEAD.pack(0, RECORD_MAGIC_NUMBER, GROUP, 0, GROUP_BYTES, 0, 0, number))
-        data += struct.pack("<QQQ", len(group), GROUP_BYTES + sum(map(len, group)), self.end)
-        starts = [0]
-        for record in group:
-            starts.append(len(data))
-            data += record
-        view = memoryview(data)
-        for start in starts:
-            self._place(view[start:], self.end + start)
-        self.segments.append(view, self.end, 0, self._ready)
-        self.end += len(data)
-
-    def _place(self, view: memoryview, position: int) -> None:
-        """Gives a record its position, and the crc that goes with it."""
-        U64.pack_into(view, 16, position)
-        size = ENTER_HEAD_BYTES if view[6] == ENTER else RECORD_HEAD.unpack_from(view)[4]
-        struct.pack_into("<I", view, 0, crc(view[4:size], self.segments.salt))
-
-    def _ready(self) -> None:
-        if not self.segments.free:
-            self.segments.grow(1)
-
-    def finish(self, like: os.stat_result) -> None:
-        sync(self.fd, size_too=True)
-        os.fchmod(self.fd, like.st_mode & 0o7777)
-        made = os.fstat(self.fd)
-        if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
-            os.fchown(self.fd, like.st_uid, like.st_gid)
-        for _ in range(2):
-            self.segments.write_superblock(self.end)
-        sync(self.fd, size_too=True)
-
-
-def _quarantine(path: str, lost: list[bytes]) -> str:
-    number = 1
-    while os.path.lexists(f"{path}.quarantine-{number}"):
-        number += 1
-    name = f"{path}.quarantine-{number}"
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(fd, b"".join(lost), 0)
-        sync(fd, size_too=True)
-    except BaseException:
-        os.unlink(name)
-        raise
-    finally:
-        os.close(fd)
-    sync_name(path)
-    return name
 
 
 def _loaded(fd: int, path: str) -> tuple[Segments, Report]:

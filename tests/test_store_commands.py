@@ -408,11 +408,25 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     assert lines[0].startswith(f"{path} is damaged: 2 faults, beside ")
     assert lines[1].startswith("  queue 'jobs', message 7: ")
     assert lines[2].startswith("  queue 'jobs', message 13: ")
-    assert lines[3] == f"To take out what is damaged, and go on with the rest: xump repair {path}"
-    for command in (["stats"], ["browse", "jobs"], ["compact"]):
+    assert lines[0].endswith(" records that are whole; at least 2 records are lost.")
+    assert lines[3:5] == ["  queue 'jobs': 18 messages are whole: 17 ready, 1 in the history; 2 are lost",
+                          "  1 other queue has all messages"]
+    assert lines[5] == f"To take out what is damaged, and go on with the rest: xump repair {path}"
+    status, out, err = run("compact", path)
+    assert (status, out) == (1, "")
+    assert f"run: xump repair {path}\n" in err
+    whole = [n for n in range(1, 21) if n not in (7, 13)]
+    for command in (["stats"], ["stats", "--json"], ["browse", "jobs"]):
         status, out, err = run(*on(path, command))
-        assert (status, out) == (1, "")
-        assert f"run: xump repair {path}\n" in err
+        assert status == 1
+        assert err.startswith(f"xump: {path} is damaged, and this is only what is whole: 2 faults, of which the first is: ")
+        assert err.endswith(f"; to see them all: xump check {path}\n")
+        if command[0] == "browse":
+            assert ids(out) == whole
+        elif command == ["stats"]:
+            assert out.splitlines()[3].startswith("jobs      17        1  ")
+        else:
+            assert json.loads(out)["queues"]["jobs"]["ready"] == 17
     assert everything(tmp_path) == before
 
     status, out, err = run("repair", path)
@@ -422,9 +436,11 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     assert [line.partition(": ")[0] for line in lines[1:3]] == ["  queue 'jobs', message 7", "  queue 'jobs', message 13"]
     assert lines[3] == f"What is damaged was put into {path}.quarantine-1"
     assert os.path.getsize(f"{path}.quarantine-1") > 0
-    assert lines[4].startswith("Checked again, the store is whole: ")
+    assert [line.rpartition("; ")[2] for line in lines[4:6]] == ["2 are lost", "  1 other queue has all messages"]
+    assert lines[6].startswith("Checked again, the store is whole: ")
     assert run("check", path)[0] == 0
-    assert ids(run("browse", path, "jobs")[1]) == [n for n in range(1, 21) if n not in (7, 13)]
+    assert run("browse", path, "jobs")[0] == 0
+    assert ids(run("browse", path, "jobs")[1]) == whole
     before = everything(tmp_path)
     assert run("repair", path) == (0, f"{path} is whole: there is nothing to repair, and nothing was changed.\n", "")
     assert everything(tmp_path) == before

@@ -10,6 +10,7 @@ import argparse
 import datetime
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,11 +22,13 @@ from xump.store import factory_of, store_types
 from xump.store_report import (
     Progress,
     counted,
+    is_or_are,
     json_of_message,
     line_of_message,
     print_json,
     show_compacted,
     show_damage,
+    show_remains,
     show_stats,
     size_text,
 )
@@ -40,7 +43,8 @@ NAMES_MAX = 4
 
 REPAIR_EPILOG = """\
 What is damaged goes byte for byte into a file beside the store, PATH.quarantine-1, and is reported record by record; all that is
-whole stays. A store without damage is not changed. Take a copy first if you can.
+whole stays. Damage may hide that a message was settled, or handed out: such a message is ready again, marked as redelivered. A
+store without damage is not changed. Take a copy first if you can.
 
 examples:
     xump check orders.xump                  what is wrong?
@@ -221,18 +225,23 @@ def check(path: str, type: str) -> int:
     """Reads the whole store, and says what is wrong."""
     with plainly(path, looking=True), Progress("checking", path) as progress:
         report = _tools(type).check(path, progress)
-    damage = len(report.damage)
-    if damage:
-        print(f"{path} is damaged: {counted(damage, 'fault')}, beside {counted(report.records, 'record')} that "
-              f"{'is' if report.records == 1 else 'are'} whole.")
+    if report.damage:
+        lost = f"; at least {counted(report.lost, 'record')} {is_or_are(report.lost)} lost" if report.lost else ""
+        print(f"{path} is damaged: {counted(len(report.damage), 'fault')}, beside {counted(report.records, 'record')} that "
+              f"{is_or_are(report.records)} whole{lost}.")
         show_damage(report)
-        print(f"To take out what is damaged, and go on with the rest: xump repair {shlex.quote(path)}")
+        show_remains(report)
+        repair = f"xump repair {shlex.quote(path)}"
+        if all(damage.harmless for damage in report.damage):
+            print(f"Nothing is lost, and opening the store mends it; so does: {repair}")
+        else:
+            print(f"To take out what is damaged, and go on with the rest: {repair}")
     else:
         print(f"{path} is whole: a store of type {type}, {counted(report.records, 'record')}, {size_text(report.bytes)}.")
     if report.cut:
         print(f"{counted(report.cut, 'byte')} of a torn tail, which was being written in a crash: that is no damage, and opening "
               "the store cuts it off.")
-    return WRONG if damage else FINE
+    return WRONG if report.damage else FINE
 
 
 def _repair(options: argparse.Namespace) -> int:
@@ -248,6 +257,7 @@ def _repair(options: argparse.Namespace) -> int:
     show_damage(report)
     if report.quarantine is not None:
         print(f"What is damaged was put into {report.quarantine}")
+    show_remains(report, repaired=True)
     if again.damage:
         print(f"There is still something wrong: {again.damage[0].what}")
         return WRONG
@@ -280,7 +290,7 @@ def _browse(options: argparse.Namespace) -> int:
                 print_json(json_of_message(message))
             else:
                 print(line_of_message(message))
-    return FINE
+        return _warned(engine, path)
 
 
 def _check_filter(text: str) -> None:
@@ -305,13 +315,14 @@ def _stats(options: argparse.Namespace) -> int:
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:
         queues = {name: _numbers(queue, queue_bytes(queue)) for name, queue in engine.queues.items()}
+        status = _warned(engine, path)
     live = sum(numbers["bytes"] for numbers in queues.values())
     stats = {"path": path, "type": type, "file_bytes": file_bytes(path), "live_bytes": live, "queues": queues}
     if options.json:
         print_json(stats, indent=1)
     else:
         show_stats(stats)
-    return FINE
+    return status
 
 
 def _numbers(queue: Queue, size: int) -> dict[str, Any]:
@@ -331,6 +342,17 @@ def _viewed(path: str, type: str) -> Iterator[Engine]:
             except NotImplementedError as error:
                 raise Trouble(str(error)) from None
         yield engine
+
+
+def _warned(engine: Engine, path: str) -> int:
+    """The exit status, after a word about what was left out, if anything was."""
+    damage = engine.stores[path].backend.damage
+    if not damage:
+        return FINE
+    sys.stdout.flush()
+    print(f"xump: {path} is damaged, and this is only what is whole: {counted(len(damage), 'fault')}, of which the first is: "
+          f"{damage[0].what}; to see them all: xump check {shlex.quote(path)}", file=sys.stderr)
+    return WRONG
 
 
 def file_bytes(path: str) -> int:

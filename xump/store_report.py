@@ -17,7 +17,7 @@ from xump.drawing import printable, shortened
 
 if TYPE_CHECKING:
     from xump_ext.message import Message
-    from xump_ext.store import Report
+    from xump_ext.store import Remains, Report
 
 BAR = 30
 PATIENCE_SECONDS = 1.0
@@ -66,6 +66,10 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def is_or_are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
 def size_text(size: float) -> str:
     """
     >>> size_text(0), size_text(1023), size_text(1536), size_text(5 << 30)
@@ -91,6 +95,42 @@ def show_damage(report: Report) -> None:
             where.append(f"message {damage.id}")
         size = f" ({counted(damage.bytes, 'byte')})" if damage.bytes else ""
         print(f"  {', '.join(where) or 'the store'}: {damage.what}{size}")
+
+
+def show_remains(report: Report, repaired: bool = False) -> None:
+    """A line for each queue that is not known to be complete: what is left of it; then what else there is to say."""
+    complete = 0
+    for number, left in sorted(report.remains.items()):
+        if left.lost == 0 and not left.doubtful:
+            complete += 1
+        else:
+            name = repr(left.name) if number in report.queues else f"number {number}"
+            print(f"  queue {name}: {remains_text(left, repaired)}")
+    if complete:
+        others = "other " * (complete < len(report.remains))
+        print(f"  {counted(complete, others + 'queue')} {'has' if complete == 1 else 'have'} all messages")
+    for note in report.notes:
+        print(f"  {note}")
+
+
+def remains_text(left: Remains, repaired: bool) -> str:
+    """
+    >>> from xump_ext.store import Remains
+    >>> remains_text(Remains("jobs", 4012, 4011, 0, 988, True), False)
+    '4,012 messages are whole: 1 ready, 4,011 in the history; 988 are lost'
+    >>> remains_text(Remains("jobs", 7, 0, 1, 2, False), True)
+    '7 messages are whole: 7 ready (of which 1 may have been settled or handed out: marked as redelivered), 0 in the history; at \
+least 2 are lost'
+    """
+    doubtful = ""
+    if left.doubtful:
+        marked = "marked" if repaired else "repair marks these"
+        doubtful = f" (of which {left.doubtful:,} may have been settled or handed out: {marked} as redelivered)"
+    whole = f"{counted(left.messages, 'message')} {is_or_are(left.messages)} whole"
+    lost = f"{'' if left.exact else 'at least '}{left.lost or 0:,} {is_or_are(left.lost or 0)} lost"
+    if left.lost is None:
+        lost = "how many are lost is not known: what counts them is lost, too"
+    return f"{whole}: {left.messages - left.history:,} ready{doubtful}, {left.history:,} in the history; {lost}"
 
 
 def show_compacted(path: str, before: int, after: int, report: Report) -> None:

@@ -90,6 +90,14 @@ cdef class Walk:
     def __dealloc__(self):
         PyBuffer_Release(&self.reached)
 
+    @property
+    def between(self):
+        """For `tell`, which was just told of a page: between which keys all lies that is lost with it, (low, high), the low one
+        included, None where there is no bound. None: it is but the value of one entry."""
+        if self.node:
+            return None
+        return None if self.low.at == NULL else bytes_of(self.low), None if self.high.at == NULL else bytes_of(self.high)
+
     cdef int bad(self, uint64_t number, what) except -1:
         """Always 0."""
         self.whole = False

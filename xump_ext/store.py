@@ -36,7 +36,7 @@ A store inherits from `Backend`, or looks like it. `xump.testing` runs the confo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,6 +58,26 @@ class Damage:
     bytes: int
     what: str
     """For people: what was found, and where in the file."""
+    harmless: bool = False
+    """Opening the store mends it, and nothing is lost."""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a damaged store still has of a queue."""
+
+    name: str
+    messages: int
+    """That are whole."""
+    history: int
+    """Of these: in the history. The others are ready when the store is opened."""
+    doubtful: int
+    """Of those that are ready: what was lost may have said that they were settled, in the history, or handed out. `repair` marks
+    them as redelivered."""
+    lost: int | None
+    """Messages of which the queue's books say that they should be there; at least so many. None: the books are lost, too."""
+    exact: bool
+    """Whether so many are lost, neither more nor less."""
 
 
 @dataclass
@@ -71,6 +91,12 @@ class Report:
     damage: list[Damage] = field(default_factory=list)
     queues: dict[int, str] = field(default_factory=dict)
     """Where there is damage: the names of the queues by their numbers, as far as they are whole."""
+    remains: dict[int, Remains] = field(default_factory=dict)
+    """Where records are damaged: what is left of each queue, by its number. Stores need not say it."""
+    lost: int = 0
+    """Records that are damaged or missing; at least so many."""
+    notes: list[str] = field(default_factory=list)
+    """What else there is to say of the damage, for people."""
     quarantine: str | None = None
     """Where `repair` put what was damaged."""
 
@@ -102,6 +128,8 @@ class Backend(ABC):
     """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
     """What the live messages take of the store: the engine sets it before it calls `oldest`."""
+    damage: Sequence[Damage] = ()
+    """Of a view that was scanned: what it left out."""
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[int | None, Buffer]]:
@@ -152,7 +180,8 @@ class Backend(ABC):
     @classmethod
     def view(cls, path: str) -> Backend:
         """The store, to be looked at: `scan` and `fetch` as ever, `write` and `sync` forget what they are given. StoreLocked
-        while a process owns it, StoreCorrupt where no store of this type is. Without this, the type cannot be browsed."""
+        while a process owns it, StoreCorrupt where no store of this type is. A view may leave out what is damaged, and say it in
+        `damage`, where `scan` would raise StoreCorrupt. Without this, the type cannot be browsed."""
         raise NotImplementedError(f"stores of type {cls.type!r} cannot be looked at without being opened")
 
     @classmethod
@@ -166,7 +195,8 @@ class Backend(ABC):
     @abstractmethod
     def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """Puts what is damaged beside the store, in a file that the report names, record by record, so that the rest opens.
-        What is whole stays as it is. A store without damage is not changed."""
+        What is whole stays as it is, but that a message of which more may have been said in what is lost, as that it was settled
+        or handed out, gets a MARK that says redelivered. A store without damage is not changed."""
 
     @classmethod
     @abstractmethod
