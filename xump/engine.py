@@ -406,8 +406,7 @@ class Engine(Core):
         while True:
             woken = threading.Lock()
             woken.acquire()
-            waiter = (destination, woken.release)
-            self._waiters.append(waiter)
+            waiter = self._await(destination, woken.release)
             try:
                 taken = take()
                 if taken is not None:
@@ -417,20 +416,6 @@ class Engine(Core):
                     return take()
             finally:
                 self._withdraw(waiter)
-
-    def _wake_waiters(self) -> None:
-        """Something was offered: whoever waits for it tries again."""
-        for waiter in list(self._waiters):
-            if self._deliverable(waiter[0]) and self._withdraw(waiter):
-                waiter[1]()
-
-    def _withdraw(self, waiter: tuple[str | None, Callable[[], object]]) -> bool:
-        """Takes a waiter off the list; False if somebody else did, who then wakes it."""
-        try:
-            self._waiters.remove(waiter)
-        except ValueError:
-            return False
-        return True
 
     def transaction(self) -> Transaction:
         """Publishes and acks that happen together when the block ends: `with engine.transaction() as tx: ...`."""
@@ -502,9 +487,7 @@ class Engine(Core):
             self._stores.clear()
             self._free()
             self._named.clear()
-            for waiter in list(self._waiters):
-                if self._withdraw(waiter):
-                    waiter[1]()
+            self._wake_all()
         _raise_first(errors)
 
     def _close_stores(self, stores: list[Store], errors: list[BaseException]) -> None:
