@@ -37,6 +37,9 @@ class LmdbView(LmdbStore):
         self._of_this_process = True
         open_stores.add(self)
 
+    def _keep_room(self) -> None:
+        """Who opens it does."""
+
     def write(self, batch: Any) -> None:
         self._usable()
         self.end += memoryview(batch).nbytes
