@@ -19,7 +19,7 @@ from xump_ext.errors import Closed, Conflict, ForkedError, StoreCorrupt, StoreFa
 from xump_ext.records import record_whole
 from xump_ext.store import DURABILITIES, Report
 
-from . import ring_lock, ring_repair
+from . import places, ring_lock, ring_repair
 from .ring_disk import sync, sync_name, write_zeros
 from .ring_segments import (
     HEAD_BYTES,
@@ -55,7 +55,7 @@ class RingStore(RingSpace):
                  min_bytes: int = 16 << 20, max_bytes: int | None = None, segment_bytes: int | None = None) -> None:
         _checked(path, durability, group_ms, min_bytes, max_bytes, segment_bytes)
         self.name = name
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = places.absolute(path)
         self.durability = durability
         self.group_ms = float(group_ms)
         self.cut = 0
@@ -87,8 +87,11 @@ class RingStore(RingSpace):
         while True:
             try:
                 return ring_lock.claim(self.path)
-            except FileNotFoundError:
-                if os.path.islink(self.path) or not os.path.isdir(os.path.dirname(self.path)):
+            except OSError as error:
+                places.check(self.path)
+                if places.is_denied(error):
+                    raise places.denied(error, self.path) from error
+                if not isinstance(error, FileNotFoundError):
                     raise
             made = self._make(_usual_segment(max_bytes) if segment_bytes is None else segment_bytes, min_bytes, max_bytes)
             if made is not None:
@@ -101,6 +104,8 @@ class RingStore(RingSpace):
         try:
             fd = make(temporary, segment_bytes, self._slots_min, secrets.randbits(32))
         except OSError as error:
+            if places.is_denied(error):
+                raise places.denied(error, self.path) from error
             if error.errno not in NO_SPACE:
                 raise
             raise StoreFull(error.errno, f"{self.path} cannot be made: {error.strerror}; it takes "
