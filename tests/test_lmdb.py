@@ -167,6 +167,7 @@ def barely_ahead(monkeypatch):
     """The file has little more than what is in it."""
     monkeypatch.setattr(lmdb_store, "AHEAD_ROOM_BYTES", (64 << 10, 64 << 10))
     monkeypatch.setattr(lmdb_store, "GROWTH_BYTES", (1 << 10, 1 << 10))
+    monkeypatch.setattr(lmdb_store, "KEPT_BYTES_MAX", 64 << 10)
 
 
 def test_the_map_grows_and_readers_wait(tmp_path, barely_ahead):
@@ -341,7 +342,7 @@ def test_a_group_that_finds_no_room_after_all(tmp_path, monkeypatch):
     driver.write(hand.queue(1, "q"), hand.state(1, 1))
     monkeypatch.setattr(lmdb_files, "extend", lambda *_: False)
     with pytest.raises(StoreFailed, match="no room on the disk for a group of .* bytes: others have filled it"):
-        store.write(driver.batch(hand.enter(1, 1, body=bytes(16 << 20))))
+        store.write(driver.batch(hand.enter(1, 1, body=bytes(32 << 20))))
     store.close()
     store = LmdbStore("mine", path=tmp_path / "store")
     again = Driver(store)
