@@ -12,20 +12,20 @@ The map is read only (no `writemap`): a stray write in this process, which may r
 
 Room
 ----
-The file has blocks on the disk ahead of what LMDB uses, and the map ends where the file does. So LMDB meets the end of the map,
-before it has written anything, never a full disk in the middle of a commit; and who fills the disk does not take what this store
-has. The file grows, and the map with it, while there is still room for a few groups; reads wait for that.
+The file has blocks on the disk ahead of what LMDB uses, and the map ends where the file does. So LMDB meets the end of the
+map, before it has written anything, never a full disk in the middle of a commit; and who fills the disk does not take what this
+store has. The file grows, and the map with it, while there is still room for a few groups; reads wait for that.
 
 LMDB needs free pages also to delete: it copies the pages of its trees that it changes, and those that a transaction frees serve
-the one after the next. So twice as many are kept free as a group may copy. That is all that the trees have, without long contents,
-which have pages of their own; but not more leaves than a group has records, be it full of SETTLEs of messages far from each other:
-25,000, of 100 MiB. What is given back gets a MARK, for which there is room, too. So a full store, on a full disk, settles and takes
-back. `max_bytes` bounds what the pages in use have; this comes on top, with `SLACK_BYTES` for free space in pieces, and there the
-file ends.
+the one after the next. So twice as many are kept free as a group may copy. That is all that the trees have, without long
+contents, which have pages of their own; but not more leaves than a group has records, be it full of SETTLEs of messages far from
+each other: 25,000, of 100 MiB. What is given back gets a MARK, for which there is room, too. So a full store, on a full disk,
+settles and takes back. `max_bytes` bounds what the pages in use have; this comes on top, with `SLACK_BYTES` for free space in
+pieces, and there the file ends.
 
-A record takes up to twice its bytes, one of half a page and a bit; `room` halves what is left. What the file may grow by is room,
-too, half of the disk's free space left to others. Should they take it all at once, a group fails that is larger than what was kept
-ahead for it: the store has failed then, all that was written before is there, and so is the room to settle it.
+A record takes up to twice its bytes, one of half a page and a bit; `room` halves what is left. What the file may grow by is
+room, too, half of the disk's free space left to others. Should they take it all at once, a group fails that is larger than what
+was kept ahead for it: the store has failed then, all that was written before is there, and so is the room to settle it.
 
 No transaction outlives a call, so no reader keeps old pages from being used again, and it does not matter which thread calls.
 """
@@ -49,8 +49,7 @@ from xump_ext.lmdb_walk import wrong_record
 from xump_ext.records import entry_key, items
 from xump_ext.store import DURABILITIES, Backend, Report
 
-from . import lmdb_files as files
-from . import places
+from . import lmdb_files as files, places
 from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, NotLmdb, Pages
@@ -97,8 +96,9 @@ class LmdbStore(Backend):
             self._open(max_readers)
             if made:
                 self._keep_room()
-            if made and self._lacking(0) > 0:
-                raise StoreFull(f"no room on the disk of {self.path}: a new store takes {self._file_bytes + self._lacking(0)} bytes")
+                if self._lacking(0) > 0:
+                    least = self._file_bytes + self._lacking(0)
+                    raise StoreFull(f"no room on the disk of {self.path}: a new store takes {least} bytes")
         except BaseException as error:
             self._shut()
             if made:

@@ -26,8 +26,8 @@ def check(path: str) -> None:
         try:
             os.stat(path)
         except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, f"it is a symbolic link to {os.readlink(path)!r}, which is not there; make that, "
-                                    "or give another path", path) from None
+            raise FileNotFoundError(errno.ENOENT, f"it is a symbolic link to {os.readlink(path)!r}, which is not there; make "
+                                    "that, or give another path", path) from None
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise

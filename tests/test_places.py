@@ -41,7 +41,7 @@ def under_a_file(path):
 
 
 @pytest.mark.parametrize("place, error, text", [
-    (dangling, FileNotFoundError, r"is a symbolic link to '.*/gone', which is not there; make that, or give another path: '.*/s'"),
+    (dangling, FileNotFoundError, r"is a symbolic link to '.*/gone', which is not there; make that, or give .* path: '.*/s'"),
     (circle, OSError, "is a symbolic link that leads back to itself; give another path"),
     (lambda path: path.parent / "no" / "s", FileNotFoundError, r"there is no directory '.*/no'; make it first"),
     (lambda path: path.parent / "no" / "where" / "s", FileNotFoundError, r"there is no directory '.*/no/where'; make it first"),

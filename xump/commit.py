@@ -237,7 +237,7 @@ class Committer:
     def _put(self, group: Group | None, sync: bool) -> None:
         """A group into the store; synced, with all before, if anything is not."""
         if group is not None:
-            self._on_its_way = memoryview(group).nbytes
+            self._on_its_way = len(group)
             group.finish()
             self._backend.write(group)
             self._on_its_way = 0

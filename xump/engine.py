@@ -112,8 +112,9 @@ class Engine(Core):
             store: Store | None = self._stores.get(name)
             if store is not None:
                 if not store.was_made_with(type, options):
-                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options "
-                                   f"{store.placed(store.options, created=True)}; asked for were {type!r} and {store.placed(options)}")
+                    had = store.placed(store.options, created=True)
+                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options {had}; "
+                                   f"asked for were {type!r} and {store.placed(options)}")
                 return store
             store = Store(name, type, options)
             if getattr(store.backend, "durable", False):
