@@ -8,16 +8,24 @@ commit (`sync=True`), but not the meta page (`metasync=False`): `write` gives a 
 durable. That is two fdatasyncs a group, as many as LMDB itself makes for a durable commit. In `process` and `none` durability
 nothing is synced before the end, and a crash of the machine (not of the process) may cost the whole store, not only its end.
 
-The map is read only (no `writemap`): a stray write in this process, which may run any code, ends the process and not the store; a
-full disk is an error of `write`, not a signal; and the file is as large as what is in it, not as the map.
+The map is read only (no `writemap`): a stray write in this process, which may run any code, ends the process and not the store.
 
 Room
 ----
-LMDB needs free pages also to delete: it copies what it changes, and the pages that a transaction frees serve the one after the
-next. So `max_bytes` bounds what the pages in use have; the file may grow beyond by what is being copied: to three times of that
-(every page copied by a group, and by the next one) and `SLACK_BYTES` in the worst case, which is where the map ends. A record
-takes up to twice its bytes, one of half a page and a bit; `room` halves what is left. The map is replaced by a larger one as the
-file grows; reads wait for that.
+The file has blocks on the disk ahead of what LMDB uses, and the map ends where the file does. So LMDB meets the end of the
+map, before it has written anything, never a full disk in the middle of a commit; and who fills the disk does not take what this
+store has. The file grows, and the map with it, while there is still room for a few groups; reads wait for that.
+
+LMDB needs free pages also to delete: it copies the pages of its trees that it changes, and those that a transaction frees serve
+the one after the next. So twice as many are kept free as a group may copy. That is all that the trees have, without long
+contents, which have pages of their own; but not more leaves than a group has records, be it full of SETTLEs of messages far from
+each other: 25,000, of 100 MiB. What is given back gets a MARK, for which there is room, too. So a full store, on a full disk,
+settles and takes back. `max_bytes` bounds what the pages in use have; this comes on top, with `SLACK_BYTES` for free space in
+pieces, and there the file ends.
+
+A record takes up to twice its bytes, one of half a page and a bit; `room` halves what is left. What the file may grow by is
+room, too, half of the disk's free space left to others. Should they take it all at once, a group fails that is larger than what
+was kept ahead for it: the store has failed then, all that was written before is there, and so is the room to settle it.
 
 No transaction outlives a call, so no reader keeps old pages from being used again, and it does not matter which thread calls.
 """
@@ -41,15 +49,19 @@ from xump_ext.lmdb_walk import wrong_record
 from xump_ext.records import entry_key, items
 from xump_ext.store import DURABILITIES, Backend, Report
 
-from . import lmdb_files as files
+from . import lmdb_files as files, places
 from .lmdb_content import HEAD, META_KEY, StoreMeta, named, pack_meta
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, NotLmdb, Pages
 
 MAX_BYTES_LEAST = 1 << 20
 SLACK_BYTES = 64 << 20
-DISK_BYTES_SPARE = 16 << 20
 KEPT_PAGES, KEPT_BYTES_MAX = 16, 4 << 20
+AHEAD_ROOM_BYTES = (4 << 20, 64 << 20)  # of records that come in, at least, and twice the last group up to the second
+GROWTH_BYTES = (8 << 20, 64 << 20)      # at once; between them an eighth of the file
+GROWTH_UNIT = 64 << 10                  # of these the file consists: whole pages, whatever their size
+DISK_BYTES_LEFT = 1 << 20               # to what a file system writes beside the data
+RECORD_BYTES_MIN, MARK_BYTES = 40, 128  # in a group; of a MARK in a tree, 64 bytes in pages that may be half full
 # A fetch that goes on where the last one ended reads four times as far ahead as that did.
 AHEAD_BYTES = (4 << 10, 256 << 10)
 
@@ -68,7 +80,7 @@ class LmdbStore(Backend):
                  max_bytes: int = 1 << 40, max_readers: int = 126) -> None:
         self._check_options(durability, group_ms, max_bytes, max_readers)
         self.name, self.durability, self.group_ms = name, durability, float(group_ms)
-        self.path = os.path.abspath(os.fsdecode(path))
+        self.path = places.absolute(path)
         self.max_bytes, self.cut = max_bytes, 0
         self._failed: str | None = None
         self._groups_written = self._syncs = 0
@@ -82,12 +94,20 @@ class LmdbStore(Backend):
                 made = True
                 self._create()
             self._open(max_readers)
-        except BaseException:
+            if made:
+                self._keep_room()
+                if self._lacking(0) > 0:
+                    least = self._file_bytes + self._lacking(0)
+                    raise StoreFull(f"no room on the disk of {self.path}: a new store takes {least} bytes")
+        except BaseException as error:
+            self._shut()
             if made:
                 files.discard(self.path)
             self._owner.release(remove=self._owner.made)
             if self._made_directory and not os.listdir(self.path):
                 os.rmdir(self.path)
+            if places.is_denied(error):
+                raise places.denied(error, self.path) from error
             raise
         self._of_this_process = True
         open_stores.add(self)
@@ -109,6 +129,7 @@ class LmdbStore(Backend):
     # ---- opening
 
     def _own(self) -> Owner:
+        places.check(self.path)
         files.is_there(self.path)
         self._made_directory = False
         try:
@@ -118,11 +139,11 @@ class LmdbStore(Backend):
             except FileExistsError:
                 pass
             return Owner(self.path, f"as store {self.name!r}")
-        except PermissionError as error:
-            raise PermissionError(error.errno, f"an lmdb store must be writable: {error.strerror}", error.filename) from None
         except OSError as error:
             if self._made_directory and not os.listdir(self.path):
                 os.rmdir(self.path)
+            if places.is_denied(error):
+                raise places.denied(error, self.path) from error
             if files.no_space(error):
                 raise StoreFull(f"no room on the disk of {self.path}: {error}") from error
             raise
@@ -139,11 +160,10 @@ class LmdbStore(Backend):
         if not os.access(data, os.W_OK):
             raise PermissionError(f"{data} cannot be written to; an lmdb store must be writable")
         synced = self.durability in ("sync", "group")
-        size = max(files.MAP_BYTES_FIRST, 2 * os.path.getsize(data))
         files.reserve_lock(self.path, max_readers)
         try:
-            environment = lmdb.open(self.path, map_size=size, sync=synced, metasync=False, max_readers=max_readers,
-                                    mode=files.FILE_MODE, create=False)
+            environment = lmdb.open(self.path, map_size=os.path.getsize(data), sync=synced, metasync=False,
+                                    max_readers=max_readers, mode=files.FILE_MODE, create=False)
         except lmdb.Error as error:
             raise StoreCorrupt(f"{self.path} cannot be opened: {error}; run: xump check {self.path}") from error
         try:
@@ -151,21 +171,29 @@ class LmdbStore(Backend):
             # What a process that was killed left to the system is made durable before anything is said of it.
             environment.sync(True)
             files.sync_directory(self.path)
-            self._page_bytes: int = environment.stat()["psize"]
-            self._map_bytes_max = 3 * self.max_bytes + SLACK_BYTES
             self._environment = environment
+            self._page_bytes: int = environment.stat()["psize"]
+            # LMDB does not write free pages at the end of its file: they may lie beyond it.
+            self._file_bytes = max(os.path.getsize(data), (environment.info()["last_pgno"] + 1) * self._page_bytes)
+            self._file_bytes_max = max(self._file_bytes, 3 * self.max_bytes + SLACK_BYTES) // GROWTH_UNIT * GROWTH_UNIT
             self._measure()
         except BaseException:
-            self._environment = None
-            environment.close()
+            self._shut()
             raise
 
+    def _shut(self) -> None:
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            environment.close()
+
     def _measure(self) -> None:
-        """Pages in use, and pages that the file has."""
-        environment = self._usable()
-        status = environment.stat()
-        self._pages_used = status["branch_pages"] + status["leaf_pages"] + status["overflow_pages"] + 2
-        self._pages_file = environment.info()["last_pgno"] + 1
+        """Pages in use; and those that are kept free, to be copied to, with what lists them."""
+        status, records = self._usable().stat(), self.group_bytes // RECORD_BYTES_MIN
+        branches, leaves = status["branch_pages"], status["leaf_pages"]
+        self._pages_used = branches + leaves + status["overflow_pages"] + 2
+        copied = 2 * (branches + min(leaves, records))
+        marks = min(status["entries"], 2 * records) * MARK_BYTES // self._page_bytes
+        self._pages_kept = copied + marks + (self._file_bytes // self._page_bytes >> 8) + 64
 
     def _usable(self) -> lmdb.Environment:
         if self._environment is None:
@@ -188,6 +216,13 @@ class LmdbStore(Backend):
                 pages.free()
         except (BadPage, NotLmdb) as error:
             raise files.corrupt(self.path, str(error)) from None
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        """What is kept ahead is there from the beginning: of a file that is whole, others are left as they are."""
+        with self._poisoned_by_errors():
+            files.fill_holes(os.path.join(self.path, files.DATA), self._file_bytes)
+            self._grow_ahead(0)
 
     @staticmethod
     def _damaged(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
@@ -233,9 +268,16 @@ class LmdbStore(Backend):
     def room(self) -> int:
         """As the contract says: half of the bytes that are left, by `max_bytes` and on the disk. O(1)."""
         disk = os.statvfs(self.path)
-        left = (self.max_bytes // self._page_bytes - self._pages_used) * self._page_bytes
-        free = (self._pages_file - self._pages_used) * self._page_bytes
-        return max(0, min(left, disk.f_bavail * disk.f_frsize + free - DISK_BYTES_SPARE) // 2)
+        more = min(disk.f_bavail * disk.f_frsize // 2, self._file_bytes_max - self._file_bytes)
+        return max(0, min(self._allowed(), more - self._lacking(0)) // 2)
+
+    def _allowed(self) -> int:
+        """Bytes that `max_bytes` leaves."""
+        return (self.max_bytes // self._page_bytes - self._pages_used) * self._page_bytes
+
+    def _lacking(self, room: int) -> int:
+        """Bytes that the file lacks for so many bytes of records; negative: that it has beyond."""
+        return (self._pages_used + self._pages_kept) * self._page_bytes + 2 * room - self._file_bytes
 
     # ---- writing
 
@@ -245,14 +287,16 @@ class LmdbStore(Backend):
         meta = StoreMeta(self.salt, batch.position + memoryview(batch).nbytes, batch.number)
         puts, gone = items(batch)
         puts.insert(0, (META_KEY, pack_meta(meta)))
+        size = meta.end - batch.position
         with self._poisoned_by_errors():
             while True:
                 try:
                     self._commit(puts, gone)
                     break
                 except lmdb.MapFullError as error:
-                    self._grow(error)
+                    self._grow(size, error)
             self._measure()
+            self._grow_ahead(size)
         self._groups_written += 1
 
     def _commit(self, puts: list[tuple[bytes, bytes]], gone: list[tuple[bytes, bytes]]) -> None:
@@ -267,14 +311,36 @@ class LmdbStore(Backend):
                 while there and key() <= last:
                     there = delete()
 
-    def _grow(self, error: lmdb.MapFullError) -> None:
-        environment = self._usable()
-        size = environment.info()["map_size"]
-        if size >= self._map_bytes_max:
-            raise StoreFailed(f"{self.path} would need more than {size} bytes, with max_bytes={self.max_bytes}: its free space "
+    def _grow(self, size: int, error: lmdb.MapFullError) -> None:
+        """A group of that size had no room, though `room` was asked: the disk was filled since, or free space is in pieces."""
+        before = self._file_bytes
+        self._extend(2 * size)
+        if self._file_bytes > before:
+            return
+        if before >= self._file_bytes_max:
+            raise StoreFailed(f"{self.path} would need more than {before} bytes, with max_bytes={self.max_bytes}: its free space "
                               f"is in pieces; close it and run: xump compact {self.path}") from error
+        raise StoreFailed(f"{self.path}: no room on the disk for a group of {size} bytes: others have filled it") from error
+
+    def _grow_ahead(self, size: int) -> None:
+        """There is room for a few groups more; the last one had that size. When half of that is used up, the file grows."""
+        least, most = AHEAD_ROOM_BYTES
+        room, allowed = max(least, min(2 * size, most)), max(0, self._allowed() // 2)
+        if self._lacking(min(self.kept_bytes + room // 2, allowed)) > 0:
+            self._extend(self._lacking(min(self.kept_bytes + room, allowed)))
+
+    def _extend(self, lacking: int) -> None:
+        """The file gets longer by so many bytes or more, or what the disk has; and the map with it."""
+        disk = os.statvfs(self.path)
+        least, most = GROWTH_BYTES
+        left = disk.f_bavail * disk.f_frsize - DISK_BYTES_LEFT
+        more = min(max(lacking, least, min(self._file_bytes >> 3, most)), left, self._file_bytes_max - self._file_bytes)
+        size = (self._file_bytes + more) // GROWTH_UNIT * GROWTH_UNIT
+        if size <= self._file_bytes or not files.extend(self.path, self._file_bytes, size):
+            return
         with self._gate.exclusive():
-            environment.set_mapsize(min(2 * size, self._map_bytes_max))
+            self._usable().set_mapsize(size)
+        self._file_bytes = size
 
     def sync(self) -> None:
         self._check_not_failed()
@@ -317,7 +383,7 @@ class LmdbStore(Backend):
     def stats(self) -> dict[str, Any]:
         return {
             "path": self.path, "bytes_used": self._pages_used * self._page_bytes,
-            "bytes_file": self._pages_file * self._page_bytes, "bytes_max": self.max_bytes, "groups": self._groups_written,
+            "bytes_file": self._file_bytes, "bytes_max": self.max_bytes, "groups": self._groups_written,
             "syncs": self._syncs, "failed": self._failed,
         }
 

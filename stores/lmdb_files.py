@@ -185,6 +185,41 @@ def reserve_lock(path: str, readers: int) -> None:
         os.close(fd)
 
 
+def fill_holes(file: str, size: int) -> None:
+    """It has that length, and blocks everywhere, if the disk has them: who copied it may have left some out."""
+    fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if status.st_size < size or status.st_blocks * 512 < size:
+            _allocate(fd, 0, size)
+    finally:
+        os.close(fd)
+
+
+def extend(path: str, begin: int, end: int) -> bool:
+    """Gives blocks to that part of the environment's file, which LMDB does not know yet. Whether the disk had them."""
+    fd = os.open(os.path.join(path, DATA), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return _allocate(fd, begin, end - begin)
+    finally:
+        os.close(fd)
+
+
+def _allocate(fd: int, at: int, size: int) -> bool:
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, at, size)
+        elif os.fstat(fd).st_size <= at:    # else it is there, though perhaps without blocks
+            zeros, end = bytes(1 << 20), at + size
+            while at < end:
+                at += os.pwrite(fd, zeros[: end - at], at)
+    except OSError as error:
+        if not no_space(error):
+            raise
+        return False
+    return True
+
+
 def sync_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -195,4 +230,4 @@ def sync_directory(path: str) -> None:
 
 def no_space(error: lmdb.Error | OSError) -> bool:
     code = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
-    return code in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
+    return code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or os.strerror(errno.ENOSPC) in str(error)

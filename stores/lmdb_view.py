@@ -56,6 +56,9 @@ class LmdbView(LmdbStore):
         for queue in sorted(named(key)[0] for _, key, _ in survey.lost if key[:1] == KEY_QUEUE):
             yield None, memoryview(queue_record(queue, self.end, self.salt))
 
+    def _keep_room(self) -> None:
+        """Who opens it does."""
+
     def write(self, batch: Any) -> None:
         self._usable()
         self.end += memoryview(batch).nbytes

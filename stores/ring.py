@@ -19,7 +19,7 @@ from xump_ext.errors import Closed, Conflict, ForkedError, StoreCorrupt, StoreFa
 from xump_ext.records import record_whole
 from xump_ext.store import DURABILITIES, Report
 
-from . import ring_lock, ring_repair
+from . import places, ring_lock, ring_repair
 from .ring_disk import sync, sync_name, write_zeros
 from .ring_segments import (
     HEAD_BYTES,
@@ -36,6 +36,7 @@ from .ring_space import BOUND_SLOTS_MIN, NO_SPACE, RingSpace
 SEGMENT_BYTES_USUAL = 4 << 20
 WINDOW_BYTES = 64 << 10     # what `fetch` reads: a few hundred small messages, which will be asked for next
 ENTER = 5
+MIN_BYTES_MAX = 1 << 44     # more than a file system has in one file
 
 instances: weakref.WeakSet[RingStore] = weakref.WeakSet()
 
@@ -55,7 +56,7 @@ class RingStore(RingSpace):
                  min_bytes: int = 16 << 20, max_bytes: int | None = None, segment_bytes: int | None = None) -> None:
         _checked(path, durability, group_ms, min_bytes, max_bytes, segment_bytes)
         self.name = name
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = places.absolute(path)
         self.durability = durability
         self.group_ms = float(group_ms)
         self.cut = 0
@@ -67,6 +68,7 @@ class RingStore(RingSpace):
             if segment_bytes is not None and segment_bytes != segments.segment_bytes:
                 raise Conflict(f"segment_bytes={segment_bytes}: {self.path} was made with {segments.segment_bytes}")
             self._bound(min_bytes, max_bytes, segments.segment_bytes)
+            self._check_disk(self._slots_min - segments.slots, segments.segment_bytes)
         except BaseException:
             ring_lock.give_up(self._fd)
             raise
@@ -83,12 +85,23 @@ class RingStore(RingSpace):
             raise ValueError(f"max_bytes={max_bytes}: at least {BOUND_SLOTS_MIN} segments of {segment_bytes} bytes, which is "
                              f"{BOUND_SLOTS_MIN * segment_bytes}; or make the store with smaller ones (segment_bytes=)")
 
+    def _check_disk(self, slots: int, segment_bytes: int) -> None:
+        """Before anything is written: zeros until there is no room would take it from all others, for a while."""
+        disk = os.statvfs(os.path.dirname(self.path))
+        free = disk.f_bavail * disk.f_frsize
+        if slots * segment_bytes > free:
+            raise StoreFull(errno.ENOSPC, f"{self.path} would take {slots * segment_bytes} bytes more (min_bytes=), and its disk "
+                            f"has {free} free; nothing was changed")
+
     def _open(self, segment_bytes: int | None, min_bytes: int, max_bytes: int | None) -> int:
         while True:
             try:
                 return ring_lock.claim(self.path)
-            except FileNotFoundError:
-                if os.path.islink(self.path) or not os.path.isdir(os.path.dirname(self.path)):
+            except OSError as error:
+                places.check(self.path)
+                if places.is_denied(error):
+                    raise places.denied(error, self.path) from error
+                if not isinstance(error, FileNotFoundError):
                     raise
             made = self._make(_usual_segment(max_bytes) if segment_bytes is None else segment_bytes, min_bytes, max_bytes)
             if made is not None:
@@ -97,10 +110,13 @@ class RingStore(RingSpace):
     def _make(self, segment_bytes: int, min_bytes: int, max_bytes: int | None) -> int | None:
         """Under another name first: a crash leaves no half store. None: somebody else made one meanwhile."""
         self._bound(min_bytes, max_bytes, segment_bytes)
+        self._check_disk(self._slots_min, segment_bytes)
         temporary = f"{self.path}.new-{secrets.token_hex(4)}"
         try:
             fd = make(temporary, segment_bytes, self._slots_min, secrets.randbits(32))
         except OSError as error:
+            if places.is_denied(error):
+                raise places.denied(error, self.path) from error
             if error.errno not in NO_SPACE:
                 raise
             raise StoreFull(error.errno, f"{self.path} cannot be made: {error.strerror}; it takes "
@@ -355,6 +371,8 @@ def _checked(path: object, durability: object, group_ms: object, min_bytes: obje
             raise TypeError(f"{name} must be an int{' or None' if none else ''}, got {value!r}")
         if isinstance(value, int) and value < 0:
             raise ValueError(f"{name}={value}: at least 0")
+        if isinstance(value, int) and name == "min_bytes" and value > MIN_BYTES_MAX:
+            raise ValueError(f"min_bytes={value}: at most {MIN_BYTES_MAX}, which are preallocated")
     if isinstance(segment_bytes, int) and not (
             SEGMENT_BYTES_MIN <= segment_bytes <= SEGMENT_BYTES_MAX and segment_bytes & (segment_bytes - 1) == 0):
         raise ValueError(f"segment_bytes={segment_bytes}: a power of two from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")

@@ -108,6 +108,8 @@ class RingSpace(Backend):
         """Of groups, with so many slots more, and so many bytes of the log free."""
         segments, capacity = self._segments, self._segments.capacity
         slots = segments.slots - len(segments.slot_of) + more
+        if self._slots_max is not None:     # it was allowed more before: that does not count
+            slots -= max(0, segments.slots - self._slots_max)
         spare = (slots - 2) * capacity + -self.end % capacity + given
         spare -= (segments.slots + more) * capacity >> 3
         return self._said(spare)
@@ -272,6 +274,8 @@ class RingSpace(Backend):
         segments = self._segments
         used = segments.slots - len(segments.free)
         keep = max(self._slots_min, 2 * used + SLOTS_MIN)
+        if self._slots_max is not None:
+            keep = min(keep, self._slots_max)
         if segments.slots < 2 * keep and (self._slots_max is None or segments.slots <= self._slots_max):
             return
         free, slots = set(segments.free), segments.slots

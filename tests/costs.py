@@ -11,10 +11,11 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 
 import xump
 from tests.variants import build
-from xump import always, deliver, discard, field, match, move_to, overflow
+from xump import INFINITE, always, deliver, discard, field, match, move_to, overflow
 
 LITTLE, MUCH = 250, 4_000
 COUNTER = "unsigned long long blocks;\nvoid __sanitizer_cov_trace_pc(void) { blocks++; }\n"
@@ -222,6 +223,28 @@ def delete_a_sparse_queue(engine, n):
     return each(queue.ready, lambda: engine.delete_queue("q"))
 
 
+def publish_beside_those_who_wait_for_others(engine, n):
+    many_wait(engine, n)
+    return [lambda: engine.publish("q", "mine")] * 10
+
+
+def publish_to_one_of_many_who_wait(engine, n):
+    many_wait(engine, n)
+    return [partial(engine.publish, "q", f"destination {i}") for i in range(0, n, n // 10)]
+
+
+def leave_many_who_wait(engine, n):
+    return [partial(engine._withdraw, waiter) for waiter in many_wait(engine, n)[:: n // 10]]
+
+
+def many_wait(engine, n):
+    """Each for a destination of its own, behind a backlog of which nobody takes anything."""
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver(field("address")), credit=INFINITE)
+    engine.publish_many("q", [("backlog",)] * n)
+    return [engine._await(f"destination {i}", lambda: None) for i in range(n)]
+
+
 def each(n, call):
     """One call that is to be counted as n."""
     return [call] + [lambda: None] * (n - 1)
@@ -233,6 +256,7 @@ CASES = {case.__name__.replace("_", " "): case for case in (
     nack_while_many_queues_are_built, delete_while_many_queues_are_built, discard_beside_an_overflow_by_field, nacks_in_any_order,
     taking_what_was_nacked_in_any_order, frontier_of_a_sparse_queue, frontier_behind_what_overflowed,
     browse_a_sparse_queue_from_a_gap, browse_from_a_time, walk_over_a_sparse_queue, delete_a_sparse_queue,
+    publish_beside_those_who_wait_for_others, publish_to_one_of_many_who_wait, leave_many_who_wait,
 )}
 
 

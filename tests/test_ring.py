@@ -90,6 +90,7 @@ def test_records_come_back(path):
     ({"max_bytes": True}, TypeError, "max_bytes must be an int or None, got True"),
     ({"max_bytes": 1 << 20}, ValueError, "max_bytes=1048576: less than min_bytes=16777216"),
     ({"max_bytes": 1 << 18, "min_bytes": 0}, ValueError, "at least 6 segments of 65536 bytes, which is 393216"),
+    ({"min_bytes": 1 << 70}, ValueError, "min_bytes=1180591620717411303424: at most 17592186044416, which are preallocated"),
     ({"segment_bytes": 4096}, ValueError, "segment_bytes=4096: a power of two from 65536 to"),
     ({"segment_bytes": 100_000}, ValueError, "segment_bytes=100000: a power of two"),
     ({"segment_bytes": "4"}, TypeError, "segment_bytes must be an int or None"),
@@ -107,10 +108,62 @@ def test_what_it_was_made_with_stays(path):
         Engine(path, segment_bytes=SEGMENT * 2)
     with pytest.raises(ValueError, match="at least 6 segments of 65536"):
         Engine(path, max_bytes=5 * SEGMENT)
+    with pytest.raises(ValueError, match="min_bytes=1180591620717411303424"):
+        Engine(path, min_bytes=1 << 70)
     assert path.read_bytes() == data
     engine = Engine(path, segment_bytes=None, min_bytes=9 * SEGMENT, max_bytes=10 * SEGMENT)
     assert engine.store.stats()["segments"] == 9 and path.stat().st_size == SLOTS_AT + 9 * SEGMENT
     engine.close()
+
+
+def test_more_than_the_disk_has(path, monkeypatch):
+    """That is seen before anything is written, of a new one and of one that is there."""
+    disk = os.statvfs(path.parent)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([*disk[:4], (20 << 20) // disk.f_frsize, *disk[5:10]]))
+    text = r"would take {} bytes more \(min_bytes=\), and its disk has 20971520 free; nothing was changed"
+    with pytest.raises(StoreFull, match=text.format(24 << 20)):
+        RingStore("r", path=path, min_bytes=24 << 20)
+    assert not os.listdir(path.parent)
+    RingStore("r", path=path).close()
+    data = path.read_bytes()
+    with pytest.raises(StoreFull, match=text.format(24 << 20)):
+        RingStore("r", path=path, min_bytes=40 << 20)
+    assert path.read_bytes() == data
+    store = RingStore("r", path=path, min_bytes=32 << 20)
+    store.close()
+
+
+def test_it_is_allowed_less_than_it_has(path):
+    """It takes nothing before it has room within its new bound, and shrinks to that as soon as it can."""
+    def opened(**options):
+        engine = xump.Engine()
+        engine.create_store("s", "ring", path=path, segment_bytes=SEGMENT, min_bytes=0, **options)
+        with engine.building():
+            queue = engine.create_queue("q", store="s")
+            engine.create_selector("q", when=xump.always, do=xump.deliver("d"), credit=10_000)
+        return engine, queue
+
+    engine, queue = opened()
+    with engine:
+        queue_of_all = [queue.publish(body=bytes(1000)) for _ in range(3000)]
+    assert path.stat().st_size > 40 * SEGMENT
+    engine, queue = opened(max_bytes=8 * SEGMENT)
+    with engine:
+        with pytest.raises(StoreFull):
+            queue.publish()
+        for delivery in engine.take(3000)[:-10]:
+            delivery.ack()
+            engine.sync()
+            if path.stat().st_size > SLOTS_AT + 8 * SEGMENT and queue.ready + queue.outstanding > 8 * 60:
+                with pytest.raises(StoreFull):
+                    queue.publish()
+        assert [message.id for message in queue.browse()] == queue_of_all[-10:]
+        for _ in range(8 * 60):     # round once
+            queue.publish(body=bytes(1000))
+            engine.take(1)[0].ack()
+            engine.sync()
+        assert path.stat().st_size <= SLOTS_AT + 8 * SEGMENT
+        engine.check()
 
 
 def another_version(data):

@@ -80,8 +80,7 @@ async def _wait(
     deadline = None if timeout is None else loop.time() + timeout
     while True:
         woken: asyncio.Future[None] = loop.create_future()
-        waiter = (destination, _waker(loop, woken))
-        engine._waiters.append(waiter)
+        waiter = engine._await(destination, _waker(loop, woken))
         alarm = None if deadline is None else loop.call_at(deadline, _wake, woken)
         try:
             taken = take()
@@ -91,8 +90,7 @@ async def _wait(
         finally:
             if alarm is not None:
                 alarm.cancel()
-            with suppress(ValueError):          # the engine removes those that it wakes
-                engine._waiters.remove(waiter)
+            engine._withdraw(waiter)            # the engine has done so where it woke
 
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> Callable[[], None]:

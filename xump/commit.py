@@ -71,6 +71,7 @@ class Committer:
         self._syncs = backend.durability in ("sync", "group")
         self._turn = threading.Lock()
         self._written = 0
+        self._on_its_way = 0            # bytes of a group that is being written
         self._told = False              # whether a program has heard that the store was given up
         self._unsynced = False          # something was written, and not synced
         self._went_on = False           # others may stand behind fences that are open now
@@ -193,7 +194,10 @@ class Committer:
             raise StoreFailed(what) from self.error
 
     def _crowded(self) -> None:
-        """Much came in: the thread need not wait any longer. If it does not keep up, who brings more writes it."""
+        """Much came in: the thread need not wait any longer. If it does not keep up, who brings more writes it. What room there
+        was when the last group was written, others may have taken from the disk: the store is asked again."""
+        if self.error is None:
+            self._engine._has_room(self._journal, self._backend.room() - self._on_its_way)
         changed: set[Committer] | None = getattr(_here, "changed", None)
         if changed is None and self._hurry.is_set():
             self._make_room_now(0)
@@ -233,8 +237,10 @@ class Committer:
     def _put(self, group: Group | None, sync: bool) -> None:
         """A group into the store; synced, with all before, if anything is not."""
         if group is not None:
+            self._on_its_way = len(group)
             group.finish()
             self._backend.write(group)
+            self._on_its_way = 0
             self._unsynced = True
         if sync and self._unsynced:
             self._backend.sync()

@@ -111,9 +111,10 @@ class Engine(Core):
         with self._build_lock:
             store: Store | None = self._stores.get(name)
             if store is not None:
-                if (store.type, store.options) != (type, options):
-                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options {store.options}; "
-                                   f"asked for were {type!r} and {options}")
+                if not store.was_made_with(type, options):
+                    had = store.placed(store.options, created=True)
+                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options {had}; "
+                                   f"asked for were {type!r} and {store.placed(options)}")
                 return store
             store = Store(name, type, options)
             if getattr(store.backend, "durable", False):
@@ -406,8 +407,7 @@ class Engine(Core):
         while True:
             woken = threading.Lock()
             woken.acquire()
-            waiter = (destination, woken.release)
-            self._waiters.append(waiter)
+            waiter = self._await(destination, woken.release)
             try:
                 taken = take()
                 if taken is not None:
@@ -417,20 +417,6 @@ class Engine(Core):
                     return take()
             finally:
                 self._withdraw(waiter)
-
-    def _wake_waiters(self) -> None:
-        """Something was offered: whoever waits for it tries again."""
-        for waiter in list(self._waiters):
-            if self._deliverable(waiter[0]) and self._withdraw(waiter):
-                waiter[1]()
-
-    def _withdraw(self, waiter: tuple[str | None, Callable[[], object]]) -> bool:
-        """Takes a waiter off the list; False if somebody else did, who then wakes it."""
-        try:
-            self._waiters.remove(waiter)
-        except ValueError:
-            return False
-        return True
 
     def transaction(self) -> Transaction:
         """Publishes and acks that happen together when the block ends: `with engine.transaction() as tx: ...`."""
@@ -502,9 +488,7 @@ class Engine(Core):
             self._stores.clear()
             self._free()
             self._named.clear()
-            for waiter in list(self._waiters):
-                if self._withdraw(waiter):
-                    waiter[1]()
+            self._wake_all()
         _raise_first(errors)
 
     def _close_stores(self, stores: list[Store], errors: list[BaseException]) -> None:

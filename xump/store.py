@@ -7,6 +7,7 @@ the types. What a store has to do is the contract in `xump_ext`; here is only wh
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,8 @@ class Store:
         self.journal: Journal | None = None
         self.committer: Committer | None = None
         self.backend = self._open(factory_of(type)) if backend is None else backend
+        self.path: str | None = getattr(self.backend, "path", None)
+        """Where it is, whatever directory the process has gone to since."""
 
     def _open(self, factory: Factory) -> Any:
         wrong = wrong_options(factory, self.name, self.options)
@@ -108,6 +111,16 @@ class Store:
             raise TypeError(f"store type {self.type!r}: its factory gave {backend!r}, which is no store: it has no "
                             f"{', '.join(missing)}; xump_ext.store says what a store has")
         return backend
+
+    def placed(self, options: Mapping[str, Any], *, created: bool = False) -> dict[str, Any]:
+        """Options with the path as this store has it, absolute; `created`: its own, whose path is where it was then."""
+        path = options.get("path")
+        if not isinstance(self.path, str) or not os.path.isabs(self.path) or not isinstance(path, (str, os.PathLike)):
+            return dict(options)
+        return {**options, "path": self.path if created else os.path.abspath(os.fspath(path))}
+
+    def was_made_with(self, type: str, options: Mapping[str, Any]) -> bool:
+        return self.type == type and self.placed(self.options, created=True) == self.placed(options)
 
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else self is other

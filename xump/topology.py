@@ -220,7 +220,8 @@ def _store_conflicts(description: Description, engine: Engine) -> list[str]:
 
 def _same_store(store: Store, item: StoreItem) -> bool:
     try:
-        return store.type == item.type and spell_option(store.options) == spell_option(item.options)
+        had, described = store.placed(store.options, created=True), store.placed(item.options)
+        return store.type == item.type and spell_option(had) == spell_option(described)
     except NoSpelling:
         return False
 

@@ -264,9 +264,7 @@ cdef Delivery next_kept(Door door, object destination):
 cdef int keep_back(Door door, list deliveries) except -1:
     """They were taken by a call that raised, so that nobody got them: they go before all others."""
     door.kept_back[:0] = deliveries
-    if door._waiters:
-        door._wake_waiters()
-    return 0
+    return door.wake({delivery.destination for delivery in deliveries}) if door.waiters else 0
 
 
 cdef class DeliveryIterator:

@@ -37,7 +37,9 @@ cdef class Door:
     cdef list kept_back             # deliveries that were taken by a call that raised: the next one that takes hands them out
     cdef object _dead_letter
     cdef uint64_t offered_before
-    cdef public list _waiters       # (destination, callable) of threads and tasks that wait for deliveries
+    cdef dict waits                 # threads and tasks that wait for deliveries: by destination, then by number, what wakes them
+    cdef Py_ssize_t waiters         # how many
+    cdef uint64_t last_waiter
 
     cdef inline int begin(self) except -1:
         self.enter()
@@ -58,7 +60,7 @@ cdef class Door:
     cdef inline int leave(self) except -1:
         if self.state == BUSY:      # a fork in user code has left the child outside
             self.state = self.e.at_rest
-        if <Py_ssize_t> (self.waiting != NULL) | size_of(<PyObject*> self.troubles) | size_of(<PyObject*> self._waiters) | (
+        if <Py_ssize_t> (self.waiting != NULL) | size_of(<PyObject*> self.troubles) | self.waiters | (
                 size_of(<PyObject*> self.spent)) or self.e.dirty != NULL:
             self.end_slowly()
         return 0
@@ -71,4 +73,6 @@ cdef class Door:
     cdef int begin_clocked(self) except -1
     cdef int read_clock(self) except -1
     cdef int end_slowly(self) except -1
+    cdef int wake_offered(self) except -1
+    cdef int wake(self, set destinations) except -1
     cdef queue_t* queue_of(self, object queue) except? NULL

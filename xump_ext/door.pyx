@@ -10,10 +10,10 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.string cimport memset
 
-from xump_ext.envelope cimport DestinationHandle, QueueHandle, queue_named
+from xump_ext.envelope cimport QueueHandle, queue_named
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.faces cimport QueueFace
-from xump_ext.graph cimport BROKEN, BUSY, CLOSED, FORKED, HANDED, IDLE, NEW, engine_t, queue_t
+from xump_ext.graph cimport BROKEN, BUSY, CLOSED, FORKED, HANDED, IDLE, NEW, destination_t, engine_t, offer_t, queue_t
 from xump_ext.journal cimport tell_stores
 
 cdef extern from "pythread.h":
@@ -45,7 +45,7 @@ cdef class Door:
         self.spent = []
         self.spare_slots = []
         self.kept_back = []
-        self._waiters = []
+        self.waits = {}
         self.state = NEW
         self.e.run_start = 1
         self.e.queues = <void*> self._queues
@@ -185,10 +185,8 @@ cdef class Door:
         """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
         self.pass_on()
         self.spent.clear()
-        if self.e.offered != self.offered_before:
-            self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
-            if self._waiters:
-                self._wake_waiters()
+        if self.waiters and self.e.offered != self.offered_before:
+            self.wake_offered()
         if self.troubles:
             troubles = list(self.troubles)
             self.troubles.clear()
@@ -197,15 +195,71 @@ cdef class Door:
             tell_stores(&self.e)
         return 0
 
-    def _deliverable(self, destination):
-        """Whether a delivery waits for the application; asked without entering."""
-        for delivery in self.kept_back:
-            if destination is None or destination == delivery.destination:
-                return True
-        if destination is None:
-            return self.e.offer_count > 0
-        handle = self.destinations.get(destination)
-        return handle is not None and (<DestinationHandle> handle).destination.count > 0
+    # ---- who waits for deliveries
+
+    def _await(self, destination, wake):
+        """`wake()` is called once, when something is offered under that destination (None: any) from now on, or the engine is
+        closed; unless what this returns is withdrawn. Who waits looks once more after this call: what was offered before it tells
+        nobody. O(1)."""
+        if destination is not None:
+            destination = str.__str__(destination)
+        if not self.waiters:
+            self.offered_before = self.e.offered
+        self.last_waiter += 1
+        number = self.last_waiter
+        self.waits.setdefault(destination, {})[number] = wake
+        self.waiters += 1
+        return destination, number
+
+    def _withdraw(self, waiter):
+        """False: it was woken, or withdrawn, before. O(1)."""
+        destination, number = waiter
+        cdef dict same = self.waits.get(destination)
+        if same is None or same.pop(number, None) is None:
+            return False
+        self.waiters -= 1
+        if not same:
+            del self.waits[destination]
+        return True
+
+    cdef int wake_offered(self) except -1:
+        """Wakes those who wait for what was offered since the last time: O(offers, and those woken)."""
+        cdef set destinations = set()
+        cdef uint64_t before = self.offered_before
+        self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
+        cdef offer_t* offer = self.e.offers_tail
+        cdef destination_t* last = NULL
+        # Nothing in this loop may run other code, which might take the offers away: no object that is collected is made.
+        while offer != NULL and offer.number > before:
+            if offer.destination != last:
+                last = offer.destination
+                destinations.add(<object> last.name)
+            offer = offer.previous
+        return self.wake(destinations)
+
+    cdef int wake(self, set destinations) except -1:
+        """Whoever waits for one of these, or for any, in the order in which they came."""
+        if not destinations:
+            return 0
+        woken = []
+        for destination in (*destinations, None):
+            for number in list(self.waits.get(destination, ())):
+                woken.append((number, destination))
+        woken.sort()
+        for number, destination in woken:
+            wake = self.waits.get(destination, {}).get(number)
+            if self._withdraw((destination, number)):
+                wake()
+        return 0
+
+    def _wake_all(self):
+        """The engine was closed."""
+        self.wake(set(self.waits))
+
+    @property
+    def _waiters(self):
+        """The destinations that are waited for, None for any, in the order in which they who wait have come; for tests."""
+        return [destination for _, destination in sorted([(n, name) for name, same in self.waits.items() for n in same])]
 
     cdef queue_t* queue_of(self, object queue) except? NULL:
         """By name or by object; NULL when there is none of that name."""
