@@ -39,7 +39,7 @@ from typing import Any
 
 from benchmarks.harness import BODY, Table, describe, parser_of
 from benchmarks.peers import build, load
-from xump import INFINITE, Delivery, Engine, Wolfpack, always, copy_to, deliver, match
+from xump import INFINITE, Delivery, Engine, Wolfpack, always, copy_to, deliver, field, match, move_to
 
 FLAT = 1.2
 CALLS = 200
@@ -232,6 +232,41 @@ def grant_groups(counter: Counter, size: int) -> None:
     counter.calls("grant", partial(worker.grant, 1))
     counter.each("ack", Delivery.ack, engine.take(CALLS // 2))
     counter.each("nack", Delivery.nack, engine.take(CALLS // 2))
+
+
+@law("field targets, names", "names that wait, of one selector that moves to where the message says", 100, 1_000, 10_000)
+def field_targets(counter: Counter, size: int) -> None:
+    """Each target has what its limit allows, and for each two more messages wait."""
+    engine = counter.engine()
+    names = [f"name-{number}" for number in range(size)]
+    with engine.building():
+        engine.create_queue("jobs")
+        for name in names:
+            engine.create_queue(name, limit=1)
+        engine.create_selector("jobs", when=always, do=move_to(field("address")), credit=INFINITE)
+    engine.publish_many("jobs", [(name, BODY) for name in names] * 3)
+    counter.each("free a place", lambda name: engine.queues[name].purge(), names[:CALLS])
+    counter.calls("publish, to wait", partial(engine.publish, "jobs", names[-1], BODY))
+
+
+@law("field targets without limits, names", "names that wait, of one selector that moves to where the message says",
+     1_000, 10_000, 100_000)  # fmt: skip
+def field_targets_without_limits(counter: Counter, size: int) -> None:
+    engine = counter.engine()
+    with engine.building():
+        engine.create_queue("jobs")
+        for number in range(size):
+            engine.create_queue(f"name-{number}")
+        engine.create_queue("first")
+        mover = engine.create_selector("jobs", when=always, do=move_to(field("address")), credit=1)
+        engine.create_selector("first", when=always, do=deliver("worker"), credit=1)
+    engine.publish_many("jobs", [("first", BODY)] * (3 * CALLS) + [(f"name-{number}", BODY) for number in range(size)])
+
+    def take_and_ack() -> None:
+        engine.take(1)[0].ack()
+
+    counter.calls("take and ack", take_and_ack)
+    counter.calls("grant", partial(mover.grant, 1))
 
 
 # ---- joining and leaving

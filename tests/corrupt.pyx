@@ -203,6 +203,8 @@ def selector(Core core, id):
         "clause": at(&s.clause, sizeof(s.clause)),
         "destination": at(&s.destination, sizeof(s.destination)),
         "places": at(&s.places, sizeof(s.places)),
+        "place_count": at(&s.place_count, sizeof(s.place_count)),
+        "refusals": at(&s.refusals, sizeof(s.refusals)),
         "held.head": at(&s.held.head, sizeof(s.held.head)),
         "held.count": at(&s.held.count, sizeof(s.held.count)),
         "taken.tail": at(&s.taken.tail, sizeof(s.taken.tail)),
@@ -225,6 +227,7 @@ def place(Core core, id):
         "previous": at(&p.previous, sizeof(p.previous)),
         "next": at(&p.next, sizeof(p.next)),
         "other": at(&p.other, sizeof(p.other)),
+        "another": at(&p.another, sizeof(p.another)),
     }
 
 
@@ -241,6 +244,15 @@ def clause(Core core, id):
         "woken_from": at(&c.woken_from, sizeof(c.woken_from)),
         "ready.count": at(&c.ready.count, sizeof(c.ready.count)),
         "lanes": at(&c.lanes, sizeof(c.lanes)),
+        "open.count": at(&c.open.count, sizeof(c.open.count)),
+        "closed_last": at(&c.closed_last, sizeof(c.closed_last)),
+        "closings": at(&c.closings, sizeof(c.closings)),
+        "lane.previous": at(&lane.previous, sizeof(lane.previous)),
+        "lane.open.key": at(&lane.open.key, sizeof(lane.open.key)),
+        "lane.open.position": at(&lane.open.position, sizeof(lane.open.position)),
+        "lane.closed": at(&lane.closed, sizeof(lane.closed)),
+        "lane.closed_before": at(&lane.closed_before, sizeof(lane.closed_before)),
+        "lane.closed_after": at(&lane.closed_after, sizeof(lane.closed_after)),
         "lane.clause": at(&lane.clause, sizeof(lane.clause)),
         "lane.queue": at(&lane.queue, sizeof(lane.queue)),
         "lane.members": at(&lane.members, sizeof(lane.members)),

@@ -245,6 +245,62 @@ def many_wait(engine, n):
     return [engine._await(f"destination {i}", lambda: None) for i in range(n)]
 
 
+def named(engine, n, **properties):
+    """One selector for as many targets, whose names the messages say."""
+    queue = engine.create_queue("q")
+    for i in range(n):
+        engine.create_queue(f"t{i}", **properties)
+    return queue, engine.create_selector("q", when=always, do=move_to(field("address")), credit=xump.INFINITE)
+
+
+def freeing_a_place_beside_targets_at_their_limits(engine, n):
+    named(engine, n, limit=1)
+    engine.publish_many("q", [(f"t{i}",) for i in range(n)] * 2)
+    return [engine.queues[f"t{i}"].purge for i in range(0, n, n // 10)]
+
+
+def take_and_ack_beside_names_that_wait(engine, n):
+    engine.create_queue("q")
+    for i in range(n):
+        engine.create_queue(f"t{i}")
+    engine.create_selector("q", when=always, do=move_to(field("address")), credit=1)
+    engine.create_selector("t0", when=always, do=deliver("d"), credit=1)
+    engine.publish_many("q", [("t0",)] * 20 + [(f"t{i}",) for i in range(n)])
+    return [lambda: engine.take(1)[0].ack()] * 10
+
+
+def publishing_to_targets_that_deliver(engine, n):
+    named(engine, n, limit=1)
+    for i in range(n):
+        engine.create_selector(f"t{i}", when=always, do=deliver("d"), credit=1)
+    messages = [(f"t{i % n}",) for i in range(4 * n)]
+    return each(4 * n, lambda: engine.publish_many("q", messages))
+
+
+def taking_and_acking_all_that_is_named(engine, n):
+    publishing_to_targets_that_deliver(engine, n)[0]()
+
+    def call():
+        while taken := engine.take(100):
+            engine.ack(taken)
+    return each(4 * n, call)
+
+
+def releasing_what_names_full_targets(engine, n):
+    queue, _ = named(engine, n, limit=1)
+    engine.publish_many("q", [(f"t{i}",) for i in range(n)] * 2)
+    queue.hold()
+    return each(n, queue.release)
+
+
+def enabling_one_of_those_who_stand_in_all_lines(engine, n):
+    """One of two takes what there is room for; the other one joined the lines once, when it was first able."""
+    _, mover = named(engine, n, limit=1)
+    other = engine.create_selector("q", when=always, do=move_to(field("address")), credit=xump.INFINITE)
+    engine.publish_many("q", [(f"t{i}",) for i in range(n)] * 2)
+    return [call for _ in range(5) for call in (other.disable, other.enable)]
+
+
 def each(n, call):
     """One call that is to be counted as n."""
     return [call] + [lambda: None] * (n - 1)
@@ -257,6 +313,8 @@ CASES = {case.__name__.replace("_", " "): case for case in (
     taking_what_was_nacked_in_any_order, frontier_of_a_sparse_queue, frontier_behind_what_overflowed,
     browse_a_sparse_queue_from_a_gap, browse_from_a_time, walk_over_a_sparse_queue, delete_a_sparse_queue,
     publish_beside_those_who_wait_for_others, publish_to_one_of_many_who_wait, leave_many_who_wait,
+    freeing_a_place_beside_targets_at_their_limits, take_and_ack_beside_names_that_wait, publishing_to_targets_that_deliver,
+    taking_and_acking_all_that_is_named, releasing_what_names_full_targets, enabling_one_of_those_who_stand_in_all_lines,
 )}
 
 

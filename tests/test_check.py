@@ -169,8 +169,10 @@ class Books:
 
     def __init__(self, clock):
         self.engine = engine = xump.Engine(clock=clock)
-        for name in ("entry", "work", "waiting", "idle", "full", "out", "bound", "strait", "before strait", "back"):
-            engine.create_queue(name, limit=1 if name in ("full", "strait") else None, history_limit=2 if name == "work" else 0)
+        for name in ("entry", "work", "waiting", "idle", "full", "out", "bound", "strait", "before strait", "back", "names",
+                     "starved", "narrow", "close"):
+            limit = {"full": 1, "strait": 1, "narrow": 0, "close": 0}.get(name)
+            engine.create_queue(name, limit=limit, history_limit=2 if name == "work" else 0)
         engine.create_selector("entry", when=always, do=move_to("work"), credit=9)                              # 1
         engine.create_selector("work", when=always, do=deliver("d"), credit=5)                                  # 2
         engine.create_selector("waiting", when=match("prefix", "a"), do=deliver("d"), credit=0)                 # 3
@@ -196,6 +198,12 @@ class Books:
         engine.publish_many("back", [("m",)] * 6)
         returned = engine.take(4, destination="f")
         back.disable()
+        mover = engine.create_selector("names", when=match("prefix", ""), do=move_to(field("address")), credit=4)   # 16
+        engine.create_selector("names", when=match("prefix", ""), do=move_to(field("address")), credit=0)       # 17
+        engine.create_selector("starved", when=always, do=move_to(field("address")), credit=0)                  # 18
+        engine.publish_many("names", [("close",), ("narrow",)])
+        engine.publish_many("starved", [("close",), ("narrow",)])
+        mover.grant(1)      # is refused by both
         for at in (0, 2, 1):
             returned[at].nack()
         self.kept_too = returned
@@ -387,6 +395,10 @@ WRONG = [
     ("place", (5,), "previous", NOWHERE, "Links: queue 'full', its line"),
     ("place", (4,), "next", NOWHERE, "Links: queue 'full', its line"),
     ("place", (4,), "other", to("place", 5), "Links: selector 4: it stands in more lines"),
+    ("place", (16,), "other", NOWHERE, "Recount: selector 16: 2 places in lines, found 1"),
+    ("place", (16,), "another", to("place", 4), "Links: selector 16: a place in a line is not linked back"),
+    ("selector", (16,), "place_count", "-1", "Recount: selector 16: 1 places in lines, found 2"),
+    ("selector", (17,), "refusals", "+2", "Quiet: selector 17: it does not stand in the line of queue"),
     ("clause", (3,), "slot", "+1", "Links: queue 'waiting': the clause at 1"),
     ("clause", (3,), "consuming", 0, "Links: queue 'waiting', clause 0: selector 3"),
     ("clause", (3,), "names_queue", 1, "Links: queue 'waiting': the clause at 0 names"),
@@ -400,6 +412,18 @@ WRONG = [
     ("clause", (3,), "lane.members", "+1", "Recount: queue 'waiting', clause 0: a lane has 2 groups"),
     ("clause", (3,), "lane.groups.count", 0, "Order: queue 'waiting': a group does not stand"),
     ("clause", (3,), "lane.able.position", 1, "Order: queue 'waiting': a lane of clause 0"),
+    ("clause", (16,), "closed_last", NOWHERE, "Links: queue 'names', clause 0: 2 closed lanes are not in its list"),
+    ("clause", (16,), "closings", "-1", "Order: queue 'names', clause 0: its closed lanes are not in order"),
+    ("clause", (16,), "lane.previous", to("place", 4), "Links: queue 'names', clause 0: the lane of target 'narrow' is not linked back"),
+    ("clause", (16,), "lane.closed", 0, "Order: queue 'names', message 2: a credit for clause 0 does not find it"),
+    ("clause", (16,), "lane.closed", "-1", "Order: queue 'names', clause 0: its closed lanes are not in order"),
+    ("clause", (16,), "lane.open.position", 1, "Order: queue 'names', clause 0: an open lane does not stand"),
+    ("clause", (16,), "lane.closed_before", NOWHERE, "Links: queue 'names', clause 0: 1 closed lanes are not in its list"),
+    ("clause", (16,), "lane.closed_after", to("place", 4), "Links: queue 'names', clause 0: the list of its closed lanes is broken"),
+    ("clause", (18,), "open.count", "-1", "Order: queue 'starved', clause 0: an open lane does not stand"),
+    ("clause", (18,), "lane.open.key", "+1", "Order: queue 'starved', message 2: a credit for clause 0 does not find it"),
+    ("clause", (18,), "lane.open.position", 0, "Order: queue 'starved', clause 0"),
+    ("clause", (3,), "lane.closed", 1, "Once: queue 'waiting', clause 0: a lane is open and closed, or no field"),
     ("group", ("waiting", 1), "queue", to("queue", "out"), "Links: queue 'waiting': the list of its groups"),
     ("group", ("waiting", 1), "head", NOWHERE, "Links: queue 'waiting': the last message"),
     ("group", ("waiting", 1), "head", to("entry", "waiting", 2), "Links: queue 'waiting': message 2"),

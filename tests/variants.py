@@ -16,8 +16,8 @@ FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
 # What has to be compiled anew: where the canaries' defects are, and where the loops are that a call may run.
 CANARY = ("ledger",)
 COUNTED = (
-    "aside", "building", "clause", "core", "credit", "door", "gather", "index", "ledger", "offers", "plan", "recall", "routing",
-    "waiting", "work",
+    "aside", "building", "clause", "core", "credit", "door", "gather", "index", "lanes", "ledger", "offers", "plan", "recall",
+    "routing", "waiting", "work",
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
 

@@ -11,17 +11,20 @@ from libc.stdlib cimport free
 
 from xump_ext.aside cimport aside_free
 from xump_ext.cells cimport cell_put, cell_zeroed
-from xump_ext.credit cimport choosy_wake, line_wake, overflow_changed, place_leave, selector_rest, selector_wake
+from xump_ext.credit cimport (
+    choosy_wake, lane_wake, line_wake, overflow_changed, place_leave, selector_rest, selector_wake,
+)
 from xump_ext.door cimport Door
 from xump_ext.envelope cimport QueueHandle, field_free, field_set
 from xump_ext.graph cimport (
     BOUNCE, BOUND, CHOOSY, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, PAUSED,
-    QUEUE_LISTS, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED,
+    QUEUE_LISTS, QUEUED, REDELIVERED, TAKEN, TIME_UNREAD, UNLIMITED, lane_t,
 )
 from xump_ext.fences cimport owner_settled
 from xump_ext.heap cimport heap_remove
 from xump_ext.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.journal cimport Journal
+from xump_ext.lanes cimport lane_open
 from xump_ext.ledger cimport DELETED, leave_ready, room_left, settle, stir, unbind
 from xump_ext.listed cimport queue_unlist
 from xump_ext.offers cimport destination_left, destination_named
@@ -82,7 +85,7 @@ cdef queue_t* queue_create(
         for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
             if other.queue.watched:
                 (<Plan> other.queue.plan).queue_created(queue, face.name)
-                wake_named(engine, <Plan> other.queue.plan)
+                wake_named(engine, <Plan> other.queue.plan, face.name)
             if other.queue.field_copies and (<Plan> other.queue.plan).wake_copies():
                 stir(engine, other.queue)
     except BaseException:       # a condition was interrupted: the queue never was there
@@ -91,14 +94,16 @@ cdef queue_t* queue_create(
     return queue
 
 
-cdef int wake_named(engine_t* engine, Plan plan) except -1:
-    """A queue that messages name has come: their selectors may go on."""
+cdef int wake_named(engine_t* engine, Plan plan, object name) except -1:
+    """A queue that messages name has come: they may go on."""
     cdef Clause clause
-    cdef uint32_t i
+    cdef lane_t* lane
     for clause in list(plan.clauses.values()):
-        if clause.c.names_queue:
-            for i in range(clause.c.count):
-                selector_wake(engine, clause.c.selectors[i])
+        found = clause.lanes.get(name) if clause.c.names_queue else None
+        if found is not None:
+            lane = <lane_t*> <size_t> found
+            lane_open(lane)
+            lane_wake(engine, lane)
     return 0
 
 

@@ -9,13 +9,15 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check_structure cimport broken, of_entry, of_queue, of_selector
 from xump_ext.check_waiting cimport next_in, oldest
-from xump_ext.credit cimport has_room, is_able, overflow_has_room, place_in
+from xump_ext.credit cimport has_room, is_able, overflow_has_room
 from xump_ext.envelope cimport names_queue_now, queue_named
 from xump_ext.faces cimport QueueFace, SelectorFace
 from xump_ext.graph cimport (
     CHOOSY, FIELD_NONE, PAUSED, STIRRED, UNROUTED, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
+from xump_ext.heap cimport heap_t
 from xump_ext.index cimport cursor_t, start, step
+from xump_ext.places cimport place_in
 from xump_ext.plan cimport Clause, Plan
 
 
@@ -40,18 +42,28 @@ cdef int check_lines(Books books) except -1:
     cdef QueueFace face
     cdef SelectorFace number
     cdef place_t* place
+    cdef place_t* before
+    cdef uint32_t count
     cdef set places = set()
     for face in books.core._queues.values():
         check_line(books, face.queue, places)
     for number in books.core._selectors.values():
         place = number.selector.places
+        before = NULL
+        count = 0
         while place != NULL:
             if <uintptr_t> place not in places:
                 raise broken("Links", of_selector(number.selector), "it has a place in no line, or one twice")
             places.remove(<uintptr_t> place)
             if place.selector != number.selector or place_in(number.selector, place.target) != place:
                 raise broken("Once", of_selector(number.selector), f"it stands twice in the line of {of_queue(place.target)}")
+            if place.another != before:
+                raise broken("Links", of_selector(number.selector), "a place in a line is not linked back")
+            count += 1
+            before = place
             place = place.other
+        if number.selector.place_count != count:
+            raise broken("Recount", of_selector(number.selector), f"{number.selector.place_count} places in lines, found {count}")
     if places:
         raise broken("Links", "engine", f"{len(places)} places in lines belong to no selector")
     return 0
@@ -174,10 +186,30 @@ cdef int check_lanes(Plan plan) except -1:
         lane = clause.c.lanes
         while lane != NULL:
             entry = oldest(lane)
-            for i in range(clause.c.count if entry != NULL and lane.able.position == 0 and clause not in plan.pending else 0):
+            for i in range(clause.c.count if entry != NULL and not comes_next(lane) and clause not in plan.pending else 0):
                 if is_able(clause.c.selectors[i]):
                     check_able(clause.c.selectors[i], entry, lane)
+            if lane.closed:
+                check_closed(clause, lane)
             lane = lane.next
+    return 0
+
+
+cdef bint comes_next(const lane_t* lane) noexcept:
+    """Whether the lane will be looked at: it may go on, or is open and the first of those may."""
+    cdef heap_t* open = &lane.clause.open
+    return lane.able.position or (lane.open.position and (<lane_t*> open.nodes[0].owner).able.position)
+
+
+cdef int check_closed(Clause clause, lane_t* lane) except -1:
+    """Whoever was ready when the lane was closed, or later, stands in the line of its target."""
+    cdef queue_t* target = queue_named(lane.queue.engine, <object> lane.target)
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(clause.c.count if target != NULL else 0):
+        selector = clause.c.selectors[i]
+        if (selector.ready.position or selector.refusals >= lane.closed) and place_in(selector, target) == NULL:
+            raise broken("Quiet", of_selector(selector), f"it does not stand in the line of {of_queue(target)}, and the lane is closed")
     return 0
 
 
@@ -214,14 +246,11 @@ cdef int check_first_in_line(queue_t* queue) except -1:
 
 cdef entry_t* wanted(const place_t* place) except? NULL:
     """What the selector would put there now, or NULL."""
-    cdef lane_t* lane = place.selector.clause.lanes
+    cdef Clause clause = <Clause> place.selector.clause.face
     if not is_able(place.selector) or place.selector.source.held:
         return NULL
-    while lane != NULL:
-        if lane.target == NULL or queue_named(lane.queue.engine, <object> lane.target) == place.target:
-            return oldest(lane)
-        lane = lane.next
-    return NULL
+    found = clause.lanes.get((<QueueFace> place.target.face).name if clause.c.names_queue else None)
+    return NULL if found is None else oldest(<lane_t*> <uintptr_t> found)
 
 
 cdef bint has_room_for_any(queue_t* queue) except -1:

@@ -161,6 +161,7 @@ cdef int check_able_positions(Books books, set lanes) except -1:
 cdef int check_lanes(Clause clause, set lanes) except -1:
     """The clause's lanes, one a target; adds their addresses to `lanes`."""
     cdef lane_t* lane = clause.c.lanes
+    cdef lane_t* before = NULL
     cdef set found = set()
     where = f"{of_queue(clause.queue)}, clause {clause.c.slot}"
     while lane != NULL:
@@ -171,12 +172,50 @@ cdef int check_lanes(Clause clause, set lanes) except -1:
             raise broken("Links", where, f"the lane of target {target!r} is another clause's")
         if target is not None and lane.members == 0:
             raise broken("Links", where, f"nothing waits for target {target!r}, and its lane is still there")
+        if lane.previous != before:
+            raise broken("Links", where, f"the lane of target {target!r} is not linked back")
         check_heap(&lane.groups, f"{where}, lane of target {target!r}")
         found.add(<uintptr_t> lane)
         lanes.add(<uintptr_t> lane)
+        before = lane
         lane = lane.next
     if len(found) != len(clause.lanes):
         raise broken("Recount", where, f"{len(clause.lanes)} lanes are known, found {len(found)}")
+    return check_open(clause, found)
+
+
+cdef int check_open(Clause clause, set lanes) except -1:
+    """Each lane that a field made, and in which something waits, is open or closed; those that are closed in order of closing."""
+    cdef lane_t* lane
+    cdef lane_t* after = NULL
+    cdef entry_t* entry
+    cdef uint32_t open = 0
+    where = f"{of_queue(clause.queue)}, clause {clause.c.slot}"
+    check_heap(&clause.c.open, where)
+    closed = {address for address in lanes if (<lane_t*> <uintptr_t> address).closed}
+    for address in lanes:
+        lane = <lane_t*> <uintptr_t> address
+        entry = oldest(lane) if clause.c.names_queue else NULL
+        open += lane.open.position > 0
+        if lane.open.position and (lane.open.owner != lane or not stands(&clause.c.open, &lane.open)):
+            raise broken("Order", where, "an open lane does not stand where it thinks")
+        if lane.closed and (lane.open.position or not clause.c.names_queue):
+            raise broken("Once", where, "a lane is open and closed, or no field names its target")
+        if entry != NULL and not lane.closed and (lane.open.position == 0 or lane.open.key > entry.sequence):
+            raise broken("Order", of_entry(entry), f"a credit for clause {clause.c.slot} does not find it")
+    if clause.c.open.count != open:
+        raise broken("Recount", where, f"{clause.c.open.count} lanes are open, found {open}")
+    lane = clause.c.closed_last
+    while lane != NULL:
+        if <uintptr_t> lane not in closed or lane.closed_after != after:
+            raise broken("Links", where, "the list of its closed lanes is broken")
+        if lane.closed > clause.c.closings or (after != NULL and lane.closed >= after.closed):
+            raise broken("Order", where, "its closed lanes are not in order of closing")
+        closed.remove(<uintptr_t> lane)
+        after = lane
+        lane = lane.closed_before
+    if closed:
+        raise broken("Links", where, f"{len(closed)} closed lanes are not in its list")
     return 0
 
 

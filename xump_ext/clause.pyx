@@ -14,6 +14,7 @@ from xump_ext.envelope cimport field_bytes, field_free, field_set, field_text, q
 from xump_ext.graph cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, clause_t, engine_t, entry_t, lane_t, selector_t
 from xump_ext.heap cimport heap_free, heap_remove
 from xump_ext.hits cimport hits_free
+from xump_ext.lanes cimport lane_part
 from xump_ext.match cimport MatchIndex
 from xump_ext.message cimport message_object
 from xump_ext.source cimport content_at
@@ -112,6 +113,7 @@ cdef class Clause:
     def __dealloc__(self):
         free(self.c.selectors)
         heap_free(&self.c.ready)
+        heap_free(&self.c.open)
         field_free(&self.to_queue)
         field_free(&self.to_destination)
 
@@ -186,16 +188,22 @@ cdef class Clause:
         if target is not None:
             Py_INCREF(target)
             lane.target = <void*> target
+        lane.open.owner = lane
         lane.next = self.c.lanes
+        if lane.next != NULL:
+            lane.next.previous = lane
         self.c.lanes = lane
         self.lanes[target] = <uintptr_t> lane
         return lane
 
     cdef int lane_free(self, lane_t* lane) except -1:
-        cdef lane_t** link = &self.c.lanes
-        while link[0] != lane:
-            link = &link[0].next
-        link[0] = lane.next
+        if lane.previous == NULL:
+            self.c.lanes = lane.next
+        else:
+            lane.previous.next = lane.next
+        if lane.next != NULL:
+            lane.next.previous = lane.previous
+        lane_part(lane)
         heap_remove(&self.engine.able, &lane.able)
         del self.lanes[None if lane.target == NULL else <object> lane.target]
         Py_XDECREF(<PyObject*> lane.target)

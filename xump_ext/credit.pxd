@@ -2,12 +2,10 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from xump_ext.aside cimport group_oldest
 from xump_ext.block cimport content_t
 from xump_ext.graph cimport (
-    CHOOSY, DISCARD, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
+    CHOOSY, DISCARD, clause_t, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
-from xump_ext.heap cimport heap_change, heap_root, node_t
 
 cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
     """`spent`: on paper, of what is available."""
@@ -27,19 +25,7 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
 cdef int stand_ready(selector_t* selector) except -1
 cdef void selector_rest(selector_t* selector) noexcept
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
-cdef entry_t* lane_corrected(lane_t* lane) noexcept
-cdef inline entry_t* lane_oldest(lane_t* lane) noexcept:
-    """The oldest entry that waits for this lane, or NULL."""
-    cdef node_t* node = heap_root(&lane.groups)
-    cdef entry_t* entry
-    if node == NULL:
-        return NULL
-    entry = group_oldest(<group_t*> node.owner)
-    if entry == NULL or (entry.sequence != node.key and lane.groups.count > 1):
-        return lane_corrected(lane)
-    node.key = entry.sequence
-    return entry
-
+cdef int clause_wake(engine_t* engine, clause_t* clause) except -1
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
@@ -56,7 +42,6 @@ cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL
 cdef entry_t* place_oldest(const place_t* place) except? NULL
 cdef bint waits_for(const place_t* place) except -1
 cdef int place_leave(engine_t* engine, place_t* place) except -1
-cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept
 
 cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     """A message left the ready ones of `queue`: its line moves, and so may those of queues that overflow into it."""

@@ -10,26 +10,29 @@ an entry that left; a credit finds its message in O(log groups) amortized.
 
 Room. A selector that is tried and finds its target full leaves the heap and joins the target's line. Whoever makes room wakes
 the line; the first in it goes first, and joins the end again when it is next refused. A selector whose target is named by a
-field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines. Where room
-depends on the message, the line is choosy (`line_changed`): it is asked whenever another message comes to wait, and its head
+field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines, and of its lanes
+those are looked at where it may be welcome (`lanes.pyx`). Where room depends on the message, the line is choosy (`line_changed`): it is asked whenever another message comes to wait, and its head
 stays in the rotation.
 
 Waking. What may be able to go on is put into the engine's `able` heap, by the sequence of the message in question: the run
 takes the oldest first. Waking what turns out to be unable costs one look.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.aside cimport aside_add, aside_remove, group_oldest
-from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
+from xump_ext.clause cimport Clause
+from xump_ext.envelope cimport content_made, field_text, target_of
 from xump_ext.graph cimport (
-    ASIDE, COPY, CHOOSY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, clause_t, member_t,
+    ASIDE, COPY, CHOOSY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, member_t,
 )
-from xump_ext.heap cimport heap_add, heap_remove
+from xump_ext.heap cimport heap_add, heap_change, heap_remove
+from xump_ext.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
 from xump_ext.listed cimport queue_list, queue_unlist
 from xump_ext.log cimport COMES_IN, steps_down, store_takes
 from xump_ext.message cimport content_release
+from xump_ext.places cimport place_drop, place_in, place_keep
 from xump_ext.source cimport content_at
 
 
@@ -49,23 +52,27 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
         return line_wake(engine, selector.places.target) if selector.places.target.is_listed[CHOOSY] else 0
     if selector.ready.position == 0:
         stand_ready(selector)
+    if clause.names_queue:
+        if engine.lists[CHOOSY] != NULL:    # it may stand first in such a line
+            choosy_wake(engine)
+        return clause_wake(engine, clause)
     lane = clause.lanes
-    while lane != NULL:
-        if lane.groups.count and lane.able.position == 0:
-            lane_wake(engine, lane)
-        lane = lane.next
+    if lane != NULL and lane.groups.count and lane.able.position == 0:
+        lane_wake(engine, lane)
     return 0
 
 
 cdef int stand_ready(selector_t* selector) except -1:
     """It has its place by when it was last served."""
-    return heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
+    heap_add(&selector.clause.ready, &selector.ready, selector.ready.key)
+    return lanes_reopen(selector) if selector.clause.names_queue else 0
 
 
 cdef void selector_rest(selector_t* selector) noexcept:
     """The selector cannot take any more (no credit, disabled, or in a line)."""
-    if selector.clause != NULL:
+    if selector.clause != NULL and selector.ready.position:
         heap_remove(&selector.clause.ready, &selector.ready)
+        selector.refusals = selector.clause.closings
 
 
 # ---- what waits
@@ -107,7 +114,7 @@ cdef int member_lower(member_t* member, uint64_t sequence) except -1:
         heap_add(&member.lane.groups, &member.node, sequence)
     elif sequence < member.node.key:
         heap_change(&member.lane.groups, &member.node, sequence)
-    return 0
+    return 0 if member.lane.target == NULL else lane_lower(member.lane, sequence)
 
 
 cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
@@ -124,22 +131,6 @@ cdef void waiting_remove(group_t* group, entry_t* entry) noexcept:
         group.tail = entry.previous
     else:
         entry.next.previous = entry.previous
-
-
-cdef entry_t* lane_corrected(lane_t* lane) noexcept:
-    """`lane_oldest`, when others have taken the entry that the root stands for."""
-    cdef node_t* node = heap_root(&lane.groups)
-    cdef entry_t* entry
-    while node != NULL:
-        entry = group_oldest(<group_t*> node.owner)
-        if entry == NULL:
-            heap_remove(&lane.groups, node)
-        elif entry.sequence != node.key:
-            heap_change(&lane.groups, node, entry.sequence)
-        else:
-            return entry
-        node = heap_root(&lane.groups)
-    return NULL
 
 
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
@@ -159,14 +150,21 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
     return 0
 
 
+cdef int clause_wake(engine_t* engine, clause_t* clause) except -1:
+    """The same for the oldest of the lanes that a field made, if anybody is ready; the others are woken when it was their turn."""
+    cdef lane_t* lane
+    if clause.ready.count == 0:
+        return 0
+    lane = lane_first(clause)
+    return 0 if lane == NULL else lane_wake(engine, lane)
+
+
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL:
-    """Where the messages wait that the selector would put into `target`; cost as the targets that are waited for."""
-    cdef lane_t* lane = selector.clause.lanes
-    while lane != NULL:
-        if lane.target == NULL or queue_named(lane.queue.engine, <object> lane.target) == target:
-            return lane
-        lane = lane.next
-    return NULL
+    """Where the messages wait that the selector would put into `target`, or NULL. Cost: one look-up."""
+    if not selector.clause.names_queue:
+        return selector.clause.lanes
+    found = (<Clause> selector.clause.face).lanes.get((<object> target.face).name)
+    return NULL if found is None else <lane_t*> <uintptr_t> found
 
 
 # ---- room
@@ -265,13 +263,6 @@ cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_
     return False
 
 
-cdef place_t* place_in(const selector_t* selector, const queue_t* target) noexcept:
-    cdef place_t* place = selector.places
-    while place != NULL and place.target != target:
-        place = place.other
-    return place
-
-
 cdef int place_join(engine_t* engine, selector_t* selector, queue_t* target) except -1:
     """The end of the line, unless the selector stands in it already."""
     cdef place_t* place
@@ -282,8 +273,7 @@ cdef int place_join(engine_t* engine, selector_t* selector, queue_t* target) exc
         raise MemoryError()
     place.selector = selector
     place.target = target
-    place.other = selector.places
-    selector.places = place
+    place_keep(selector, place)
     place.previous = target.line_tail
     if target.line_tail == NULL:
         target.line_head = place
@@ -301,10 +291,8 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
     """Out of the line; ready again if it is able."""
     cdef selector_t* selector = place.selector
     cdef queue_t* target = place.target
-    cdef place_t** link = &selector.places
-    while link[0] != place:
-        link = &link[0].other
-    link[0] = place.other
+    cdef lane_t* lane
+    place_drop(selector, place)
     if place.previous == NULL:
         target.line_head = place.next
     else:
@@ -318,6 +306,10 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
         target.short = False
     free(place)
     line_changed(engine, target)
+    if selector.clause.names_queue:
+        lane = lane_of(selector, target)
+        if lane != NULL:
+            lane_open(lane)
     return stand_ready(selector) if is_able(selector) and selector.ready.position == 0 else 0
 
 

@@ -184,6 +184,8 @@ cdef struct place_t:        # a selector's place in the line of a queue that has
     place_t* previous
     place_t* next
     place_t* other          # the selector's next place (a field may name many targets)
+    place_t* another        # and the one before
+    place_t* beside         # the next one in the selector's table that begins there
 
 cdef struct selector_t:
     # the first cache line: all that a copy asks for
@@ -209,6 +211,10 @@ cdef struct selector_t:
     uint64_t paid
     place_t* places
     # the rest
+    place_t** place_table   # by the slot of their target; NULL while they are few        places.pxd
+    uint32_t place_mask
+    uint32_t place_count
+    uint64_t refusals       # closings of its clause's lanes when it was last ready: it had a part in all of them
     field_t to_destination
     void* stamp             # str: named destination of a deliver with a queue, or NULL
     int64_t window
@@ -230,7 +236,12 @@ cdef struct lane_t:
     void* target            # str, owned: the target that a field names; NULL when the selectors name theirs
     heap_t groups           # member_t nodes; a key is never above the sequence of the group's oldest entry
     lane_t* next            # of the same clause
+    lane_t* previous
     uint32_t members        # groups that belong to it
+    node_t open             # in its clause's heap, if a field names its target; key: never above the sequence of its oldest entry
+    uint64_t closed         # the number of its closing; 0: it is open        lanes.pyx
+    lane_t* closed_before   # of the same clause
+    lane_t* closed_after
 
 cdef struct member_t:
     node_t node             # owner: the group
@@ -267,6 +278,9 @@ cdef struct clause_t:
     uint32_t enabled        # of them
     uint64_t woken_from     # parked messages from this id on are to be looked at; UNLIMITED: none
     lane_t* lanes
+    heap_t open             # lanes that a credit may find something in; closed ones are out of it
+    lane_t* closed_last
+    uint64_t closings       # of lanes, ever
     void* face              # Clause
 
 cdef struct copy_t:

@@ -10,7 +10,7 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
 from xump_ext.credit cimport (
-    choosy_wake, is_able, line_wake, overflow_has_room, place_in, place_leave, room_made, selector_rest, selector_wake,
+    choosy_wake, is_able, line_wake, overflow_has_room, place_leave, room_made, selector_rest, selector_wake,
     stand_ready, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
@@ -26,6 +26,7 @@ from xump_ext.log cimport (
 )
 from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
+from xump_ext.places cimport place_in
 from xump_ext.plan cimport Plan
 from xump_ext.source cimport content_at, content_drop, is_made
 from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share

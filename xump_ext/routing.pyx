@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
-    choosy_wake, has_room, is_able, lane_key, lane_oldest, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
+    choosy_wake, clause_wake, has_room, is_able, lane_key, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
     selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport QueueHandle, names_queue_now, target_of
@@ -23,8 +23,10 @@ from xump_ext.graph cimport (
     BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
+from xump_ext.lanes cimport lane_close, lane_oldest, lane_waited
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take
 from xump_ext.log cimport touch
+from xump_ext.places cimport place_in
 from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route, prefetch
 from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
@@ -151,6 +153,8 @@ cdef int step_able(engine_t* engine) except -1:
     heap_remove(&engine.able, node)
     if node.kind == LINE:
         return step_line(engine, <queue_t*> node.owner, node.key)
+    if (<lane_t*> node.owner).target != NULL:
+        return step_named(engine, <lane_t*> node.owner, node.key)
     return step_lane(engine, <lane_t*> node.owner, node.key)
 
 
@@ -171,8 +175,6 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         take(engine, selector, entry, paused_trip(engine, entry))
         if clause.ready.count == 0:
             return 0
-        if clause.names_queue:
-            break           # the lane may have ended with its last message
         entry = lane_oldest(lane)
         if entry == NULL:
             return 0
@@ -180,11 +182,30 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
             engine.able.count and heap_root(&engine.able).key < lane_key(entry)
         ):
             return lane_wake(engine, lane)
-    lane = clause.lanes
-    while lane != NULL:
+
+
+cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
+    """The same, one message only, where a field names the target: the lane may end with it, and the next one may be in another
+    of the clause's lanes. One where nobody who is ready finds room is closed."""
+    cdef clause_t* clause = lane.clause
+    cdef entry_t* entry = lane_oldest(lane)
+    cdef selector_t* selector
+    if lane.queue.held:
+        return 0
+    if entry != NULL and lane_key(entry) != key:
         lane_wake(engine, lane)
-        lane = lane.next
-    return 0
+    elif entry != NULL:
+        try:
+            selector = choose_waiting(engine, entry, UNLIMITED)
+        except BaseException:       # nobody has decided about it, and behind it stand all lanes that were not looked at
+            lane_wake(engine, lane)
+            raise
+        if selector != NULL:
+            engine.entered_stores = 0
+            take(engine, selector, entry, paused_trip(engine, entry))
+        elif clause.ready.count:
+            lane_close(lane)
+    return clause_wake(engine, clause)
 
 
 cdef int step_line(engine_t* engine, queue_t* queue, uint64_t key) except -1:
@@ -421,10 +442,15 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t
 cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip_t* trip) except -1:
     """Ready, routed, and nobody can take it now. If somebody does in this run, the trip goes on."""
     cdef group_t* group = (<Plan> entry.queue.plan).group(hits, entry, entry.flags & MARKED, parked)
+    cdef uint32_t i
     entry.queue.unrouted -= 1
     if trip != NULL:
         pause_trip(engine, entry, trip)
     waiting_add(group, entry)
+    if hits.names_queue:
+        for i in range(group.member_count):
+            if group.members[i].lane.target != NULL:
+                lane_waited(group.members[i].lane)
     return 0 if engine.lists[CHOOSY] == NULL else choosy_wake(engine)
 
 
@@ -522,6 +548,13 @@ cdef selector_t* choosy_head(
     return best
 
 
+cdef bint older_waits(const selector_t* selector, const entry_t* entry, queue_t* target) except -1:
+    """Whether the selector stands in the line of `target` for an older message: that one goes first, whatever room there is."""
+    cdef place_t* place = place_in(selector, target)
+    cdef entry_t* oldest = NULL if place == NULL else place_oldest(place)
+    return oldest != NULL and oldest.sequence < entry.sequence
+
+
 cdef int by_key(const void* a, const void* b) noexcept nogil:
     cdef uint64_t x = (<node_t**> a)[0].key, y = (<node_t**> b)[0].key
     return (x > y) - (x < y)
@@ -555,7 +588,7 @@ cdef selector_t* choose_by_field(
             if not selector.puts:
                 return selector
             target = target_of(selector, content_at(entry))
-            if target != NULL and may_put(engine, selector, entry, target):
+            if target != NULL and not older_waits(selector, entry, target) and may_put(engine, selector, entry, target):
                 return selector
         return NULL
     finally:

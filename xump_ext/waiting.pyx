@@ -13,10 +13,11 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 
 from xump_ext.aside cimport aside_free, aside_merge, group_oldest
 from xump_ext.clause cimport Clause, copies_by_field
-from xump_ext.credit cimport lane_wake, waiting_add, waiting_remove
+from xump_ext.credit cimport clause_wake, lane_wake, waiting_add, waiting_remove
 from xump_ext.envelope cimport field_text
-from xump_ext.graph cimport DEFAULT, UNLIMITED, entry_t, group_t, lane_t, member_t, queue_t, route_t, selector_t
+from xump_ext.graph cimport DEFAULT, UNLIMITED, clause_t, entry_t, group_t, lane_t, member_t, queue_t, route_t, selector_t
 from xump_ext.heap cimport heap_add, heap_remove
+from xump_ext.lanes cimport lane_lower
 from xump_ext.source cimport content_at
 
 
@@ -111,6 +112,8 @@ cdef class Waiting:
         group.member_count += 1
         if group.count:
             heap_add(&member.lane.groups, &member.node, group_oldest(group).sequence)
+            if member.lane.target != NULL:
+                lane_lower(member.lane, group_oldest(group).sequence)
         return 0
 
     cdef int group_shrink(self, group_t* group, uint32_t at) except -1:
@@ -127,6 +130,7 @@ cdef class Waiting:
     cdef int group_left(self, group_t* group) except -1:
         """Called when an entry has left: an empty group that no route refers to goes, and lanes that a name opened with it."""
         cdef lane_t* lane
+        cdef clause_t* clause
         cdef uint32_t i
         if group.count or group.pinned:
             return 0
@@ -143,9 +147,11 @@ cdef class Waiting:
             (<Clause> self.by_slot[group.slots[i]]).parked.remove(<uintptr_t> group)
         while group.member_count:
             lane = group.members[group.member_count - 1].lane
+            clause = lane.clause
             self.group_shrink(group, group.member_count - 1)
             if lane.target != NULL and lane.members == 0:
-                (<Clause> lane.clause.face).lane_free(lane)
+                (<Clause> clause.face).lane_free(lane)
+                clause_wake(self.engine, clause)    # it may have been that lane's turn
         aside_free(group)
         free(group.members)
         free(group.slots)

@@ -1,0 +1,28 @@
+"""What waits for a clause, and for one target: the declarations of `lanes.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from xump_ext.aside cimport group_oldest
+from xump_ext.graph cimport clause_t, entry_t, group_t, lane_t, selector_t
+from xump_ext.heap cimport heap_root, node_t
+
+cdef entry_t* lane_corrected(lane_t* lane) noexcept
+cdef inline entry_t* lane_oldest(lane_t* lane) noexcept:
+    """The oldest entry that waits for this lane, or NULL."""
+    cdef node_t* node = heap_root(&lane.groups)
+    cdef entry_t* entry
+    if node == NULL:
+        return NULL
+    entry = group_oldest(<group_t*> node.owner)
+    if entry == NULL or (entry.sequence != node.key and lane.groups.count > 1):
+        return lane_corrected(lane)
+    node.key = entry.sequence
+    return entry
+
+cdef lane_t* lane_first(clause_t* clause) noexcept
+cdef int lane_lower(lane_t* lane, uint64_t sequence) except -1
+cdef int lane_open(lane_t* lane) except -1
+cdef int lane_close(lane_t* lane) except -1
+cdef int lane_waited(lane_t* lane) except -1
+cdef void lane_part(lane_t* lane) noexcept
+cdef int lanes_reopen(selector_t* selector) except -1

@@ -1,0 +1,1 @@
+"""What waits for a clause, and for one target; for the compiled modules only."""
