@@ -266,7 +266,11 @@ def take_and_ack_beside_names_that_wait(engine, n):
     engine.create_selector("q", when=always, do=move_to(field("address")), credit=1)
     engine.create_selector("t0", when=always, do=deliver("d"), credit=1)
     engine.publish_many("q", [("t0",)] * 20 + [(f"t{i}",) for i in range(n)])
-    return [lambda: engine.take(1)[0].ack()] * 10
+
+    def call():
+        for delivery in engine.take(1):
+            delivery.ack()
+    return [call] * 10
 
 
 def publishing_to_targets_that_deliver(engine, n):
@@ -295,7 +299,7 @@ def releasing_what_names_full_targets(engine, n):
 
 def enabling_one_of_those_who_stand_in_all_lines(engine, n):
     """One of two takes what there is room for; the other one joined the lines once, when it was first able."""
-    _, mover = named(engine, n, limit=1)
+    named(engine, n, limit=1)
     other = engine.create_selector("q", when=always, do=move_to(field("address")), credit=xump.INFINITE)
     engine.publish_many("q", [(f"t{i}",) for i in range(n)] * 2)
     return [call for _ in range(5) for call in (other.disable, other.enable)]

@@ -66,17 +66,57 @@ def test_a_queue_that_was_waited_for_gets_its_messages_and_nobody_else_s(engine)
     engine.check()
 
 
+def test_an_older_message_for_a_full_queue_goes_before_one_that_its_overflow_selector_could_take(engine):
+    engine.create_queue("q")
+    engine.create_queue("full", limit=1)
+    engine.create_queue("out")
+    engine.create_selector("full", when=overflow, do=move_to(field("reply_to")), credit=1)
+    mover = engine.create_selector("q", when=always, do=move_to(field("address")), credit=1)
+    engine.publish("full", "x")
+    engine.publish("q", "full")
+    engine.publish("q", "full", reply_to="out")
+    assert waiting(engine, "q") == ["full", "full"] and mover.blocked
+
+
+def test_who_is_paid_by_what_makes_the_room_has_not_left_the_line(engine):
+    """It spent its last credit on another queue while it stood first."""
+    for name, limit in (("q", None), ("later", None), ("full", 1), ("free", None)):
+        engine.create_queue(name, limit=limit)
+    first = engine.create_selector("q", when=always, do=move_to(field("address")), credit=2)
+    second = engine.create_selector("later", when=always, do=move_to("full"), credit=1)
+    engine.publish_many("q", [("full",), ("full",), ("free",)])
+    engine.publish("later", "later")
+    assert (first.available, second.blocked) == (0, True)
+    engine.queues["full"].purge()
+    assert waiting(engine, "full") == ["full"] and second.blocked
+
+
+def test_what_comes_back_with_the_room_that_it_leaves_has_its_turn(engine):
+    """Of two that stand in the line, the first one has lost the message that it waits for, and gets another."""
+    engine.create_queue("q")
+    engine.create_queue("later")
+    engine.create_queue("full", limit=1)
+    gone = engine.create_selector("q", when=always, do=move_to(field("address")), credit=1)
+    stays = engine.create_selector("q", when=always, do=move_to(field("address")), credit=1)
+    second = engine.create_selector("later", when=always, do=move_to("full"), credit=1)
+    engine.publish_many("q", [("full",), ("full",)])
+    engine.publish("later", "later")
+    engine.queues["q"].delete(2)
+    gone.delete()
+    assert waiting(engine, "full") == ["full"] and stays.outstanding == 1 and second.blocked
+
+
 # ---- any such graph: the engine and the model
 
 class Names:
     """A graph with more names than room, and what is done with it."""
 
-    RULES = (["publish"] * 6 + ["take"] * 3 + ["conclude"] * 4 + ["on_selector"] * 5 + ["on_target"] * 4 + ["on_source", "delete"] * 2
+    RULES = (["publish"] * 6 + ["take"] * 3 + ["conclude", "on_target"] * 4 + ["on_selector"] * 5 + ["on_source", "delete"] * 2
              + ["create_queue", "delete_queue", "link", "delete_selector", "build"])
 
     def __init__(self, seed):
         self.chance = random.Random(seed)
-        self.world = World(64, None)
+        self.world = World(self.chance.choice([3, 64]), None)
         self.limits = self.chance.choice([[1], [0, 1, 1, 2], [1, 2, None]])
         self.names = TARGETS[: self.chance.choice([2, 4, 12])]
         for name in SOURCES:
@@ -87,23 +127,24 @@ class Names:
             self.link()
 
     def create_queue(self, name=None):
-        self.world.create_queue(
-            name or self.chance.choice(self.names), self.chance.choice(self.limits), 0, False, self.chance.choice([None, None, "s0"]),
-            None)
+        choice = self.chance.choice
+        self.world.create_queue(name or choice(self.names), choice(self.limits), 0, False, choice([None, None, "s0"]), None)
 
     def link(self):
         choice = self.chance.choice
         if len(self.world.engine.selectors) > 9:
             return
-        source, when, do = choice([*SOURCES, SOURCES[0]]), choice([always, always, match("prefix", "t1")]), move_to(field("address"))
-        kind = self.chance.random()
+        source, when, do = choice(["s0", "s0", "s1"]), choice([always, always, match("prefix", "t1")]), move_to(field("address"))
+        kind, replies = self.chance.random(), field("reply_to")
         if kind < 0.15:
-            source, do = choice(self.names), deliver("d")
+            source, do = choice(self.names), choice([deliver("d"), move_to("s1"), move_to(replies)])
         elif kind < 0.3:
-            do = choice([move_to(choice(self.names)), bounce_to(field("reply_to")), deliver("d"), deliver("d", queue=field("address"))])
+            fixed = move_to(choice(self.names))
+            do = choice([fixed, bounce_to(replies), deliver("d"), deliver("d", queue=field("address"))])
         elif kind < 0.37:
-            source, when, do = choice(self.names), overflow, choice([move_to("s1"), move_to(field("reply_to"))])
-        self.world.create_selector(source, when, do, choice([0, 1, 1, 2, 5, INFINITE]), self.chance.random() < 0.9, "current", None)
+            source, when, do = choice(self.names), overflow, choice([move_to("s1"), move_to(replies)])
+        credit, enabled = choice([0, 1, 1, 2, 5, INFINITE]), self.chance.random() < 0.9
+        self.world.create_selector(source, when, do, credit, enabled, "current", None)
 
     def run(self, steps):
         try:
@@ -114,9 +155,9 @@ class Names:
             self.world.close()
 
     def publish(self):
-        names = [*self.names, "nowhere"]
-        self.world.publish_many(self.chance.choice(SOURCES), [
-            (self.chance.choice(names), b"", {}, self.chance.choice([None, *self.names])) for _ in range(self.chance.randint(1, 8))])
+        choice = self.chance.choice
+        addresses = [choice([*self.names, "nowhere"]) for _ in range(self.chance.randint(1, 8))]
+        self.world.publish_many(choice(SOURCES), [(address, b"", {}, choice([None, *self.names])) for address in addresses])
 
     def take(self):
         self.world.take(self.chance.randint(1, 2), None)
@@ -131,7 +172,7 @@ class Names:
     def on_target(self):
         name = self.chance.choice(self.names)
         if name in self.world.engine.queues:
-            self.world.on_queue(name, *self.chance.choice([("hold",), ("release",), ("release",)]))
+            self.world.on_queue(name, *self.chance.choice([("purge",), ("purge",), ("hold",), ("release",), ("delete", 1)]))
 
     def on_source(self):
         self.world.on_queue(self.chance.choice(SOURCES), self.chance.choice(["hold", "release", "release", "purge"]))
@@ -148,6 +189,11 @@ class Names:
         self.world.delete_selector(self.chance.choice([*self.world.engine.selectors, 1]))
 
     def build(self):
+        """A block in which nobody is stopped who could go on at its end."""
+        self.world.build()
+        for _ in range(self.chance.randint(1, 4)):
+            getattr(self, self.chance.choice(["publish", "publish", "conclude", "link", "create_queue", "delete_queue"]))()
+            self.world.compare()
         self.world.build()
 
 

@@ -209,7 +209,8 @@ cdef int check_closed(Clause clause, lane_t* lane) except -1:
     for i in range(clause.c.count if target != NULL else 0):
         selector = clause.c.selectors[i]
         if (selector.ready.position or selector.refusals >= lane.closed) and place_in(selector, target) == NULL:
-            raise broken("Quiet", of_selector(selector), f"it does not stand in the line of {of_queue(target)}, and the lane is closed")
+            raise broken("Quiet", of_selector(selector), f"it does not stand in the line of {of_queue(target)}, whose lane "
+                         "is closed")
     return 0
 
 

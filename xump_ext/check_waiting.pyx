@@ -13,7 +13,7 @@ from xump_ext.credit cimport is_able
 from xump_ext.envelope cimport field_text, queue_named
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport (
-    ASIDE, COPY, DEFAULT, FIELD_NONE, LANE, LINE, MARKED, RETURNED, STIRRED, UNLIMITED, WAITING, entry_t,
+    ASIDE, COPY, DEFAULT, FIELD_NONE, LANE, LINE, MARKED, NAMED, RETURNED, STIRRED, UNLIMITED, WAITING, entry_t,
     group_t, lane_t, member_t, queue_t, route_t, selector_t,
 )
 from xump_ext.heap cimport node_t
@@ -137,7 +137,7 @@ cdef int check_able(Books books, set lanes) except -1:
             queue = <queue_t*> node.owner
             if node == &queue.able:
                 continue
-        elif node.kind == LANE and <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).able:
+        elif node.kind != LINE and <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).able:
             continue
         raise broken("Links", "engine, what may go on", f"the node at {i + 1} is no lane or line")
     return check_able_positions(books, lanes)
@@ -168,6 +168,8 @@ cdef int check_lanes(Clause clause, set lanes) except -1:
         target = None if lane.target == NULL else <object> lane.target
         if <uintptr_t> lane in lanes or clause.lanes.get(target) != <uintptr_t> lane:
             raise broken("Links", where, f"the lane of target {target!r} is not known, or there twice")
+        if lane.able.owner != lane or lane.able.kind != (LANE if target is None else NAMED):
+            raise broken("Links", where, f"the lane of target {target!r} is another clause's")
         if lane.clause != &clause.c or lane.queue != clause.queue or (target is None) == clause.c.names_queue:
             raise broken("Links", where, f"the lane of target {target!r} is another clause's")
         if target is not None and lane.members == 0:

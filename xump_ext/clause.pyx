@@ -11,7 +11,7 @@ from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 
 from xump_ext.envelope cimport field_bytes, field_free, field_set, field_text, queue_named
-from xump_ext.graph cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, clause_t, engine_t, entry_t, lane_t, selector_t
+from xump_ext.graph cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, LANE, NAMED, clause_t, engine_t, entry_t, lane_t, selector_t
 from xump_ext.heap cimport heap_free, heap_remove
 from xump_ext.hits cimport hits_free
 from xump_ext.lanes cimport lane_part
@@ -188,7 +188,8 @@ cdef class Clause:
         if target is not None:
             Py_INCREF(target)
             lane.target = <void*> target
-        lane.open.owner = lane
+        lane.able.kind = LANE if target is None else NAMED
+        lane.able.owner = lane.open.owner = lane
         lane.next = self.c.lanes
         if lane.next != NULL:
             lane.next.previous = lane

@@ -7,6 +7,10 @@ from xump_ext.graph cimport (
     CHOOSY, DISCARD, clause_t, engine_t, entry_t, group_t, lane_t, place_t, queue_t, selector_t,
 )
 
+
+cdef enum:
+    LOOK = 0        # the key of a line that was woken: no message has so low a sequence
+
 cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
     """`spent`: on paper, of what is available."""
     return selector.infinite or selector.available > spent or selector.verb == DISCARD
@@ -35,6 +39,8 @@ cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
 cdef int line_wake(engine_t* engine, queue_t* queue) except -1
+cdef int line_look(engine_t* engine, queue_t* queue) except -1
+cdef int lines_look(engine_t* engine) except -1
 cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept
 cdef int choosy_wake(engine_t* engine) except -1
 cdef int room_used(engine_t* engine, queue_t* queue) except -1

@@ -10,9 +10,12 @@ an entry that left; a credit finds its message in O(log groups) amortized.
 
 Room. A selector that is tried and finds its target full leaves the heap and joins the target's line. Whoever makes room wakes
 the line; the first in it goes first, and joins the end again when it is next refused. A selector whose target is named by a
-field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines, and of its lanes
-those are looked at where it may be welcome (`lanes.pyx`). Where room depends on the message, the line is choosy (`line_changed`): it is asked whenever another message comes to wait, and its head
-stays in the rotation.
+field may be refused by one target and welcome in another: it stays in the heap and has a place in many lines, and only those of
+its lanes are looked at where it may be welcome (`lanes.pyx`). Where room depends on the message, the line is choosy
+(`line_changed`): it is asked whenever another message comes to wait, and its head stays in the rotation.
+
+A line is not looked at in the middle of things: who makes room may be about to pay the first in it, or to let what it waits for
+come back. One that is woken has the lowest key of all, and so is looked at before the next step, and at the end of the call.
 
 Waking. What may be able to go on is put into the engine's `able` heap, by the sequence of the message in question: the run
 takes the oldest first. Waking what turns out to be unable costs one look.
@@ -25,9 +28,9 @@ from xump_ext.aside cimport aside_add, aside_remove, group_oldest
 from xump_ext.clause cimport Clause
 from xump_ext.envelope cimport content_made, field_text, target_of
 from xump_ext.graph cimport (
-    ASIDE, COPY, CHOOSY, FIELD_NONE, LANE, LINE, OVERFLOW, UNROUTED, WAITING, member_t,
+    ASIDE, COPY, CHOOSY, FIELD_NONE, LINE, OVERFLOW, UNROUTED, WAITING, member_t,
 )
-from xump_ext.heap cimport heap_add, heap_change, heap_remove
+from xump_ext.heap cimport heap_add, heap_change, heap_remove, heap_root, node_t
 from xump_ext.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
 from xump_ext.listed cimport queue_list, queue_unlist
 from xump_ext.log cimport COMES_IN, steps_down, store_takes
@@ -48,18 +51,24 @@ cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
         return line_wake(engine, selector.source)
     if selector.verb == COPY:
         return 0
-    if selector.places != NULL and not clause.names_queue:  # its turn comes when there is room
+    if clause.names_queue:
+        return named_wake(engine, selector)
+    if selector.places != NULL:         # its turn comes when there is room
         return line_wake(engine, selector.places.target) if selector.places.target.is_listed[CHOOSY] else 0
     if selector.ready.position == 0:
-        stand_ready(selector)
-    if clause.names_queue:
-        if engine.lists[CHOOSY] != NULL:    # it may stand first in such a line
-            choosy_wake(engine)
-        return clause_wake(engine, clause)
+        heap_add(&clause.ready, &selector.ready, selector.ready.key)
     lane = clause.lanes
     if lane != NULL and lane.groups.count and lane.able.position == 0:
         lane_wake(engine, lane)
     return 0
+
+
+cdef int named_wake(engine_t* engine, selector_t* selector) except -1:
+    """The same where a field names its target: it may stand first in a choosy line, too."""
+    if selector.ready.position == 0:
+        stand_ready(selector)
+    choosy_wake(engine)
+    return clause_wake(engine, selector.clause)
 
 
 cdef int stand_ready(selector_t* selector) except -1:
@@ -70,9 +79,8 @@ cdef int stand_ready(selector_t* selector) except -1:
 
 cdef void selector_rest(selector_t* selector) noexcept:
     """The selector cannot take any more (no credit, disabled, or in a line)."""
-    if selector.clause != NULL and selector.ready.position:
+    if selector.clause != NULL:
         heap_remove(&selector.clause.ready, &selector.ready)
-        selector.refusals = selector.clause.closings
 
 
 # ---- what waits
@@ -142,8 +150,6 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
     if entry == NULL:
         return 0
     if lane.able.position == 0:
-        lane.able.kind = LANE
-        lane.able.owner = lane
         heap_add(&engine.able, &lane.able, lane_key(entry))
     elif lane.able.key != lane_key(entry):
         heap_change(&engine.able, &lane.able, lane_key(entry))
@@ -151,7 +157,7 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
 
 
 cdef int clause_wake(engine_t* engine, clause_t* clause) except -1:
-    """The same for the oldest of the lanes that a field made, if anybody is ready; the others are woken when it was their turn."""
+    """The same for the oldest of the open lanes that a field made, if anybody is ready. The next one is woken after it."""
     cdef lane_t* lane
     if clause.ready.count == 0:
         return 0
@@ -306,11 +312,14 @@ cdef int place_leave(engine_t* engine, place_t* place) except -1:
         target.short = False
     free(place)
     line_changed(engine, target)
-    if selector.clause.names_queue:
-        lane = lane_of(selector, target)
-        if lane != NULL:
-            lane_open(lane)
-    return stand_ready(selector) if is_able(selector) and selector.ready.position == 0 else 0
+    if is_able(selector) and selector.ready.position == 0:
+        stand_ready(selector)
+    if not selector.clause.names_queue:
+        return 0
+    lane = lane_of(selector, target)
+    if lane != NULL:
+        lane_open(lane)
+    return clause_wake(engine, selector.clause)
 
 
 cdef entry_t* place_oldest(const place_t* place) except? NULL:
@@ -341,19 +350,36 @@ cdef entry_t* line_next(engine_t* engine, queue_t* queue) except? NULL:
 
 
 cdef int line_wake(engine_t* engine, queue_t* queue) except -1:
-    """There may be room in this queue for those who stand in its line."""
-    cdef entry_t* entry
-    if queue.line_head == NULL:
-        return 0
-    entry = line_next(engine, queue)
-    if entry == NULL:
-        return 0
+    """There may be room in this queue for those who stand in its line. It is the next to be looked at, before all steps."""
+    return 0 if queue.line_head == NULL else line_stand(engine, queue, LOOK)
+
+
+cdef int line_stand(engine_t* engine, queue_t* queue, uint64_t key) except -1:
+    """Its place among what may be able to go on."""
     if queue.able.position == 0:
         queue.able.kind = LINE
         queue.able.owner = queue
-        heap_add(&engine.able, &queue.able, line_key(entry))
-    elif queue.able.key != line_key(entry):
-        heap_change(&engine.able, &queue.able, line_key(entry))
+        heap_add(&engine.able, &queue.able, key)
+    elif queue.able.key != key:
+        heap_change(&engine.able, &queue.able, key)
+    return 0
+
+
+cdef int lines_look(engine_t* engine) except -1:
+    """Gives each line that was woken its place by the message in question."""
+    cdef node_t* node = heap_root(&engine.able)
+    while node != NULL and node.key == LOOK:
+        line_look(engine, <queue_t*> node.owner)
+        node = heap_root(&engine.able)
+    return 0
+
+
+cdef int line_look(engine_t* engine, queue_t* queue) except -1:
+    """Those at its head who have nothing to put here leave it; then its place is that of the message of the first one."""
+    cdef entry_t* entry = line_next(engine, queue)
+    if entry != NULL:
+        return line_stand(engine, queue, line_key(entry))
+    heap_remove(&engine.able, &queue.able)
     return 0
 
 
@@ -390,19 +416,16 @@ cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept:
 cdef int choosy_wake(engine_t* engine) except -1:
     """Another message waits, or none does any more: it may find room."""
     cdef queue_t* queue = engine.lists[CHOOSY]
-    cdef queue_t* next
     while queue != NULL:
-        next = queue.listed[CHOOSY].next
-        line_wake(engine, queue)        # its line may come to its end, and it leaves the list
-        queue = next
+        line_wake(engine, queue)
+        queue = queue.listed[CHOOSY].next
     return 0
 
 
 cdef int room_used(engine_t* engine, queue_t* queue) except -1:
     """Wakes all who may wait for room in `queue`."""
     cdef selector_t* selector
-    if queue.line_head != NULL:
-        line_wake(engine, queue)
+    line_wake(engine, queue)
     if queue.overflown:
         selector = queue.sources
         while selector != NULL:

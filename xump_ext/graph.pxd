@@ -81,6 +81,7 @@ cdef enum:
     # what is in the heap of what may be able to go on
     LANE = 0
     LINE = 1
+    NAMED = 2               # a lane of a target that a field names
 
 cdef enum:
     # the engine's lists of queues
@@ -214,7 +215,7 @@ cdef struct selector_t:
     place_t** place_table   # by the slot of their target; NULL while they are few        places.pxd
     uint32_t place_mask
     uint32_t place_count
-    uint64_t refusals       # closings of its clause's lanes when it was last ready: it had a part in all of them
+    uint64_t refusals       # closings of its clause's lanes while it was ready, or before: it had a part in all of them
     field_t to_destination
     void* stamp             # str: named destination of a deliver with a queue, or NULL
     int64_t window

@@ -23,6 +23,6 @@ cdef lane_t* lane_first(clause_t* clause) noexcept
 cdef int lane_lower(lane_t* lane, uint64_t sequence) except -1
 cdef int lane_open(lane_t* lane) except -1
 cdef int lane_close(lane_t* lane) except -1
-cdef int lane_waited(lane_t* lane) except -1
+cdef int group_waited(group_t* group) except -1
 cdef void lane_part(lane_t* lane) noexcept
 cdef int lanes_reopen(selector_t* selector) except -1

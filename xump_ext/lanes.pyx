@@ -1,20 +1,20 @@
 """Lanes: what waits for a clause, oldest first, and which of them a credit has to look at.
 
-A clause whose selectors name their target has one lane. Where a field of the message names it, there is one for each target that
-is waited for; a selector may be refused in some of them and welcome in others. So that a credit does not look at all of them, such
-a lane is
+A clause whose selectors name their target has one lane. Where a field of the message names it, there is one for each target
+that is waited for; a selector may be refused in some of them and welcome in others. So that a credit does not look at all of
+them, such a lane is
 
     open        it stands in its clause's heap, by its oldest entry, and the first one there is all that a credit looks at
     closed      whoever is ready has been refused there: he stands in the line of the target, or no queue has its name
 
-and it is closed when nobody could take its oldest entry, or one that came to wait. It is opened when somebody of its clause leaves the line of the target,
-by taking or without, and when a queue of its name is created: then it is looked at again, and no other. What makes room wakes the
-line, not the lane.
+and it is closed when nobody could take its oldest entry, or one that came to wait. It is opened when somebody of its clause
+leaves the line of the target, by taking or without, and when a queue of its name is created: then it is looked at again, and no
+other. What makes room wakes the line, not the lane.
 
-Who was not ready when a lane was closed has not been refused there. Closings are numbered within the clause, its closed lanes are
-linked in order of closing, and a selector remembers how many there had been when it was last ready (`refusals`): in lanes closed up
-to then it stands in line, or they would have been opened. So when it is ready again only those closed since are looked at, and
-those are opened where it stands in no line. Each closing comes from an entry that was tried in vain, and pays for that.
+Who was not ready when a lane was closed has not been refused there. Closings are numbered within the clause, its closed lanes
+are linked in order of closing, and a selector remembers the last one while it was ready (`refusals`): in lanes closed up to then
+it stands in line, or they would have been opened. So when it is ready again only those closed since are looked at, and those are
+opened where it stands in no line. Each closing comes from an entry that was tried in vain, and pays for that.
 
 A key in the heap may be below the lane's oldest entry, which others have taken; it is corrected when it comes to the root.
 """
@@ -79,10 +79,13 @@ cdef int lane_open(lane_t* lane) except -1:
 cdef int lane_close(lane_t* lane) except -1:
     """Nobody who is ready is."""
     cdef clause_t* clause = lane.clause
+    cdef uint32_t i
     if lane.closed:
         return 0
     heap_remove(&clause.open, &lane.open)
     clause.closings += 1
+    for i in range(clause.ready.count):
+        (<selector_t*> clause.ready.nodes[i].owner).refusals = clause.closings
     lane.closed = clause.closings
     lane.closed_after = NULL
     lane.closed_before = clause.closed_last
@@ -92,9 +95,17 @@ cdef int lane_close(lane_t* lane) except -1:
     return 0
 
 
+cdef int group_waited(group_t* group) except -1:
+    """Who waits in these lanes has just been refused by all who are ready."""
+    cdef uint32_t i
+    for i in range(group.member_count):
+        if group.members[i].lane.target != NULL:
+            lane_waited(group.members[i].lane)
+    return 0
+
+
 cdef int lane_waited(lane_t* lane) except -1:
-    """An entry has just been refused by all who are ready, and waits here: if they all stand in the line, the lane is closed.
-    Cost: those who are ready, when it was open."""
+    """If they all stand in the line, the lane is closed. Cost: those who are ready, when it was open."""
     cdef heap_t* ready = &lane.clause.ready
     cdef queue_t* target
     cdef uint32_t i
@@ -137,4 +148,5 @@ cdef int lanes_reopen(selector_t* selector) except -1:
         if target != NULL and place_in(selector, target) == NULL:
             lane_open(lane)
         lane = before
+    selector.refusals = selector.clause.closings
     return 0

@@ -1,7 +1,7 @@
 """The places of a selector in lines: a list, and once there are many (a field names its targets) a table by target.
 
-The table is as large as there are places, or up to twice that: its buckets are lists by the target's slot, and slots are dense, so
-a place is found, and a selector leaves a line, in a few instructions.
+The table's buckets are lists by the target's slot; it doubles when there are more places than buckets. Slots are dense, so a
+place is found, and a selector leaves a line, in a few instructions.
 """
 
 from libc.stdint cimport uint32_t

@@ -14,16 +14,16 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 
 from xump_ext.credit cimport (
-    choosy_wake, clause_wake, has_room, is_able, lane_key, lane_wake, line_key, line_next, line_wake, may_put, place_oldest,
-    selector_wake, waiting_add, waiting_remove,
+    choosy_wake, clause_wake, has_room, is_able, lane_key, lane_wake, line_key, line_look, line_next, line_wake, lines_look,
+    may_put, place_oldest, selector_wake, waiting_add, waiting_remove,
 )
 from xump_ext.envelope cimport QueueHandle, names_queue_now, target_of
 from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather, work_put_off
 from xump_ext.graph cimport (
-    BROKEN, CHOOSY, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
+    BROKEN, CHOOSY, LANE, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
-from xump_ext.lanes cimport lane_close, lane_oldest, lane_waited
+from xump_ext.lanes cimport group_waited, lane_close, lane_oldest
 from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take
 from xump_ext.log cimport touch
 from xump_ext.places cimport place_in
@@ -49,8 +49,7 @@ cdef int run(engine_t* engine) except -1:
         try:
             if engine.lists[STIRRED] != NULL:       # as is every queue where something came back
                 rematch_returned(engine)
-            if not engine.building:
-                steps(engine)
+            steps(engine)
             ended = True
         except MemoryError:
             engine.at_rest = BROKEN
@@ -77,6 +76,8 @@ cdef int hold_unreadable(engine_t* engine, object error) except -1:
 
 
 cdef inline int steps(engine_t* engine) except -1:
+    if engine.building:
+        return lines_look(engine)
     if engine.lists[STIRRED] != NULL:
         stirred_gather(engine)
     if engine.parked_count:
@@ -151,11 +152,11 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
 cdef int step_able(engine_t* engine) except -1:
     cdef node_t* node = heap_root(&engine.able)
     heap_remove(&engine.able, node)
+    if node.kind == LANE:
+        return step_lane(engine, <lane_t*> node.owner, node.key)
     if node.kind == LINE:
         return step_line(engine, <queue_t*> node.owner, node.key)
-    if (<lane_t*> node.owner).target != NULL:
-        return step_named(engine, <lane_t*> node.owner, node.key)
-    return step_lane(engine, <lane_t*> node.owner, node.key)
+    return step_named(engine, <lane_t*> node.owner, node.key)
 
 
 cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
@@ -218,7 +219,7 @@ cdef int step_line(engine_t* engine, queue_t* queue, uint64_t key) except -1:
     if entry == NULL:
         return 0
     if line_key(entry) != key:
-        return line_wake(engine, queue)
+        return line_look(engine, queue)
     content_at(entry)           # may fail: before anything has changed
     lines[0] = queue
     node = heap_root(&engine.able)
@@ -442,15 +443,12 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t
 cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip_t* trip) except -1:
     """Ready, routed, and nobody can take it now. If somebody does in this run, the trip goes on."""
     cdef group_t* group = (<Plan> entry.queue.plan).group(hits, entry, entry.flags & MARKED, parked)
-    cdef uint32_t i
     entry.queue.unrouted -= 1
     if trip != NULL:
         pause_trip(engine, entry, trip)
     waiting_add(group, entry)
     if hits.names_queue:
-        for i in range(group.member_count):
-            if group.members[i].lane.target != NULL:
-                lane_waited(group.members[i].lane)
+        group_waited(group)
     return 0 if engine.lists[CHOOSY] == NULL else choosy_wake(engine)
 
 
