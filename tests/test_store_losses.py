@@ -48,6 +48,12 @@ def make(kind, path, acked, history_limit=None):
             engine.ack(engine.take(100))
 
 
+def pages_in_use(path):
+    """How many pages an LMDB file has that are, or were, in use, and their size; behind them is room that it keeps."""
+    with Pages(data_file(path)) as pages:
+        return pages.meta.last + 1, pages.page_bytes
+
+
 def zero(path, start, size):
     with open(data_file(path), "r+b") as file:
         file.seek(start)
@@ -102,7 +108,8 @@ def test_what_was_done_does_not_come_back_as_new(kind, path, history_limit, shar
     make(kind, path, MESSAGES, history_limit)
     file = data_file(path)
     if kind == "lmdb":
-        os.truncate(file, int(os.path.getsize(file) * share))
+        count, page_bytes = pages_in_use(path)
+        os.truncate(file, int(count * page_bytes * share))
     else:
         with open(file, "rb") as whole:
             used = len(whole.read().rstrip(b"\0"))
@@ -271,8 +278,8 @@ def test_whatever_is_damaged(kind, path, seed):
 def test_a_file_cut_in_the_middle_of_a_page(tmp_path, rest):
     path = str(tmp_path / "orders")
     make("lmdb", path, 0)
-    with Pages(data_file(path)) as pages:
-        os.truncate(data_file(path), (pages.count - 20) * pages.page_bytes + rest)
+    count, page_bytes = pages_in_use(path)
+    os.truncate(data_file(path), (count - 20) * page_bytes + rest)
     assert LmdbStore.repair(path).damage
     assert LmdbStore.check(path).damage == []
 
@@ -280,10 +287,8 @@ def test_a_file_cut_in_the_middle_of_a_page(tmp_path, rest):
 def test_pages_with_the_same_fault_are_one_line(tmp_path):
     path = str(tmp_path / "orders")
     make("lmdb", path, MESSAGES)
-    file = data_file(path)
-    with Pages(file) as pages:
-        page_bytes, count = pages.page_bytes, pages.count
-    os.truncate(file, count * 9 // 10 * page_bytes)
+    count, page_bytes = pages_in_use(path)
+    os.truncate(data_file(path), count * 9 // 10 * page_bytes)
     damage = LmdbStore.check(path).damage
     (run,) = (one.what for one in damage if "is named" in one.what and "pages between" in one.what)
     assert int(run.split()[0]) > 10

@@ -333,7 +333,12 @@ class StoreConformance(EngineConformance):
                     while not stop.is_set():
                         id = choose.randrange(1, 201)
                         position = position_of(driver.model.entries[1, id])
-                        _, data = driver.store.fetch(1, id, position)
+                        try:
+                            _, data = driver.store.fetch(1, id, position)
+                        except (KeyError, StoreCorrupt):    # it was carried forward meanwhile; the engine keeps that out
+                            if position_of(driver.model.entries[1, id]) == position:
+                                raise
+                            continue
                         first = next(records_in(data, driver.model.salt))
                         assert first[2:4] == (1, id)
                         assert driver.store.room() >= 0
