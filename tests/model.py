@@ -376,9 +376,9 @@ class Transaction:
         self._check_open()
         self.work.append(("publish", queue, Message(address, body, dict(headers or {}), reply_to, message_id)))
 
-    def ack(self, delivery):
+    def ack(self, deliveries):
         self._check_open()
-        self.work.append(("ack", delivery))
+        self.work += [("ack", delivery) for delivery in (deliveries if isinstance(deliveries, list) else [deliveries])]
 
     def _check_open(self):
         if self.ended:

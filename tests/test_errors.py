@@ -493,6 +493,10 @@ ERRORS = {
         in_transaction(lambda w, tx: tx.publish("jobs"), lambda w, tx: tx.publish(w.foreign)), QueueNotFound, ["another engine"]),
     "transaction: a full queue": (
         in_transaction(lambda w, tx: tx.publish("jobs", "out.x"), lambda w, tx: tx.publish("full")), QueueFull, ["'full'", "1"]),
+    "transaction: ack a number": (in_transaction(lambda w, tx: tx.ack(5)), TypeError, ["int"]),
+    "transaction: ack a batch": (
+        in_transaction(lambda w, tx: tx.ack(w.batch)), TypeError, ["DeliveryBatch", "batch.ack"]),
+    "transaction: ack many, one is none": (in_transaction(lambda w, tx: tx.ack([w.kept, None])), TypeError, ["NoneType"]),
     "transaction: ack a str": (
         in_transaction(lambda w, tx: tx.publish("jobs"), lambda w, tx: tx.ack("x")), TypeError, ["Delivery", "str"]),
     "transaction: stale": (

@@ -1704,7 +1704,10 @@ def test_call_transaction_does_all_or_nothing(engine):
     raises(StaleDelivery, first, first, publishes=["z"])
     second.ack()
     raises(StaleDelivery, first, second, publishes=["z"])
-    first.ack()
+    with engine.transaction() as tx:
+        tx.publish("b", "z")
+        tx.ack([first])
+    assert (engine.queues["a"].outstanding, held_in(engine, "b")) == (0, ["z"])
 
 
 def test_call_browse(engine, clock):

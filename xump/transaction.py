@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import TransactionError
+from xump_ext.batch import DeliveryBatch
+from xump_ext.delivery import Delivery
+from xump_ext.faces import QueueFace
 from xump_ext.message import Message
 
 if TYPE_CHECKING:
     from xump.engine import Engine
-    from xump_ext.delivery import Delivery
 
 
 class Transaction:
@@ -33,15 +36,24 @@ class Transaction:
         reply_to: str | None = None,
         message_id: str | None = None,
     ) -> None:
-        """As `Engine.publish`, at the commit. The message is checked now, the queue and its room then."""
+        """As `Engine.publish`, at the commit. The message is checked now, whether there is the queue, and room in it, then."""
         self._check_open()
+        if not isinstance(queue, (str, QueueFace)):
+            raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
         message = Message(address, body, headers, reply_to=reply_to, message_id=message_id)
         self._operations.append(("publish", queue, message))
 
-    def ack(self, delivery: Delivery) -> None:
-        """As `Delivery.ack`, at the commit, which raises `StaleDelivery` for one that is stale then, or acked twice."""
+    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
+        """As `Engine.ack` of one or of many, at the commit, which raises `StaleDelivery` for one that is stale then, or acked
+        twice. Raises TypeError for what is no delivery."""
         self._check_open()
-        self._operations.append(("ack", delivery))
+        if isinstance(deliveries, DeliveryBatch):
+            raise TypeError("a DeliveryBatch is acked by itself, outside of a transaction: batch.ack()")
+        given = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        for delivery in given:
+            if not isinstance(delivery, Delivery):
+                raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")
+        self._operations += [("ack", delivery) for delivery in given]
 
     def _check_open(self) -> None:
         if self._state != "open":
