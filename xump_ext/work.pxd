@@ -16,16 +16,13 @@ cdef void work_shrink(engine_t* engine) noexcept
 cdef enum:
     WORK_KEPT = 1 << 12     # a ring of more items does not outlast its run: 64 KiB
 
-cdef inline int work_push(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
-    """The entry is to be routed; it came last. Shares the trip. None that stands here leaves its queue before its turn."""
-    cdef work_t* item
-    if engine.work == NULL or engine.work_count > engine.work_mask:
-        work_enlarge(engine)
-    item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
+cdef inline void work_push(engine_t* engine, entry_t* entry, trip_t* trip) noexcept:
+    """The entry is to be routed; it came last. Shares the trip. None that stands here leaves its queue before its turn. There is
+    room: `work_reserve`."""
+    cdef work_t* item = &engine.work[(engine.work_head + engine.work_count) & engine.work_mask]
     item.entry = entry
     item.trip = trip_share(trip)
     engine.work_count += 1
-    return 0
 
 cdef inline int work_reserve(engine_t* engine) except -1:
     """The next `work_push` needs no memory."""
