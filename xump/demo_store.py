@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -57,6 +58,8 @@ STORE = "flights"
 RESULTS = "results"
 CHUNKS_MIN = 8
 """Of the child: it publishes less at a time where there is little, so that it is killed in the middle."""
+HANDED_MORE = 40
+"""The parent kills it at a moment that nobody knows before: so often it is told at most of what was handed out, after half."""
 
 
 def numbered(flights: Iterator[Any], first: int) -> Iterator[Any]:
@@ -149,8 +152,10 @@ class Killed:
 
 
 def run_and_kill(kind: str, path: str, total: int, tell: Callable[[int, str], None]) -> Killed:
-    """Starts a child, and kills it when half of the flights are confirmed, in the middle of its work. Raises `ProcessEnded`."""
+    """Starts a child, and kills it some time after half of the flights were confirmed, in the middle of its work. Raises
+    `ProcessEnded`."""
     killed, began, alive = Killed(), time.perf_counter(), True
+    left = random.randrange(1, HANDED_MORE)     # times that something is handed out, until the kill
     command = [sys.executable, "-m", "xump.demo_store", kind, path, str(total)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -164,7 +169,8 @@ def run_and_kill(kind: str, path: str, total: int, tell: Callable[[int, str], No
                     tell(killed.confirmed, "")
                 elif what == "handed":
                     killed.handed.update(map(int, numbers))
-                if alive and (what == "done" or (what == "handed" and 2 * killed.confirmed >= total)):
+                left -= what == "handed" and 2 * killed.confirmed >= total
+                if alive and (what == "done" or left == 0):
                     os.kill(child.pid, signal.SIGKILL)
                     killed.seconds, alive = time.perf_counter() - began, False
         finally:
