@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from tests.world import World
+from tests.world import AtRandom, World
 from xump import INFINITE, always, bounce_to, deliver, field, match, move_to, overflow
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
@@ -108,7 +108,7 @@ def test_what_comes_back_with_the_room_that_it_leaves_has_its_turn(engine):
 
 # ---- any such graph: the engine and the model
 
-class Names:
+class Names(AtRandom):
     """A graph with more names than room, and what is done with it."""
 
     RULES = (["publish"] * 6 + ["take"] * 3 + ["conclude", "on_target"] * 4 + ["on_selector"] * 5 + ["on_source", "delete"] * 2
@@ -145,14 +145,6 @@ class Names:
             source, when, do = choice(self.names), overflow, choice([move_to("s1"), move_to(replies)])
         credit, enabled = choice([0, 1, 1, 2, 5, INFINITE]), self.chance.random() < 0.9
         self.world.create_selector(source, when, do, credit, enabled, "current", None)
-
-    def run(self, steps):
-        try:
-            for _ in range(steps):
-                getattr(self, self.chance.choice(self.RULES))()
-                self.world.compare()
-        finally:
-            self.world.close()
 
     def publish(self):
         choice = self.chance.choice

@@ -375,3 +375,15 @@ def differences(model, engine, path=""):
                 lines.append(differences(model.get(key), engine.get(key), f"{path}/{key}"))
         return "\n".join(lines)
     return f"{path}: model {model!r}, engine {engine!r}"
+
+
+class AtRandom:
+    """A program over a `world`: steps that `chance` chooses among `RULES`, names of methods, each compared with the model."""
+
+    def run(self, steps):
+        try:
+            for _ in range(steps):
+                getattr(self, self.chance.choice(self.RULES))()
+                self.world.compare()
+        finally:
+            self.world.close()

@@ -272,13 +272,13 @@ cdef class Core(Durable):
         cdef Py_ssize_t i
         if isinstance(deliveries, Delivery):
             deliveries = (deliveries,)
-        # A list is not copied: nobody's code runs before all are paid for.
-        checked = <list> deliveries if type(deliveries) is list else list(deliveries)
+        checked = list(deliveries)
         self.begin()
         try:
             check_deliveries(self, checked)
             for i in range(len(checked)):
-                given = PyList_GET_ITEM(checked, i)     # borrowed
+                # Borrowed: the list is our own. The caller's could change meanwhile, by a finalizer that the collector runs.
+                given = PyList_GET_ITEM(checked, i)
                 (<Delivery> given).answered = True
                 if not (<Delivery> given).settled:
                     pay(&self.e, (<Delivery> given).entry)

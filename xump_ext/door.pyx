@@ -288,7 +288,7 @@ cdef class Door:
         """In the child of a fork: the engine belongs to the parent."""
         if self.state != CLOSED:
             self.state = FORKED
-        self.waiting = self.last_waiting = NULL     # threads of the parent
+        self.waiting = self.last_waiting = self.heir = NULL     # threads of the parent
 
     @property
     def closed(self):
