@@ -8,7 +8,7 @@ Buffers need not be aligned (slices of files are not), so every number is read b
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 cdef enum:
     ARROW_FLAG_NULLABLE = 2
@@ -59,30 +59,6 @@ cdef inline int64_t int64_at(const char* numbers, int64_t at) noexcept nogil:
 # Offsets are of 32 bits, or of 64 in the large types.
 cdef inline int64_t offset_at(const char* offsets, int64_t at, bint large) noexcept nogil:
     return int64_at(offsets, at) if large else int32_at(offsets, at)
-
-# Most texts are short, and a call of memcpy or memcmp takes longer than they do: up to 16 bytes go by two words that may overlap.
-cdef inline void copy_short(char* out, const char* text, int64_t size) noexcept nogil:
-    cdef uint64_t low, high
-    cdef uint32_t low4, high4
-    if 8 <= size <= 16:
-        memcpy(&low, text, 8)
-        memcpy(&high, text + size - 8, 8)
-        memcpy(out, &low, 8)
-        memcpy(out + size - 8, &high, 8)
-    elif 4 <= size < 8:
-        memcpy(&low4, text, 4)
-        memcpy(&high4, text + size - 4, 4)
-        memcpy(out, &low4, 4)
-        memcpy(out + size - 4, &high4, 4)
-    else:
-        memcpy(out, text, size)
-
-cdef inline bint same_bytes(const char* left, const char* right, int64_t size) noexcept nogil:
-    if 8 <= size <= 16:
-        return int64_at(left, 0) == int64_at(right, 0) and int64_at(left + size - 8, 0) == int64_at(right + size - 8, 0)
-    if 4 <= size < 8:
-        return int32_at(left, 0) == int32_at(right, 0) and int32_at(left + size - 4, 0) == int32_at(right + size - 4, 0)
-    return memcmp(left, right, size) == 0
 
 cdef inline bint ascii_only(const char* text, int64_t size) noexcept nogil:
     cdef int64_t at = 0

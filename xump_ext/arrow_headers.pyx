@@ -13,13 +13,14 @@ from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from xump_ext.arrow cimport ascii_only, bit_at, copy_short, int32_at
+from xump_ext.arrow cimport ascii_only, bit_at, int32_at
 from xump_ext.arrow_column cimport (
     BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, TEXTS_ALLOWED,
     array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open,
     column_own, format_of, name_of, offsets_check, place, type_read, utf8_valid, validity_of, values_copy,
 )
 from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
+from xump_ext.few cimport copy_few
 
 from xump_ext import block
 
@@ -322,7 +323,7 @@ cdef inline void struct_write(const headers_t* headers, char* out) noexcept nogi
     cdef const field_t* field
     while found < end:
         field = found.field
-        copy_short(out, field.prefix, field.prefix_bytes)
+        copy_few(out, field.prefix, field.prefix_bytes)
         if field.header_type == HEADER_TRUE:
             out[0] = HEADER_TRUE if found.number else HEADER_FALSE
             out += field.prefix_bytes
@@ -362,14 +363,14 @@ cdef void map_write(const headers_t* headers, const headers_chunk_t* chunk, int6
             size = <uint16_t> name_bytes
             out[0] = headers.fields[1].header_type
             memcpy(out + 1, &size, 2)
-            copy_short(out + 3, name, name_bytes)
+            copy_few(out + 3, name, name_bytes)
             out = bytes_write(out + 3 + name_bytes, value, value_bytes, headers.fields[1].header_type)
 
 
 cdef inline char* bytes_write(char* out, const char* text, int64_t size, uint8_t header_type) noexcept nogil:
     cdef uint32_t value_bytes = <uint32_t> size
     memcpy(out, &value_bytes, 4)
-    copy_short(out + 4, text, size)
+    copy_few(out + 4, text, size)
     if header_type == HEADER_STR and not ascii_only(out + 4, size):
         utf8_repair(out + 4, size)
     return out + 4 + size

@@ -4,9 +4,9 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
-from xump_ext.light cimport xump_copy
+from xump_ext.few cimport copy_few, same_few
 
 cdef extern from "Python.h":
     Py_ssize_t PyDict_GET_SIZE(PyObject* dict)
@@ -104,7 +104,7 @@ cdef inline char* block_small(PyObject* headers, char* out, uint32_t* count) noe
             return NULL
         name_bytes = <uint16_t> size
         memcpy(out + 1, &name_bytes, 2)
-        xump_copy(out + 3, text, size)
+        copy_few(out + 3, text, size)
         text = ascii_of(value, &size)
         if text != NULL:
             out[0] = HEADER_STR
@@ -113,7 +113,7 @@ cdef inline char* block_small(PyObject* headers, char* out, uint32_t* count) noe
                 return NULL
             value_bytes = <uint32_t> size
             memcpy(out, &value_bytes, 4)
-            xump_copy(out + 4, text, size)
+            copy_few(out + 4, text, size)
             out += 4 + size
         else:
             out = number_write(value, out, out + 3 + name_bytes)
@@ -134,27 +134,30 @@ cdef uint32_t header_next(const content_t* content, uint32_t position, header_t*
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
 cdef dict headers_dict(const content_t* content)
 
+cdef inline uint16_t field_name_bytes(const char* at) noexcept nogil:
+    """Of the field that starts there; its name is three bytes further on."""
+    cdef uint16_t name_bytes
+    memcpy(&name_bytes, at + 1, 2)
+    return name_bytes
+
+cdef inline const char* field_after(const char* at) noexcept nogil:
+    """Where the field ends that starts there."""
+    cdef const char* value = at + 3 + field_name_bytes(at)
+    cdef uint32_t value_bytes
+    if at[0] >= HEADER_STR:
+        memcpy(&value_bytes, value, 4)
+        return value + 4 + value_bytes
+    return value + 8 if at[0] >= HEADER_INT else value
+
 cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
     """Where the field starts, or NULL. Nothing of the others is read but their sizes."""
     cdef const char* at = headers_of(content)
     cdef const char* last = at + content.header_bytes
-    cdef uint32_t value_bytes
-    cdef uint16_t found_bytes
     while at < last:
-        memcpy(&found_bytes, at + 1, 2)
-        if found_bytes == name_bytes and same_bytes(at + 3, name, name_bytes):
+        if field_name_bytes(at) == name_bytes and same_few(at + 3, name, name_bytes):
             return at
-        if at[0] >= HEADER_STR:
-            memcpy(&value_bytes, at + 3 + found_bytes, 4)
-            at += 4 + value_bytes
-        elif at[0] >= HEADER_INT:
-            at += 8
-        at += 3 + found_bytes
+        at = field_after(at)
     return NULL
-
-cdef inline bint same_bytes(const char* a, const char* b, uint16_t size) noexcept nogil:
-    """The first bytes tell most names apart, without a call."""
-    return a[0] == b[0] and (size == 1 or memcmp(a + 1, b + 1, size - 1) == 0)
 
 cdef inline const char* field_read(const char* at, header_t* header) noexcept nogil:
     """Reads the field that starts there; returns where the next one does."""

@@ -487,8 +487,10 @@ cdef int check_routes(Plan plan) except -1:
             check_route(plan, route)
             routes.add(<uintptr_t> route)
             route = route.next
-    if <uintptr_t> plan.everything not in routes:
-        raise broken("Links", where, "the route of every message is not there")
+    if <uintptr_t> plan.everything not in routes or <uintptr_t> plan.otherwise not in routes:
+        raise broken("Links", where, "the route of every message, or of every other, is not there")
+    if not plan.dirty:
+        check_remembered(plan, where)
     for i in range(plan.known_mask + 1):
         if plan.known[i].address != NULL:
             known += 1
@@ -498,6 +500,23 @@ cdef int check_routes(Plan plan) except -1:
                 raise broken("Links", where, f"the candidates of address {<object> plan.known[i].address!r} are not there")
     if plan.known_count != known:
         raise broken("Recount", where, f"{plan.known_count} addresses are remembered, found {known}")
+    return 0
+
+
+cdef int check_remembered(Plan plan, str where) except -1:
+    """What was made of the lists of clauses when the tables were laid out."""
+    cdef uint32_t i
+    if plan.by_address != (len(plan.addresses) > 0):
+        raise broken("Links", where, "whether a condition asks for the address is not what the index says")
+    if not plan.by_address:
+        found = [plan.candidates.items[plan.anywhere.first + i] for i in range(plan.anywhere.count)]
+        if sorted(found) != sorted((<Clause> clause).c.slot for clause in plan.always):
+            raise broken("Links", where, "the candidates of any address are not those without a condition")
+    if not set(plan.scanned) <= set(plan.asked) <= set(plan.scanned) | set(plan.equal) or len(set(plan.asked)) != len(plan.asked):
+        raise broken("Links", where, "others than those that no index knows are asked of every message")
+    if plan.otherwise != NULL and [route_slots(plan.otherwise)[i] for i in range(plan.otherwise.slot_count)] != sorted(
+            (<Clause> clause).c.slot for clause in plan.defaults):
+        raise broken("Links", where, "the route of all that hit nothing is not that of the defaults")
     return 0
 
 

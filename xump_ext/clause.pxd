@@ -22,6 +22,7 @@ cdef class Clause:
     cdef queue_t* queue
     cdef readonly tuple key
     cdef list predicates        # all of them
+    cdef Filter filter          # the whole condition, if it is one filter and nothing else
     cdef list residual          # those that the index does not answer
     cdef tuple indexed          # where the index knows it, or None
     cdef set groups             # addresses of the groups that wait for it

@@ -5,6 +5,7 @@ others are evaluated on what the index hit. A clause can also evaluate its whole
 already when it is new, and for replays.
 """
 
+cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uintptr_t
@@ -25,6 +26,7 @@ cdef enum:
     MATCH = 2
 
 
+@cython.final
 cdef class Predicate:
     """One term of a condition, by itself."""
 
@@ -107,6 +109,7 @@ cdef tuple indexable(list terms):
     return best
 
 
+@cython.final
 cdef class Clause:
     """One condition, role and pair of fields; the selectors that share it."""
 
@@ -121,6 +124,8 @@ cdef class Clause:
         terms = sorted(terms, key=lambda term: term[0] != "match")      # matches first: they are cheaper
         self.predicates = [predicate_of(term) for term in terms]
         self.residual = list(self.predicates)
+        if len(terms) == 1:
+            self.filter = (<Predicate> self.predicates[0]).filter
         self.indexed = None
         found = indexable(terms) if self.c.role != DEFAULT else None
         if found is not None:
@@ -133,6 +138,8 @@ cdef class Clause:
     cdef int holds(self, entry_t* entry) except -1:
         """The whole condition, without any index."""
         cdef Predicate predicate
+        if self.filter is not None:
+            return self.filter.evaluate(content_at(entry), entry.timestamp, entry.delivery_count) == 1 and self.fields_hold(entry)
         for predicate in self.predicates:
             if not predicate.holds(self, entry):
                 return False

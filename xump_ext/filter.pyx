@@ -18,11 +18,14 @@ is beyond `SLOTS_MAX` names is looked up when it is needed.
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
+
 from xump_ext.block cimport (
-    HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, content_t, header_find, header_next, header_t,
+    HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, content_t, field_after, field_name_bytes, field_read,
+    header_find, header_t, headers_of,
 )
+from xump_ext.few cimport same_few
 from xump_ext.filter_layout cimport (
     ADD, AND, ANY_ONE, ANY_RUN, BETWEEN, DIVIDE, EQUAL, HEADER, HEADER_NULL, IN, IS_NULL, LESS, LESS_EQUAL, LIKE, LITERAL, MORE,
     MORE_EQUAL, MULTIPLY, NEGATE, NOT, OR, SUBTRACT, SYS_ADDRESS, SYS_DELIVERY_COUNT, SYS_SIZE, SYS_TIMESTAMP, UNEQUAL, Layout,
@@ -165,36 +168,46 @@ cdef void node_write(node_t* node, Row row, const char* text) noexcept:
 
 cdef void resolve(const content_t* content, node_t** names, uint32_t count, resolved_t* resolved) noexcept nogil:
     """Finds the headers of all names in one pass."""
-    cdef header_t* header = resolved.headers    # where the next one goes; it stays there if a name wants it
-    cdef const header_t* name
-    cdef uint32_t slot, missing = count, position
+    cdef const char* at = headers_of(content)
+    cdef const char* last = at + content.header_bytes
+    cdef header_t* header = resolved.headers    # where the next one goes
+    cdef const node_t* wanted
+    cdef uint32_t slot, next = 0, missing = count
+    cdef uint16_t name_bytes
     for slot in range(count):
         resolved.slots[slot] = &nothing
-    position = header_next(content, 0, header) if count else 0
-    while position:
-        for slot in range(count):
-            name = &names[slot].value
-            if (name.name_bytes == header.name_bytes and name.name[0] == header.name[0]
-                    and memcmp(name.name, header.name, header.name_bytes) == 0):
-                if resolved.slots[slot] == &nothing:
-                    resolved.slots[slot] = header
-                    header += 1
-                    missing -= 1
+    while missing and at < last:
+        name_bytes = field_name_bytes(at)
+        for _ in range(count):      # round, from behind the one found last: most messages have their headers in one order
+            wanted = names[next]
+            next = next + 1 if next + 1 < count else 0
+            if wanted.value.name_bytes == name_bytes and same_few(wanted.value.name, at + 3, name_bytes):
                 break
-        if missing == 0:
-            return
-        position = header_next(content, position, header)
+        else:
+            wanted = NULL
+        if wanted != NULL and resolved.slots[wanted.left] == &nothing:
+            resolved.slots[wanted.left] = header
+            at = field_read(at, header)
+            header += 1
+            missing -= 1
+        else:
+            at = field_after(at)
 
 
-cdef const header_t* value_of(const run_t* run, uint32_t index, header_t* scratch) noexcept nogil:
+cdef inline const header_t* value_of(const run_t* run, uint32_t index, header_t* scratch) noexcept nogil:
     """The value of a node; it is in `scratch` if it had to be computed."""
     cdef const node_t* node = &run.nodes[index]
-    cdef int result
     if node.operation == LITERAL:
         return &node.value
+    if node.operation == HEADER and run.slots != NULL:
+        return run.slots[node.left]
+    return value_computed(run, index, scratch)
+
+
+cdef const header_t* value_computed(const run_t* run, uint32_t index, header_t* scratch) noexcept nogil:
+    cdef const node_t* node = &run.nodes[index]
+    cdef int result
     if node.operation == HEADER:
-        if run.slots != NULL:
-            return run.slots[node.left]
         if not header_find(run.content, node.value.name, node.value.name_bytes, scratch):
             scratch.type = HEADER_NULL
     elif node.operation <= SYS_DELIVERY_COUNT:
@@ -359,7 +372,7 @@ cdef int equal(const header_t* left, const header_t* right) noexcept nogil:
     if left.type == HEADER_NULL or kind_of(left.type) != kind_of(right.type):
         return UNKNOWN
     if left.type >= HEADER_STR:
-        return left.value_bytes == right.value_bytes and memcmp(left.value, right.value, left.value_bytes) == 0
+        return left.value_bytes == right.value_bytes and same_few(left.value, right.value, left.value_bytes)
     if left.type <= HEADER_TRUE:
         return left.type == right.type
     order = order_numbers(left, right)
@@ -457,6 +470,8 @@ cdef int order_literals(const header_t* left, const header_t* right) noexcept no
         return 0
     if left.value_bytes != right.value_bytes:
         return -1 if left.value_bytes < right.value_bytes else 1
+    if left.value_bytes and left.value[0] != right.value[0]:       # most often: without a call
+        return -1 if <uint8_t> left.value[0] < <uint8_t> right.value[0] else 1
     return memcmp(left.value, right.value, left.value_bytes)
 
 

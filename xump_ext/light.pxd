@@ -35,17 +35,6 @@ cdef extern from *:
         else Py_TYPE(object)->tp_free(object);
     }
 
-    /* A copy of a few bytes, which is what most headers have, without a call. */
-    static inline void xump_copy(char *to, const void *bytes, size_t size) {
-        const char *from = (const char *) bytes;
-        if (size > 16) memcpy(to, from, size);
-        else if (size >= 8) { uint64_t a, b; memcpy(&a, from, 8); memcpy(&b, from + size - 8, 8);
-                              memcpy(to, &a, 8); memcpy(to + size - 8, &b, 8); }
-        else if (size >= 4) { uint32_t a, b; memcpy(&a, from, 4); memcpy(&b, from + size - 4, 4);
-                              memcpy(to, &a, 4); memcpy(to + size - 4, &b, 4); }
-        else if (size) { to[0] = from[0]; if (size > 1) { to[1] = from[1]; to[size - 1] = from[size - 1]; } }
-    }
-
     /* Replaces the attribute by a member at this offset of the object. */
     static int xump_member(PyTypeObject *type, PyMemberDef *member, const char *name, size_t offset, const char *doc) {
         PyObject *descriptor;
@@ -72,5 +61,4 @@ cdef extern from *:
         pass
     PyObject* xump_pool_get(xump_pool* pool) noexcept
     void xump_pool_put(xump_pool* pool, PyObject* object) noexcept
-    void xump_copy(char* to, const void* from_, size_t size) noexcept nogil
     int xump_member(PyTypeObject* type, PyMemberDef* member, const char* name, size_t offset, const char* doc) except -1

@@ -21,9 +21,9 @@ from xump_ext.block cimport (
     headers_dict, headers_of, raw_text_of, text_of,
 )
 from xump_ext.cells cimport cell_get, cell_put
+from xump_ext.few cimport copy_few
 from xump_ext.light cimport (
-    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_copy, xump_member, xump_pool,
-    xump_pool_get, xump_pool_put,
+    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put,
 )
 
 from xump_ext.block import headers_bytes_max as _headers_bytes_max
@@ -178,7 +178,7 @@ cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL
             end = block_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
         if end != NULL:
             content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0)
-            xump_copy(<char*> headers_of(content), block, end - block)
+            copy_few(<char*> headers_of(content), block, end - block)
             return content
     if count > 5:
         raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")

@@ -40,6 +40,10 @@ cdef class Plan(Waiting):
     cdef list scanned           # clauses that no index knows
     cdef bint dirty             # what is remembered is no longer true
     cdef route_t* everything    # the one route, if no condition asks for anything
+    cdef route_t* otherwise     # of all that hit nothing, if their defaults ask for nothing; NULL: not known
+    cdef list asked             # clauses that are evaluated on every message
+    cdef bint by_address        # whether a condition asks for the address
+    cdef known_t anywhere       # what is known of any address, if none does
     cdef known_t* known
     cdef uint32_t known_count
     cdef uint32_t known_mask

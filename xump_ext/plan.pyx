@@ -15,7 +15,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport qsort
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from xump_ext.cells cimport cell_put, cell_zeroed
 from xump_ext.clause cimport Clause, copies_by_field, index_add, selectors_add, selectors_remove
@@ -23,6 +23,7 @@ from xump_ext.envelope cimport field_bytes, field_free, field_set
 from xump_ext.equality cimport EqualityIndex
 from xump_ext.graph cimport COPY, DEFAULT, FIELD_NONE, UNLIMITED, clause_t, copy_t, entry_t, field_t, group_t, route_t, selector_t
 from xump_ext.heap cimport heap_remove
+from xump_ext.few cimport same_few
 from xump_ext.hits cimport hits_add, hits_free, hits_t
 from xump_ext.match cimport MatchIndex
 from xump_ext.source cimport content_at
@@ -36,6 +37,9 @@ cdef extern from *:
     }
     """
     bint same_text "xump_same_text"(object a, object b) noexcept
+
+cdef extern from "Python.h":
+    PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
 cdef uint32_t KNOWN_MAX = 1 << 17       # addresses remembered per queue: 8 MiB and the texts
 cdef uint32_t KNOWN_MIN = 1 << 4
@@ -100,6 +104,7 @@ cdef class Plan(Waiting):
         self.equal = []
         self.always = []
         self.scanned = []
+        self.asked = []
         self.dirty = True
 
     def __dealloc__(self):
@@ -234,6 +239,8 @@ cdef class Plan(Waiting):
             self.forget()
         if self.everything != NULL:
             return self.everything
+        if not self.by_address:
+            return self.evaluate(&self.anywhere, entry)
         known = self.known_address(<object> content_at(entry).address)
         if known.route != NULL:
             return known.route
@@ -244,6 +251,7 @@ cdef class Plan(Waiting):
         cdef hits_t* hits = &self.hits
         cdef FieldIndex field
         cdef Clause clause
+        cdef PyObject* asked
         cdef Py_ssize_t size
         cdef const char* value
         cdef uint32_t i, kept = 0
@@ -264,13 +272,10 @@ cdef class Plan(Waiting):
                 hits.items[kept] = hits.items[i]
                 kept += 1
         hits.count = kept
-        for clause in self.scanned:
-            if clause.holds(entry):
-                hits_add(hits, clause.c.slot)
-        if self.equalities <= FEW:
-            for clause in self.equal:
-                if clause.holds(entry):
-                    hits_add(hits, clause.c.slot)
+        for i in range(len(self.asked)):
+            asked = PyList_GET_ITEM(self.asked, i)      # borrowed: clauses do not come and go meanwhile
+            if (<Clause> asked).holds(entry):
+                hits_add(hits, (<Clause> asked).c.slot)
         return self.route_for(hits.items, hits.count)
 
     cdef known_t* known_address(self, object address) except NULL:
@@ -375,7 +380,7 @@ cdef class Plan(Waiting):
         route = self.routes[hash & self.route_mask]
         while route != NULL:
             if route.hash == hash and route.slot_count == count and (
-                memcmp(route_slots(route), slots, count * sizeof(uint32_t)) == 0
+                same_few(<const char*> route_slots(route), <const char*> slots, count * sizeof(uint32_t))
             ):
                 return route
             route = route.next
@@ -438,11 +443,19 @@ cdef class Plan(Waiting):
     cdef route_t* defaults_route(self, entry_t* entry) except NULL:
         """The hit set of a message that no ordinary clause hits: the default clauses whose fields it fills."""
         cdef Clause clause
+        cdef route_t* route
+        cdef bint always = True
+        if self.otherwise != NULL:
+            return self.otherwise
         self.hits.count = 0
         for clause in self.defaults:
+            always &= clause.unconditional()
             if clause.fields_hold(entry):
                 hits_add(&self.hits, clause.c.slot)
-        return self.route_for(self.hits.items, self.hits.count)
+        route = self.route_for(self.hits.items, self.hits.count)
+        if always:
+            self.otherwise = route
+        return route
 
     cdef route_t* parked_route(self, group_t* group) except NULL:
         """The hit set that a parked message was routed with."""
@@ -466,7 +479,7 @@ cdef class Plan(Waiting):
         self.known = NULL
         self.known_count = 0
         self.candidates.count = 0
-        self.everything = NULL
+        self.everything = self.otherwise = NULL
         for i in range(self.route_mask + 1 if self.routes != NULL else 0):
             route = self.routes[i]
             while route != NULL:
@@ -488,11 +501,15 @@ cdef class Plan(Waiting):
         self.known_resize(KNOWN_MIN)
         self.routes_resize(KNOWN_MIN)
         self.dirty = False
-        if not (len(self.addresses) or self.equalities or self.fields or self.scanned):
-            self.hits.count = 0
+        self.asked = self.scanned + (self.equal if self.equalities <= FEW else [])
+        self.by_address = len(self.addresses) > 0
+        if not self.by_address:
             for clause in self.always:
-                hits_add(&self.hits, (<Clause> clause).c.slot)
-            self.everything = self.route_for(self.hits.items, self.hits.count)
+                hits_add(&self.candidates, (<Clause> clause).c.slot)
+            self.anywhere.first = 0
+            self.anywhere.count = self.candidates.count
+            if not (self.equalities or self.fields or self.scanned):
+                self.everything = self.route_for(self.candidates.items, self.candidates.count)
         return 0
 
     cdef int close(self) except -1:
