@@ -1,5 +1,5 @@
-"""A few bytes, which is what most names and texts have, copied or compared without a call, which would take longer than they do. Up
-to 16 go by two words, which may overlap."""
+"""A few bytes, as most names and texts have, copied or compared without a call, which would take longer. Up to 16 go by two
+words, which may overlap."""
 
 from libc.stddef cimport size_t
 
