@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from typing import Self
 
 from xump_ext.errors import StoreFull
-from xump_ext.records import crc
+from xump_ext.records import place_record
 
 from . import ring_lock
 from .ring_disk import sync, sync_name, write_all
-from .ring_segments import GROUP, GROUP_BYTES, RECORD_HEAD, RECORD_MAGIC_NUMBER, SLOTS_MIN, U64, Segments, make
+from .ring_segments import GROUP, GROUP_BYTES, RECORD_HEAD, RECORD_MAGIC_NUMBER, SLOTS_MIN, Segments, make
 
 Record = memoryview | bytes
-ENTER = 5
-ENTER_HEAD_BYTES = 96       # which its crc covers; of all other records it covers all
 
 
 def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> None:
@@ -67,15 +65,9 @@ class _Copy:
             data += record
         view = memoryview(data)
         for start in starts:
-            self._place(view[start:], self.end + start)
+            place_record(view[start:], self.end + start, self.segments.salt)
         self.segments.append(view, self.end, 0, self._ready)
         self.end += len(data)
-
-    def _place(self, view: memoryview, position: int) -> None:
-        """Gives a record its position, and the crc that goes with it."""
-        U64.pack_into(view, 16, position)
-        size = ENTER_HEAD_BYTES if view[6] == ENTER else RECORD_HEAD.unpack_from(view)[4]
-        struct.pack_into("<I", view, 0, crc(view[4:size], self.segments.salt))
 
     def _ready(self) -> None:
         if not self.segments.free:

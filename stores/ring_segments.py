@@ -346,7 +346,7 @@ class Segments:
 
     def behind(self, position: int) -> tuple[int, int]:
         """What else of this lap is there, from a position on where the whole groups end: where the last record ends that has a
-        whole head, and up to where a group says that the log was synced. O(bytes)."""
+        whole head, or the beginning of one behind it, and up to where a group says that the log was synced. O(bytes)."""
         last, synced = position, 0
         for start, view in self.lap(position):
             end, offset = min(self.capacity - start % self.capacity, len(view)), 0
@@ -358,9 +358,10 @@ class Segments:
                     synced = max(synced, U64.unpack_from(view, offset + 48)[0])
                 offset += found[2]
                 last = start + offset
-            torn = start == position == last and len(view) >= RECORD_HEAD.size and view[4:6] == RECORD_MAGIC
-            if torn and U64.unpack_from(view, 16)[0] == position:
-                last = position + RECORD_HEAD.size      # the beginning of a head
+            at = last - start
+            if 0 <= at <= len(view) - RECORD_HEAD.size and view[at + 4 : at + 6] == RECORD_MAGIC:
+                if U64.unpack_from(view, at + 16)[0] == last:
+                    last += RECORD_HEAD.size            # the beginning of a head
         return last, synced
 
     def lap(self, position: int) -> Iterator[tuple[int, memoryview]]:

@@ -22,13 +22,6 @@ def records_of(view, position):
         at += length
 
 
-def again(raw):
-    """A record as `testing_records` takes it, to be written once more."""
-    _, _, kind, flags, _, queue, _, id = HEAD.unpack_from(raw)
-    fixed = 96 if kind == hand.ENTER else len(raw)
-    return kind, flags, queue, id, raw[32:fixed], raw[fixed:]
-
-
 class State:
     """What a log says, applied in order."""
 
@@ -52,7 +45,7 @@ class State:
             else:
                 key = kind, queue, id if kind in (hand.ENTER, hand.MARK) else 0
                 self.bytes += length - self.live.get(key, (0, 0))[1]
-                self.live[key] = at, length, (flags, id, again(raw)[5] or raw[32:])
+                self.live[key] = at, length, (flags, id, hand.unpacked(raw)[5] or raw[32:])
             end = at + length
         self._settle(late)
         return end
@@ -118,7 +111,7 @@ class Engine:
             begin, end, view = part
             assert end == begin + len(view)
             live = {position for position, _, _ in self.state.live.values()}
-            carried = [again(raw) for at, raw in records_of(view, begin) if at in live]
+            carried = [hand.unpacked(raw) for at, raw in records_of(view, begin) if at in live]
             if carried:
                 self._write(carried, True)
                 self.carried += len(carried)
@@ -131,7 +124,7 @@ class Engine:
         position, length, says = self.state.live[hand.ENTER, queue, id]
         at, view = self.store.fetch(queue, id, position)
         raw = bytes(view[:length])
-        assert at == position and (again(raw)[5] or raw[32:]) == says[2]
+        assert at == position and (hand.unpacked(raw)[5] or raw[32:]) == says[2]
         return raw
 
     def close(self):

@@ -80,9 +80,9 @@ def test_what_comes_behind_damage_is_found():
     assert records.next_group(data[8:start], 4104, SALT)[0] == len(groups[0]) - 8
     assert records.next_group(b"\xa5" * 1000, 4096, SALT) is None
     damaged = bytearray(groups[1])
-    damaged[56 + 96] ^= 1
-    assert records.next_record(damaged[56:], 4096 + len(groups[0]) + 56, SALT) == (0, "payload", 104)
-    assert records.next_record(damaged[64:], 4096 + len(groups[0]) + 64, SALT)[:2] == (96, "whole")
+    damaged[56 + 88] ^= 1
+    assert records.next_record(damaged[56:], 4096 + len(groups[0]) + 56, SALT) == (0, "payload", 96)
+    assert records.next_record(damaged[64:], 4096 + len(groups[0]) + 64, SALT)[:2] == (88, "whole")
 
 
 def test_a_group_as_keys_and_values():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import xump
 from xump import testing_records as hand
-from tests.ring_engine import SEGMENT, Engine, again, content_of, records_of, reopened
+from tests.ring_engine import SEGMENT, Engine, content_of, records_of, reopened
 from tests.ring_faults import Quick
 from xump.errors import Closed, Conflict, ForkedError, StoreCorrupt, StoreFull, StoreLocked
 from xump.stores import ring_disk
@@ -354,7 +354,7 @@ def test_any_program_is_what_a_dict_says(tmp_path_factory, seed, slots, durabili
             engine.write(*(hand.settle(1, id) for id in gone), sync=rnd.random() < 0.5)
         elif what < 0.92 and bodies:
             id = rnd.choice(sorted(bodies))
-            assert engine.fetch(1, id)[96 : 96 + len(bodies[id])] == bodies[id]
+            assert engine.fetch(1, id)[64 : 64 + len(bodies[id])] == bodies[id]
         elif what < 0.96:
             engine = reopened(engine, **options)
         elif what < 0.98:
@@ -371,7 +371,7 @@ def test_any_program_is_what_a_dict_says(tmp_path_factory, seed, slots, durabili
         engine = Engine(path, **options)
         assert engine.state.messages() == [(1, id) for id in sorted(bodies)] and (hand.QUEUE, 1, 0) in engine.state.live
     for id, body in bodies.items():
-        assert engine.fetch(1, id)[96 : 96 + len(body)] == body
+        assert engine.fetch(1, id)[64 : 64 + len(body)] == body
     engine.close()
 
 
@@ -434,7 +434,7 @@ def test_one_old_message_holds_up_nothing(path):
     for n in range(2, 2000):
         engine.write(hand.enter(1, n, body=bytes(3000)), hand.settle(1, n))
     assert engine.state.messages() == [(1, 1)] and engine.carried > 20
-    assert engine.fetch(1, 1)[96:99] == b"old"
+    assert engine.fetch(1, 1)[64:67] == b"old"
     engine.close()
 
 
@@ -445,9 +445,9 @@ def test_a_group_larger_than_the_file(path):
     engine.write(hand.enter(1, 1, body=body))
     for n in range(2, 900):
         engine.write(hand.enter(1, n, body=bytes(3000)), hand.settle(1, n))
-    assert engine.fetch(1, 1)[96 : 96 + len(body)] == body
+    assert engine.fetch(1, 1)[64 : 64 + len(body)] == body
     engine = reopened(engine)
-    assert engine.fetch(1, 1)[96 : 96 + len(body)] == body
+    assert engine.fetch(1, 1)[64 : 64 + len(body)] == body
     engine.close()
 
 
@@ -482,7 +482,7 @@ def test_wrong_live_bytes_do_not_make_it_clean_for_ever(path):
         while (part := store.oldest()) is not None:
             given += 1
             assert given < 12 * 8 * 2       # two laps
-            carried = [again(raw) for _, raw in records_of(part[2], part[0]) if raw[6] != hand.GROUP]
+            carried = [hand.unpacked(raw) for _, raw in records_of(part[2], part[0]) if raw[6] != hand.GROUP]
             engine._write(carried, True)
             store.release(part[1])
         most = max(most, given)
@@ -519,7 +519,7 @@ def test_a_message_is_found_while_it_is_carried(path):
             position = engine.state.live[hand.ENTER, 1, id][0]
             try:
                 _, view = engine.store.fetch(1, id, position)
-                if bytes(view[96:1596]) != bytes([id]) * 1500:
+                if bytes(view[64:1564]) != bytes([id]) * 1500:
                     wrong.append(id)
             except KeyError:
                 moved.append(id)

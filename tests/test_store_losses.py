@@ -123,7 +123,7 @@ def test_what_was_done_does_not_come_back_as_new(kind, path, history_limit, shar
 def test_what_nobody_took_is_new_after_a_record_was_lost(kind, path):
     """A bit of its head or of its content costs a message, which is counted; what it cannot have said is not doubted."""
     make(kind, path, 0)
-    flip(path, b"job.1500" + b"x" * 200, 70)
+    flip(path, b"job.1500" + b"x" * 200, 40)
     flip(path, b"job.2000" + b"x" * 200, -100)
     report, taken, _ = repaired(kind, path)
     left = report.remains[1]

@@ -12,7 +12,7 @@ from xump_ext.records import crc
 
 MAGIC = 0x5A58
 GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
-REDELIVERED, DEAD_ENTRY, HISTORIC = 1, 2, 4
+REDELIVERED, DEAD_ENTRY, HISTORIC, RARE = 1, 2, 4, 8
 MARKED = 1
 AUTO_DELETE = 1
 UNLIMITED = 2**64 - 1
@@ -50,9 +50,11 @@ def enter(number: int, id: int, address: str = "", body: bytes = b"", headers: b
     texts = [None if text is None else text.encode() for text in (reply_to, message_id, destination)]
     payload = address.encode() + b"".join(text or b"" for text in texts) + headers + body
     payload += bytes(-len(payload) % 8)
-    fixed = struct.pack("<qQIIIIIIHH", timestamp, origin[2], origin[1], origin[0], 0, len(body), len(headers), header_count,
-                        delivery_count, hops)
-    fixed += struct.pack("<HHHHHHq", len(address.encode()), *(NO_TEXT if text is None else len(text) for text in texts), 0, 0, 0)
+    fixed = struct.pack("<qIIIIHHHH", timestamp, 0, len(body), len(headers), header_count, delivery_count, hops,
+                        len(address.encode()), 0)
+    if any(origin) or texts != [None] * 3:
+        flags |= RARE
+        fixed += struct.pack("<QIIHHHH", *origin[::-1], *(NO_TEXT if text is None else len(text) for text in texts), 0)
     return ENTER, flags, number, id, fixed, payload
 
 
@@ -67,7 +69,7 @@ def settle(number: int, id: int, count: int = 1, marked: bool = False) -> Record
 def packed(record: Record, position: int, salt: int) -> bytes:
     kind, flags, number, id, fixed, payload = record
     if kind == ENTER:
-        fixed = fixed[:24] + struct.pack("<I", crc(payload, salt)) + fixed[28:]
+        fixed = fixed[:8] + struct.pack("<I", crc(payload, salt)) + fixed[12:]
     head = struct.pack("<HBBIIQQ", MAGIC, kind, flags, HEAD + len(fixed) + len(payload), number, position, id) + fixed
     return struct.pack("<I", crc(head, salt)) + head + payload
 
@@ -113,5 +115,5 @@ def batch(log: Log, *records: Record) -> Batch:
 def unpacked(record: bytes) -> Record:
     """What a record in a log says, to be written once more."""
     kind, flags, length, number, _, id = struct.unpack_from("<6xBBIIQQ", record)
-    fixed = 96 if kind == ENTER else length
+    fixed = length if kind != ENTER else HEAD + 56 if flags & RARE else HEAD + 32
     return kind, flags, number, id, record[HEAD:fixed], record[fixed:]

@@ -196,4 +196,4 @@ cdef bint letters_take(queue_t* letters, content_t* content, object origin, int 
 
 
 cdef uint64_t admission_bytes(const content_t* content) noexcept:
-    return enter_bytes(content) + ENTER_EXTRA
+    return enter_bytes(content, False) + ENTER_EXTRA

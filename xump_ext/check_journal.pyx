@@ -16,7 +16,7 @@ from xump_ext.fences cimport has_owner
 from xump_ext.graph cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED, entry_t, fence_t, queue_t, store_t
 from xump_ext.index cimport cursor_t, index_get, start, step
 from xump_ext.journal cimport Journal
-from xump_ext.log cimport enter_bytes, entry_charge, store_queue
+from xump_ext.log cimport entry_charge, made_bytes, store_queue
 from xump_ext.records cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
 from xump_ext.source cimport is_from_source, is_made
 
@@ -285,7 +285,7 @@ cdef int check_bytes(store_t* store, uint64_t waiting) except -1:
         entry = step(&at)
         while entry != NULL:
             if is_made(entry):
-                resident += enter_bytes(entry.content)
+                resident += made_bytes(entry)
             live += entry_charge(entry)
             entry = step(&at)
     if store.resident != resident:

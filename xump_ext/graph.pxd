@@ -58,6 +58,7 @@ cdef enum:
     SHADOW = 512            # what it became in RAM has its last word: the log does not hear of its end here
     OWNED = 1024            # in RAM; a durable queue, as `owners` has it, hears of its end
     RECOVERED = 2048        # was routed before its store was opened, and has not been matched anew
+    LINKED = 8192           # its record says what it came from
     FOREIGN = 4096          # while a store is read: it came from a message of another store
 
 cdef enum:

@@ -23,8 +23,8 @@ from xump_ext.log cimport (
 )
 from xump_ext.message cimport content_of_buffers, content_release
 from xump_ext.records cimport (
-    ENTER, GROUP, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, SETTLE, STATE,
-    enter_record_t, group_record_t, head_crc, head_t, record_state, settle_record_t, text_bytes,
+    ENTER, GROUP, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, SETTLE, STATE, enter_record_t,
+    group_record_t, head_bytes, head_crc, head_t, payload_of, rare_of, rare_t, record_state, settle_record_t,
 )
 from xump_ext.source cimport is_made
 
@@ -50,7 +50,7 @@ cdef class Group:
         cdef uint64_t at = 0
         cdef head_t* head
         cdef group_record_t* group = <group_record_t*> self.data
-        cdef enter_record_t* enter
+        cdef uint32_t fixed
         if self.finished or self.data == NULL:
             return
         with nogil:
@@ -67,8 +67,8 @@ cdef class Group:
             while at < self.size:
                 head = <head_t*> (self.data + at)
                 if head.kind == ENTER:
-                    enter = <enter_record_t*> head
-                    enter.payload_crc = crc32c(self.salt, <char*> (enter + 1), head.length - sizeof(enter_record_t))
+                    fixed = head_bytes(head)
+                    (<enter_record_t*> head).payload_crc = crc32c(self.salt, self.data + at + fixed, head.length - fixed)
                 head.crc = head_crc(head, self.salt)
                 at += head.length
         self.finished = True
@@ -471,23 +471,26 @@ cdef content_t* content_in(Journal journal, entry_t* entry, uint64_t position) e
         PyBuffer_Release(&view)
 
 
-cdef inline str text_of_record(const char* at, uint16_t size):
-    return PyUnicode_DecodeUTF8(at, size, NULL)
+cdef inline object text_of_record(const char** at, uint16_t size):
+    """The text that stands there, or None; goes on behind it."""
+    cdef const char* text = at[0]
+    if size == NO_TEXT:
+        return None
+    at[0] += size
+    return PyUnicode_DecodeUTF8(text, size, NULL)
 
 
 cdef content_t* content_of_record(const enter_record_t* record) except NULL:
     """The texts, the headers and the body of a verified record."""
-    cdef const char* at = <const char*> (record + 1)
-    cdef object address, reply_to, message_id, destination
+    cdef const char* at = payload_of(record)
+    cdef const rare_t* rare = rare_of(record)
+    cdef object address, reply_to = None, message_id = None, destination = None
     cdef content_t* content
-    address = text_of_record(at, record.address_bytes)
-    at += record.address_bytes
-    reply_to = None if record.reply_to_bytes == NO_TEXT else text_of_record(at, record.reply_to_bytes)
-    at += text_bytes(record.reply_to_bytes)
-    message_id = None if record.message_id_bytes == NO_TEXT else text_of_record(at, record.message_id_bytes)
-    at += text_bytes(record.message_id_bytes)
-    destination = None if record.destination_bytes == NO_TEXT else text_of_record(at, record.destination_bytes)
-    at += text_bytes(record.destination_bytes)
+    address = text_of_record(&at, record.address_bytes)
+    if rare != NULL:
+        reply_to = text_of_record(&at, rare.reply_to_bytes)
+        message_id = text_of_record(&at, rare.message_id_bytes)
+        destination = text_of_record(&at, rare.destination_bytes)
     content = content_of_buffers(
         address, at + record.header_bytes, record.body_bytes, reply_to, message_id, record.header_count, record.header_bytes)
     memcpy(<char*> headers_of(content), at, record.header_bytes)

@@ -42,7 +42,10 @@ cdef object no_room(queue_t* queue)
 cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept
 cdef int64_t kept_bytes(const store_t* store, int64_t charge) noexcept
 cdef int steps_down(const store_t* store, const entry_t* entry) noexcept
-cdef uint64_t enter_bytes(const content_t* content) noexcept
+# The length of the record of a message with this content; `linked`: which came from another one.
+cdef uint64_t enter_bytes(const content_t* content, bint linked) noexcept
+# … of one whose content is in memory.
+cdef uint64_t made_bytes(const entry_t* entry) noexcept
 # What a message takes of its store, with the record of its end.
 cdef uint64_t entry_charge(const entry_t* entry) noexcept
 

@@ -18,12 +18,12 @@ from libc.string cimport memcpy, memset
 from xump_ext.block cimport headers_of, raw_text_of
 from xump_ext.errors import StoreFailed, StoreFull
 from xump_ext.fences cimport fence_push, fences_needed, owners_leave
-from xump_ext.graph cimport DEAD_ENTRY, HISTORY, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
+from xump_ext.graph cimport DEAD_ENTRY, HISTORY, LINKED, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
 from xump_ext.index cimport index_from, index_get, unrouted_from
 from xump_ext.records cimport (
     ENTER, GONE, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, padded, queue_record_t, settle_record_t,
-    state_record_t,
+    RECORD_RARE, RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, padded, payload_of, queue_record_t,
+    rare_of, rare_t, settle_record_t, state_record_t,
 )
 from xump_ext.source cimport is_made
 
@@ -94,11 +94,21 @@ cdef inline uint64_t text_size(const void* text) noexcept:
     return size
 
 
-cdef uint64_t enter_bytes(const content_t* content) noexcept:
-    """The length of the record of a message with this content."""
+cdef inline bint has_texts(const content_t* content) noexcept:
+    """Beside its address."""
+    return content.reply_to != NULL or content.message_id != NULL or content.destination != NULL
+
+
+cdef uint64_t enter_bytes(const content_t* content, bint linked) noexcept:
     cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
-    size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
+    if linked or has_texts(content):
+        size += sizeof(rare_t)
+        size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
     return padded(size)
+
+
+cdef uint64_t made_bytes(const entry_t* entry) noexcept:
+    return enter_bytes(entry.content, entry.flags & LINKED)
 
 
 cdef inline uint64_t charge_of(uint64_t length) noexcept:
@@ -108,13 +118,13 @@ cdef inline uint64_t charge_of(uint64_t length) noexcept:
 
 cdef uint64_t entry_charge(const entry_t* entry) noexcept:
     if is_made(entry):
-        return charge_of(enter_bytes(entry.content))
+        return charge_of(made_bytes(entry))
     return class_bytes((<uintptr_t> entry.content >> 2) & ((1 << LENGTH_BITS) - 1)) + SETTLE_BYTES
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
     cdef store_t* store = queue.store
-    cdef int64_t bytes = <int64_t> charge_of(enter_bytes(content))
+    cdef int64_t bytes = <int64_t> charge_of(enter_bytes(content, False))
     return not store.failed and not store.leaving_engine and store.room >= bytes + kept_bytes(store, bytes)
 
 
@@ -152,7 +162,7 @@ cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
     if store.leaving_engine:
         return False
     if content != NULL:
-        bytes += charge_of(enter_bytes(content))
+        bytes += charge_of(enter_bytes(content, True))
         bytes += kept_bytes(store, bytes) >> (2 * steps)
     if not store.failed and store.room >= bytes:
         return True
@@ -165,7 +175,7 @@ cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
 
 cdef int log_reserve(queue_t* queue, content_t* content) except -1:
     cdef store_t* store = queue.store
-    cdef uint64_t bytes = enter_bytes(content) + SLACK
+    cdef uint64_t bytes = enter_bytes(content, True) + SLACK
     if not store.failed and store.size + bytes > store.capacity:
         grow(store, bytes)
     return 0
@@ -186,35 +196,44 @@ cdef char* text_put(char* at, const void* text, uint16_t* size) noexcept:
 cdef void log_enter(entry_t* entry) noexcept:
     cdef store_t* store = entry.queue.store
     cdef const content_t* content = entry.content
-    cdef uint64_t length = enter_bytes(content)
     cdef int flags = RECORD_DEAD_ENTRY if entry.flags & DEAD_ENTRY else 0
     cdef enter_record_t* record
-    cdef uint16_t sizes[4]
+    cdef rare_t* rare
+    cdef rare_t found
+    cdef uint64_t length
+    cdef uint16_t size
     cdef char* at
     touch(entry.queue)
+    if origin_found(store, entry.parent, &found):
+        entry.flags |= LINKED
+    length = made_bytes(entry)
     store.live += charge_of(length)
     store.largest = max(store.largest, <int64_t> charge_of(length))
     store.resident += length
     flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+    flags |= RECORD_RARE if entry.flags & LINKED or has_texts(content) else 0
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
     if record == NULL:
         return
     record.timestamp = entry.timestamp
-    origin_put(store, record, entry.parent)
     record.payload_crc = 0
     record.body_bytes = content.body_bytes
     record.header_bytes = content.header_bytes
     record.header_count = content.header_count
     record.delivery_count = entry.delivery_count
     record.hops = entry.hops
-    record.group_key_bytes = record.reserved = 0
-    record.expiry = 0
-    at = text_put(<char*> (record + 1), content.address, &sizes[0])
-    at = text_put(at, content.reply_to, &sizes[1])
-    at = text_put(at, content.message_id, &sizes[2])
-    at = text_put(at, content.destination, &sizes[3])
-    record.address_bytes, record.reply_to_bytes = sizes[0], sizes[1]
-    record.message_id_bytes, record.destination_bytes = sizes[2], sizes[3]
+    record.reserved = 0
+    at = text_put(<char*> payload_of(record), content.address, &size)
+    record.address_bytes = size
+    rare = rare_of(record)
+    if rare != NULL:
+        at = text_put(at, content.reply_to, &size)
+        found.reply_to_bytes = size
+        at = text_put(at, content.message_id, &size)
+        found.message_id_bytes = size
+        at = text_put(at, content.destination, &size)
+        found.destination_bytes = size
+        rare[0] = found
     memcpy(at, headers_of(content), content.header_bytes)
     at += content.header_bytes
     memcpy(at, headers_of(content) + content.header_bytes if content.body_inline else PyBytes_AS_STRING(<object> content.body),
@@ -241,34 +260,35 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     if record != NULL and entry != NULL and not entry.flags & SHADOW:
         record.delivery_count = entry.delivery_count
         record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
-            RECORD_HISTORIC if entry.state == HISTORY and not anyway else 0) | (old.head.flags & RECORD_DEAD_ENTRY)
+            RECORD_HISTORIC if entry.state == HISTORY and not anyway else 0) | (
+            old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE))
     return 0
 
 
-cdef void origin_put(store_t* store, enter_record_t* record, const entry_t* parent) noexcept:
-    """The nearest message upstream that a durable queue holds for this one."""
+cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noexcept:
+    """The nearest message upstream that a durable queue holds for this one; False: there is none."""
     cdef queue_t* queue
     cdef store_t* other
-    record.origin_id = 0
-    record.origin_queue = record.origin_store = 0
+    memset(found, 0, sizeof(rare_t))
     while parent != NULL and not parent.queue.durable and not parent.flags & OWNED:
         parent = parent.parent
     if parent == NULL:
         other = store.engine.gone_store
         if other != NULL and other != store:        # its end waits until this one is durable: a crash may leave both
-            record.origin_store, record.origin_queue, record.origin_id = other.salt, store.engine.gone_queue, store.engine.gone_id
-        return
+            found.origin_store, found.origin_queue, found.origin_id = other.salt, store.engine.gone_queue, store.engine.gone_id
+        return found.origin_id != 0
     if parent.flags & OWNED:
         owner = (<dict> store.engine.owners)[<uintptr_t> parent]
-        record.origin_queue = owner[1]
-        record.origin_id = owner[2]
+        found.origin_queue = owner[1]
+        found.origin_id = owner[2]
         other = <store_t*> <uintptr_t> owner[0]
-        record.origin_store = 0 if other == store else other.salt
+        found.origin_store = 0 if other == store else other.salt
     else:
         queue = parent.queue
-        record.origin_queue = queue.number
-        record.origin_id = parent.id
-        record.origin_store = 0 if queue.store == store else queue.store.salt
+        found.origin_queue = queue.number
+        found.origin_id = parent.id
+        found.origin_store = 0 if queue.store == store else queue.store.salt
+    return True
 
 
 # ---- entries go
@@ -278,7 +298,7 @@ cdef int log_settle(entry_t* entry) except -1:
     cdef queue_t* queue = entry.queue
     touch(queue)
     if is_made(entry):
-        queue.store.resident -= enter_bytes(entry.content)
+        queue.store.resident -= made_bytes(entry)
     if entry.flags & SHADOW:
         return 0
     if entry.state == HISTORY and queue.store.fence_count:      # that it has left may stand behind a fence: it goes before
@@ -415,7 +435,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
             settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
             store.live -= entry_charge(entry)
         if is_made(entry):
-            store.resident -= enter_bytes(entry.content)
+            store.resident -= made_bytes(entry)
         entry = index_from(&queue.index, entry.id + 1)
     owners_leave(store, queue.number)
     if store.fence_count or fences_needed(store):

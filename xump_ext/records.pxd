@@ -31,24 +31,24 @@ selection of records that leaves out what later ones undo, is the same store.
                                                          54  dead_letter_bytes u16   65535: none
     ENTER    id: of the message                          56  name, then dead_letter
     32  timestamp i64                                    flags: AUTO_DELETE
-    40  origin_id u64     the message that it came from by MOVE, as long as that is unpaid; 0: none
-    48  origin_queue u32
-    52  origin_store u32  0: this one; else a CRC of the other store's identity
-    56  payload_crc u32   of all that follows the head
-    60  body_bytes u32
-    64  header_bytes u32
-    68  header_count u32
-    72  delivery_count u16
-    74  hops u16
-    76  address_bytes u16
-    78  reply_to_bytes u16       65535: there is none; so for the next two
-    80  message_id_bytes u16
-    82  destination_bytes u16
-    84  group_key_bytes u16      0; kept free for messages that belong together
+    40  payload_crc u32   of all that follows the head
+    44  body_bytes u32
+    48  header_bytes u32
+    52  header_count u32
+    56  delivery_count u16
+    58  hops u16
+    60  address_bytes u16
+    62  reserved u16
+    with the flag RARE:
+    64  origin_id u64     the message that it came from by MOVE, as long as that is unpaid; 0: none
+    72  origin_queue u32
+    76  origin_store u32  0: this one; else a CRC of the other store's identity
+    80  reply_to_bytes u16       65535: there is none; so for the next two
+    82  message_id_bytes u16
+    84  destination_bytes u16
     86  reserved u16
-    88  expiry i64               0; kept free
-    96  address, reply_to, message_id, destination, headers (block.pyx), body
-    flags: REDELIVERED, DEAD_ENTRY, HISTORIC
+    then address, reply_to, message_id, destination, headers (block.pyx), body
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE
 
 The crc of a record is salted with the store's own number, so that a record of another store is none here. In a group, SETTLEs
 count after all else. An entry with an origin in its own store hides that: when the log is read, the origin of a live entry that
@@ -74,6 +74,7 @@ cdef enum:
     RECORD_REDELIVERED = 1
     RECORD_DEAD_ENTRY = 2
     RECORD_HISTORIC = 4
+    RECORD_RARE = 8
     # flags of SETTLE
     RECORD_MARKED = 1
     # flags of STATE
@@ -130,9 +131,6 @@ cdef packed struct queue_record_t:
 cdef packed struct enter_record_t:
     head_t head
     int64_t timestamp
-    uint64_t origin_id
-    uint32_t origin_queue
-    uint32_t origin_store
     uint32_t payload_crc
     uint32_t body_bytes
     uint32_t header_bytes
@@ -140,12 +138,24 @@ cdef packed struct enter_record_t:
     uint16_t delivery_count
     uint16_t hops
     uint16_t address_bytes
+    uint16_t reserved
+
+# What few messages have, behind that.
+cdef packed struct rare_t:
+    uint64_t origin_id
+    uint32_t origin_queue
+    uint32_t origin_store
     uint16_t reply_to_bytes
     uint16_t message_id_bytes
     uint16_t destination_bytes
-    uint16_t group_key_bytes
     uint16_t reserved
-    int64_t expiry
+
+cdef inline rare_t* rare_of(const enter_record_t* record) noexcept nogil:
+    """NULL: it has nothing of it."""
+    return <rare_t*> (record + 1) if record.head.flags & RECORD_RARE else NULL
+
+cdef inline const char* payload_of(const enter_record_t* record) noexcept nogil:
+    return <const char*> (record + 1) + (sizeof(rare_t) if record.head.flags & RECORD_RARE else 0)
 
 cdef inline uint64_t padded(uint64_t size) noexcept nogil:
     return (size + 7) & ~<uint64_t> 7

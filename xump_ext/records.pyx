@@ -1,6 +1,6 @@
 """Records are verified and told apart; `records.pxd` draws them. Stores call what is here from Python, by whole buffers."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport free, qsort, realloc
@@ -14,8 +14,10 @@ cdef uint64_t RECORD_BYTES_MAX = <uint64_t> 1 << 31
 
 
 cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
+    cdef uint32_t fixed
     if head.kind == ENTER:
-        return sizeof(enter_record_t) if head.length >= sizeof(enter_record_t) else 0
+        fixed = sizeof(enter_record_t) + (sizeof(rare_t) if head.flags & RECORD_RARE else 0)
+        return fixed if head.length >= fixed else 0
     if head.kind == SETTLE:
         return sizeof(settle_record_t) if head.length == sizeof(settle_record_t) else 0
     if head.kind == MARK:
@@ -37,8 +39,10 @@ cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil:
 
 cdef bint enter_fits(const enter_record_t* record) noexcept nogil:
     """The parts fill the record up to its padding."""
-    cdef uint64_t size = sizeof(enter_record_t) + <uint64_t> record.body_bytes + record.header_bytes + record.address_bytes
-    size += text_bytes(record.reply_to_bytes) + text_bytes(record.message_id_bytes) + text_bytes(record.destination_bytes)
+    cdef uint64_t size = head_bytes(&record.head) + <uint64_t> record.body_bytes + record.header_bytes + record.address_bytes
+    cdef const rare_t* rare = rare_of(record)
+    if rare != NULL:
+        size += text_bytes(rare.reply_to_bytes) + text_bytes(rare.message_id_bytes) + text_bytes(rare.destination_bytes)
     return padded(size) == record.head.length
 
 
@@ -181,6 +185,21 @@ def record_whole(data, uint64_t position, uint32_t salt):
 
 
 # ---- single records
+
+def place_record(data, uint64_t position, uint32_t salt):
+    """Gives the whole record that a writable buffer begins with that position, and the crc that goes with it."""
+    cdef Py_buffer view
+    cdef head_t* head
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        head = <head_t*> view.buf
+        if view.len < <Py_ssize_t> sizeof(head_t) or not 0 < head_bytes(head) <= <uint64_t> view.len:
+            raise ValueError("the buffer does not begin with a whole record")
+        head.position = position
+        head.crc = head_crc(head, salt)
+    finally:
+        PyBuffer_Release(&view)
+
 
 def crc(data, uint32_t seed=0):
     """CRC-32C of a buffer, behind others whose CRC is `seed`. O(bytes)."""
@@ -399,15 +418,17 @@ cdef dict described(const head_t* head, uint64_t left):
     cdef const state_record_t* state = <const state_record_t*> head
     cdef const queue_record_t* queue = <const queue_record_t*> head
     cdef const group_record_t* group = <const group_record_t*> head
+    cdef const rare_t* rare
     cdef dict found = {"kind": NAMES.get(head.kind, f"kind {head.kind}"), "queue": head.queue, "id": head.id,
                        "position": head.position, "length": head.length, "flags": head.flags}
     if head_bytes(head) == 0 or head_bytes(head) > left:
         return found
     if head.kind == ENTER:
+        rare = rare_of(enter)
         found.update(timestamp=enter.timestamp, body_bytes=enter.body_bytes, hops=enter.hops, delivery_count=enter.delivery_count,
-                     origin=(enter.origin_store, enter.origin_queue, enter.origin_id) if enter.origin_id else None)
+                     origin=(rare.origin_store, rare.origin_queue, rare.origin_id) if rare != NULL and rare.origin_id else None)
         if head.length <= left and enter_fits(enter):
-            found["address"] = PyUnicode_DecodeUTF8(<const char*> (enter + 1), enter.address_bytes, "replace")
+            found["address"] = PyUnicode_DecodeUTF8(payload_of(enter), enter.address_bytes, "replace")
     elif head.kind == SETTLE:
         found["count"] = (<const settle_record_t*> head).count
     elif head.kind == MARK:

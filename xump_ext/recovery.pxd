@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.graph cimport engine_t, entry_t, index_t
 from xump_ext.journal cimport Journal
-from xump_ext.records cimport enter_record_t, head_t, mark_record_t, queue_record_t, settle_record_t, state_record_t
+from xump_ext.records cimport enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, settle_record_t, state_record_t
 
 cdef struct recovered_t:        # what was found of a queue
     engine_t* engine
@@ -42,7 +42,7 @@ cdef class Recovery:
     cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1
     cdef int settle_all(self) except -1
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
-    cdef int remember_origin(self, const enter_record_t* record) except -1
+    cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1
     cdef list hidden(self)
     cdef int rename(self) except -1
     cdef object end(self)

@@ -16,13 +16,15 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.graph cimport DEAD_ENTRY, FOREIGN, HISTORY, REDELIVERED, STAINED, UNLIMITED, UNROUTED, engine_t, entry_t, queue_t
+from xump_ext.graph cimport (
+    DEAD_ENTRY, FOREIGN, HISTORY, LINKED, REDELIVERED, STAINED, UNLIMITED, UNROUTED, engine_t, entry_t, queue_t,
+)
 from xump_ext.grow cimport array_grow
 from xump_ext.index cimport entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove, list_remove
 from xump_ext.log cimport log_queue, placed, store_queue
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_bytes, head_crc, head_t, mark_record_t, queue_record_t,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_bytes, head_crc, head_t, mark_record_t, queue_record_t, rare_of, rare_t,
     settle_record_t, state_record_t,
 )
 from xump_ext.revival cimport forget_for_good, hidden_end, order_all, queue_take_over
@@ -137,6 +139,7 @@ cdef class Recovery:
         """A record that was carried forward replaces the one before."""
         cdef recovered_t* queue = self.recovered(record.head.queue)
         cdef entry_t* entry = index_get(&queue.index, record.head.id)
+        cdef const rare_t* rare = rare_of(record)
         cdef bint new = entry == NULL
         if new:
             entry = entry_new(queue.engine)
@@ -151,11 +154,11 @@ cdef class Recovery:
         entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
         entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
-        if record.origin_id and record.origin_store:
-            entry.flags |= FOREIGN
-        elif record.origin_id:
-            self.journal.last_number = max(self.journal.last_number, record.origin_queue)
-            self.remember_origin(record)
+        if rare != NULL and rare.origin_id:
+            entry.flags |= LINKED | (FOREIGN if rare.origin_store else 0)
+            if not rare.origin_store:
+                self.journal.last_number = max(self.journal.last_number, rare.origin_queue)
+                self.remember_origin(record, rare)
         return 0
 
     cdef int apply_mark(self, const mark_record_t* record) except -1:
@@ -205,10 +208,10 @@ cdef class Recovery:
 
     # ---- messages in two places
 
-    cdef int remember_origin(self, const enter_record_t* record) except -1:
+    cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1:
         array_grow(&self.origins, self.origin_count, &self.origin_capacity, sizeof(origin_t))
         (<origin_t*> self.origins)[self.origin_count] = origin_t(
-            record.origin_queue, record.origin_id, record.head.queue, record.head.id)
+            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id)
         self.origin_count += 1
         return 0
 
