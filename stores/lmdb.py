@@ -19,7 +19,7 @@ store has. The file grows, and the map with it, while there is still room for a 
 LMDB needs free pages also to delete: it copies the pages of its trees that it changes, and those that a transaction frees serve
 the one after the next. So twice as many are kept free as a group may copy. That is all that the trees have, without long
 contents, which have pages of their own; but not more leaves than a group has records, be it full of SETTLEs of messages far from
-each other: 25,000, of 100 MiB. What is given back gets a MARK, for which there is room, too. So a full store, on a full disk,
+each other: 13,000, of 50 MiB. What is given back gets a MARK, for which there is room, too. So a full store, on a full disk,
 settles and takes back. `max_bytes` bounds what the pages in use have; this comes on top, with `SLACK_BYTES` for free space in
 pieces, and there the file ends.
 
@@ -75,6 +75,7 @@ class LmdbStore(Backend):
     """
 
     type = "lmdb"
+    group_bytes = 1 << 19       # as fast as twice that, and half as much is kept free for it
 
     def __init__(self, name: str, *, path: str | os.PathLike[str], durability: str = "group", group_ms: float = 2.0,
                  max_bytes: int = 1 << 40, max_readers: int = 126) -> None:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from xump import Engine, always, deliver
+from xump.commit import Committer
 from xump.store import register_store, store_types
 from xump.stores.lmdb import LmdbStore
 from xump.stores.ring import RingStore
@@ -139,6 +140,33 @@ def test_calls_that_come_during_a_sync_share_the_next(tmp_path, kind):
         # Who was in, but had not come to wait yet, finds nothing to write, and syncs once more.
         assert backend.calls["write"] - before["write"] == 2 and 2 <= backend.calls["sync"] - before["sync"] < len(threads) // 2
         assert engine.queues["jobs"].durable_id == len(threads)
+
+
+def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeypatch):
+    """It would be given the turn that the next `sync` needs, and keep it while it waits for the interpreter's lock: that took a
+    fifth of the time of a group in LMDB."""
+    engine, backend = engine_on(tmp_path / "store", kind, "group")
+    committer, commit, turns = engine._stores["disk"].committer, Committer._commit_for_others, []
+    monkeypatch.setattr(Committer, "_commit_for_others", lambda self: turns.append(self) or commit(self))
+    with engine:
+        backend.entered.clear()
+        backend.go_on.clear()
+        engine.publish("jobs", "", b"body")
+        thread = threading.Thread(target=engine.sync)
+        thread.start()
+        assert backend.entered.wait(60)
+        committer._hurry.set()          # as when `group_ms` are over
+        while committer._hurry.is_set() or committer._changed.is_set():
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert turns == []
+        backend.go_on.set()
+        thread.join()
+        engine.publish("jobs", "", b"body")
+        committer._hurry.set()
+        while engine.queues["jobs"].durable_id < 2:
+            time.sleep(0.001)
+        assert turns == [committer]
 
 
 def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkeypatch):

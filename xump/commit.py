@@ -108,7 +108,8 @@ class Committer:
             self._hurry.wait(self._backend.group_ms / 1000)
             self._hurry.clear()
             self._changed.clear()
-            self._commit_for_others()
+            if self._journal.waiting:       # else somebody writes it already, whose turn is not worth waiting for
+                self._commit_for_others()
 
     def _commit_for_others(self) -> None:
         """What was gathered is written, if it can be; who cares for this store hears at its next call that it could not."""

@@ -136,6 +136,11 @@ cdef class Journal:
         return 0 if fences_stuck(&self.store) else self.store.fence_count
 
     @property
+    def waiting(self):
+        """Whether something was told that nobody has sealed, or stands behind fences."""
+        return self.signalled or self.fenced > 0
+
+    @property
     def live_bytes(self):
         """What the messages in the store take of it, about."""
         return self.store.live
