@@ -359,9 +359,9 @@ class Segments:
                 offset += found[2]
                 last = start + offset
             at = last - start
-            if 0 <= at <= len(view) - RECORD_HEAD.size and view[at + 4 : at + 6] == RECORD_MAGIC:
-                if U64.unpack_from(view, at + 16)[0] == last:
-                    last += RECORD_HEAD.size            # the beginning of a head
+            torn = 0 <= at <= len(view) - RECORD_HEAD.size and view[at + 4 : at + 6] == RECORD_MAGIC
+            if torn and U64.unpack_from(view, at + 16)[0] == last:
+                last += RECORD_HEAD.size        # the beginning of a head
         return last, synced
 
     def lap(self, position: int) -> Iterator[tuple[int, memoryview]]:

@@ -59,21 +59,3 @@ cdef inline int64_t int64_at(const char* numbers, int64_t at) noexcept nogil:
 # Offsets are of 32 bits, or of 64 in the large types.
 cdef inline int64_t offset_at(const char* offsets, int64_t at, bint large) noexcept nogil:
     return int64_at(offsets, at) if large else int32_at(offsets, at)
-
-cdef inline bint ascii_only(const char* text, int64_t size) noexcept nogil:
-    cdef int64_t at = 0
-    cdef uint64_t high
-    if size < 8:
-        if size >= 4:
-            high = <uint64_t> (int32_at(text, 0) | int32_at(text + size - 4, 0))
-        else:
-            high = 0
-            while at < size:
-                high |= <uint64_t> <uint8_t> text[at]
-                at += 1
-    else:
-        high = <uint64_t> int64_at(text + size - 8, 0)      # it may overlap those before
-        while at + 8 < size:
-            high |= <uint64_t> int64_at(text + at, 0)
-            at += 8
-    return not high & 0x8080808080808080u

@@ -19,8 +19,9 @@ from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset, strlen
 
-from xump_ext.arrow cimport ascii_only, int32_at, int64_at, offset_at
+from xump_ext.arrow cimport int32_at, int64_at, offset_at
 from xump_ext.cells cimport memory_large
+from xump_ext.few cimport ascii_only
 
 cdef extern from "Python.h":
     double PyFloat_Unpack2(const char* value, int little_endian) noexcept nogil

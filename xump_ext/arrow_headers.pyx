@@ -13,14 +13,14 @@ from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from xump_ext.arrow cimport ascii_only, bit_at, int32_at
+from xump_ext.arrow cimport bit_at, int32_at
 from xump_ext.arrow_column cimport (
     BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, TEXTS_ALLOWED,
     array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open,
     column_own, format_of, name_of, offsets_check, place, type_read, utf8_valid, validity_of, values_copy,
 )
 from xump_ext.block cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
-from xump_ext.few cimport copy_few
+from xump_ext.few cimport ascii_only, copy_few
 
 from xump_ext import block
 

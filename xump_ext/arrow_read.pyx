@@ -16,7 +16,7 @@ from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
-from xump_ext.arrow cimport ArrowArrayStream, ascii_only, bit_at, int32_at
+from xump_ext.arrow cimport ArrowArrayStream, bit_at, int32_at
 from xump_ext.arrow_column cimport (
     BYTES_ALLOWED, COLUMN_DICTIONARY, COLUMN_NULL, TEXTS_ALLOWED, array_check, children_check, column_bytes, column_close,
     column_null, column_number, column_open, format_of, name_of, type_read, validity_of,
@@ -25,7 +25,7 @@ from xump_ext.arrow_headers cimport (
     HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
 )
 from xump_ext.block cimport headers_of
-from xump_ext.few cimport same_few
+from xump_ext.few cimport ascii_only, same_few
 from xump_ext.message cimport content_of_buffers, content_release, message_object
 
 from xump_ext import message

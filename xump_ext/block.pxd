@@ -2,11 +2,10 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
-from xump_ext.few cimport copy_few, same_few
+from xump_ext.few cimport ascii_only, copy_few, same_few
 
 cdef extern from "Python.h":
     Py_ssize_t PyDict_GET_SIZE(PyObject* dict)
@@ -71,7 +70,17 @@ cdef extern from *:
         }
         return PyUnicode_AsUTF8AndSize(text, size);
     }
+    /* A str of UTF-8. Short ASCII, which most text is, needs no decoder. */
+    static inline PyObject *xump_text_new(const char *text, size_t size) {
+        PyObject *made;
+        if (size == 0 || size > 64 || !xump_ascii_only(text, size)) return PyUnicode_DecodeUTF8(text, (Py_ssize_t) size, NULL);
+        if (size == 1) return PyUnicode_FromOrdinal(text[0]);
+        made = PyUnicode_New((Py_ssize_t) size, 127);
+        if (made != NULL) memcpy(PyUnicode_1BYTE_DATA(made), text, size);
+        return made;
+    }
     """
+    object text_new "xump_text_new"(const char* text, size_t size)
     const char* ascii_of "xump_ascii"(PyObject* text, Py_ssize_t* size) noexcept
     const char* raw_text_of "xump_text"(object text, Py_ssize_t* size) noexcept
 
@@ -179,7 +188,7 @@ cdef inline const char* field_read(const char* at, header_t* header) noexcept no
 
 cdef inline object header_value(const header_t* header):
     if header.type == HEADER_STR:
-        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+        return text_new(header.value, header.value_bytes)
     if header.type == HEADER_BYTES:
         return PyBytes_FromStringAndSize(header.value, header.value_bytes)
     if header.type == HEADER_INT:

@@ -11,7 +11,6 @@ What a program gives is either short and plain, which is written in one pass, or
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
 cdef extern from "Python.h":
@@ -176,7 +175,7 @@ cdef bint header_find(const content_t* content, const char* name, uint16_t name_
 
 
 cdef inline str header_name(const header_t* header):
-    return <str> PyUnicode_DecodeUTF8(header.name, header.name_bytes, NULL)
+    return <str> text_new(header.name, header.name_bytes)
 
 
 cdef dict headers_dict(const content_t* content):

@@ -5,12 +5,12 @@ envelope, DELIVER with a queue stamps the destination on it.
 """
 
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from xump_ext.block cimport ADDRESS_BYTES_MAX, HEADER_STR, header_find, header_t
+from xump_ext.block cimport ADDRESS_BYTES_MAX, HEADER_STR, header_find, header_t, text_new
 from xump_ext.graph cimport (
     BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
 )
@@ -80,7 +80,7 @@ cdef object field_text(const field_t* field, content_t* content):
             return None
         if header.value_bytes == 0 or header.value_bytes > ADDRESS_BYTES_MAX:
             return None
-        return PyUnicode_DecodeUTF8(header.value, header.value_bytes, NULL)
+        return text_new(header.value, header.value_bytes)
     found = envelope_object(field, content)
     return <object> found if found != NULL and <object> found else None
 

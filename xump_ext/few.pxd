@@ -30,6 +30,20 @@ cdef extern from *:
                           return ((a ^ c) | (b ^ d)) == 0; }
         return memcmp(left, right, size) == 0;
     }
+
+    static inline int xump_ascii_only(const char *text, size_t size) {
+        uint64_t word, high = 0;
+        uint32_t half;
+        size_t at = 0;
+        if (size >= 8) {
+            memcpy(&high, text + size - 8, 8);
+            for (; at + 8 < size; at += 8) { memcpy(&word, text + at, 8); high |= word; }
+        }
+        else if (size >= 4) { memcpy(&half, text, 4); high = half; memcpy(&half, text + size - 4, 4); high |= half; }
+        else for (; at < size; at++) high |= (unsigned char) text[at];
+        return (high & 0x8080808080808080u) == 0;
+    }
     """
     void copy_few "xump_copy_few"(char* out, const char* text, size_t size) noexcept nogil
+    bint ascii_only "xump_ascii_only"(const char* text, size_t size) noexcept nogil
     bint same_few "xump_same_few"(const char* left, const char* right, size_t size) noexcept nogil

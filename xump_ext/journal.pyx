@@ -7,12 +7,11 @@ contents are forgotten, and read from the store when somebody asks.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint16_t, uintptr_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy, memmove, memset
 
-from xump_ext.block cimport headers_of
+from xump_ext.block cimport headers_of, text_new
 from xump_ext.crc cimport crc32c
 from xump_ext.errors import StoreCorrupt
 from xump_ext.fences cimport carried_anyway, fences_pass, fences_stuck
@@ -482,7 +481,7 @@ cdef inline object text_of_record(const char** at, uint16_t size):
     if size == NO_TEXT:
         return None
     at[0] += size
-    return PyUnicode_DecodeUTF8(text, size, NULL)
+    return text_new(text, size)
 
 
 cdef content_t* content_of_record(const enter_record_t* record) except NULL:
