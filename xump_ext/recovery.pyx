@@ -24,8 +24,8 @@ from xump_ext.index cimport entry_free, entry_new, index_free, index_from, index
 from xump_ext.log cimport log_queue, placed, store_queue
 from xump_ext.records cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_bytes, head_crc, head_t, mark_record_t, queue_record_t, rare_of, rare_t,
-    settle_record_t, state_record_t,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_bytes, head_crc, head_t, mark_record_t, queue_record_t, rare_of,
+    rare_t, settle_record_t, state_record_t,
 )
 from xump_ext.revival cimport forget_for_good, hidden_end, order_all, queue_take_over
 
