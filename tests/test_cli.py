@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from xump import Engine, cli, topology
+from xump.operators import operator_names
 
 RIGHT = """\
 version = 1
@@ -125,7 +126,7 @@ def test_check_says_what_is_wrong(run, file):
     status, out, err = run("check", file(WRONG))
     assert (status, err) == (1, "")
     assert out.splitlines() == [
-        "selector 1: unknown operator 'topi'; there are eq, topic, prefix",
+        f"selector 1: unknown operator 'topi'; there are {', '.join(operator_names())}",
         "queue 'jobs' has the dead letter queue 'dead', which is not described: it counts as none",
     ]
 

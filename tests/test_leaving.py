@@ -192,12 +192,14 @@ class Half:
     """Says that it is durable, and is not."""
 
     durable = True
+    open = 0
 
     def __init__(self, name):
-        self.name = name
+        Half.open += 1
 
     def close(self):
-        raise AssertionError("it was never taken")
+        Half.open -= 1
+        raise OSError("and more than that")
 
 
 @pytest.mark.parametrize(("factory", "said"), [
@@ -210,7 +212,7 @@ def test_what_is_no_store_is_refused(factory, said, monkeypatch):
     with Engine() as engine:
         with pytest.raises(TypeError, match=said):
             engine.create_store("s", "odd")
-        assert list(engine.stores) == ["ram"]
+        assert list(engine.stores) == ["ram"] and Half.open == 0
         with pytest.raises(TypeError, match=said):
             engine.apply({"version": 1, "stores": {"s": {"type": "odd"}}})
         assert list(engine.stores) == ["ram"]

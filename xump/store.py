@@ -108,8 +108,12 @@ class Store:
         needed = BACKEND_CALLS if getattr(backend, "durable", False) else ("close",)
         missing = [call for call in needed if not callable(getattr(backend, call, None))]
         if missing:
-            raise TypeError(f"store type {self.type!r}: its factory gave {backend!r}, which is no store: it has no "
-                            f"{', '.join(missing)}; xump_ext.store says what a store has")
+            try:
+                if "close" not in missing:
+                    backend.close()
+            finally:
+                raise TypeError(f"store type {self.type!r}: its factory gave {backend!r}, which is no store: it has no "
+                                f"{', '.join(missing)}; xump_ext.store says what a store has")
         return backend
 
     def placed(self, options: Mapping[str, Any], *, created: bool = False) -> dict[str, Any]:
