@@ -7,6 +7,7 @@ touched: `fits` only writes into two dictionaries of differences.
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
+from xump_ext.content cimport checked_text, content_bounced, content_release
 from xump_ext.credit cimport has_credit, overflow_would
 from xump_ext.envelope cimport name_text, queue_named
 from xump_ext.errors import QueueFull, no_queue
@@ -15,7 +16,6 @@ from xump_ext.graph cimport (
 )
 from xump_ext.ledger cimport can_enter, enter, own_dead_letter, reason_name
 from xump_ext.log cimport USUAL_BYTES, enter_bytes, kept_bytes, no_room
-from xump_ext.message cimport checked_text, content_bounced, content_release
 
 
 cdef uint64_t ENTER_EXTRA = 128     # what the record of a message's end takes, and the step in which lengths are counted

@@ -25,8 +25,9 @@ from xump_ext.arrow_headers cimport (
     HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
 )
 from xump_ext.block cimport headers_of
+from xump_ext.content cimport content_of_buffers, content_release
 from xump_ext.few cimport ascii_only, same_few
-from xump_ext.message cimport content_of_buffers, content_release, message_object
+from xump_ext.message cimport message_object
 
 from xump_ext import message
 

@@ -15,6 +15,7 @@ from xump_ext.admission cimport Admissions
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.block cimport content_t
+from xump_ext.content cimport content_release, content_share
 from xump_ext.core cimport Core
 from xump_ext.delivery cimport (
     Delivery, counted, delivery_new, first_offer, is_redelivered, is_spent, keep_back, nack_entry, next_kept,
@@ -23,7 +24,7 @@ from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport DELIVERIES_MAX, UNLIMITED, entry_t, offer_t, queue_t, selector_t
 from xump_ext.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
-from xump_ext.message cimport Message, content_release, content_share, message_new
+from xump_ext.message cimport Message, message_new
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_at, content_from, source_left, source_new, source_t
 

@@ -23,6 +23,7 @@ cdef enum:
 cdef enum:
     BLOCK_SMALL = 512           # what `block_small` writes at most
     NAME_BYTES_MAX = 65535      # a u16 in the block
+    BODY_BYTES_MAX = 1 << 26    # 64 MiB: beyond it, send a reference
     ADDRESS_BYTES_MAX = 65534   # a u16 in records, where 65535 says that there is none; of whatever is a name, too
 
 # The immutable content of a message, shared by reference between all the queues that hold it. One allocation: the

@@ -13,6 +13,8 @@ from xump_ext.block cimport content_t
 from xump_ext.building cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
+from xump_ext.content cimport checked_text, content_release
+from xump_ext.copies cimport make_copy
 from xump_ext.credit cimport is_able, overflow_has_room, selector_rest, selector_wake
 from xump_ext.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_over, keep_back, next_kept,
@@ -28,9 +30,9 @@ from xump_ext.graph cimport (
 from xump_ext.heap cimport heap_free
 from xump_ext.index cimport index_from, index_get, index_since, index_until
 from xump_ext.journal cimport Journal
-from xump_ext.ledger cimport enter, hops_of, make_copy, own_dead_letter, pay, stir
+from xump_ext.ledger cimport enter, hops_of, own_dead_letter, pay, stir
 from xump_ext.log cimport no_room, store_has_room, touch
-from xump_ext.message cimport Message, checked_text, content_new, content_of, content_release, message_object
+from xump_ext.message cimport Message, content_new, content_of, message_object
 from xump_ext.offers cimport offers_free
 from xump_ext.plan cimport foresee, foresee_route
 from xump_ext.recall cimport match_anew

@@ -26,6 +26,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.aside cimport aside_add, aside_remove, group_oldest
 from xump_ext.clause cimport Clause
+from xump_ext.content cimport content_release
 from xump_ext.envelope cimport content_made, field_text, target_of
 from xump_ext.graph cimport (
     ASIDE, COPY, CHOOSY, FIELD_NONE, LINE, OVERFLOW, UNROUTED, WAITING, member_t,
@@ -34,7 +35,6 @@ from xump_ext.heap cimport heap_add, heap_change, heap_remove, heap_root, node_t
 from xump_ext.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
 from xump_ext.listed cimport queue_list, queue_unlist
 from xump_ext.log cimport COMES_IN, steps_down, store_takes
-from xump_ext.message cimport content_release
 from xump_ext.places cimport place_drop, place_in, place_keep
 from xump_ext.source cimport content_at
 

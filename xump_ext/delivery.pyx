@@ -9,13 +9,14 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport uint32_t
 
+from xump_ext.content cimport checked_text
 from xump_ext.envelope cimport DestinationHandle
 from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.faces cimport QueueFace
 from xump_ext.graph cimport DELIVERIES_MAX, engine_t, REASON_DELIVERY_LIMIT, REASON_REJECTED, selector_t
 from xump_ext.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay
 from xump_ext.light cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.message cimport Message, checked_text, message_new
+from xump_ext.message cimport Message, message_new
 from xump_ext.recall cimport note_nack, release, send_back
 from xump_ext.routing cimport go_on, run
 from xump_ext.source cimport content_at

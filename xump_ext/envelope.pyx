@@ -11,10 +11,10 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from xump_ext.block cimport ADDRESS_BYTES_MAX, HEADER_STR, header_find, header_t, text_new
+from xump_ext.content cimport content_bounced, content_share, content_stamped
 from xump_ext.graph cimport (
     BOUNCE, DELIVER, FIELD_ADDRESS, FIELD_DESTINATION, FIELD_HEADER, FIELD_NONE, FIELD_REPLY_TO,
 )
-from xump_ext.message cimport content_bounced, content_share, content_stamped
 from xump_ext.source cimport content_at
 
 cdef extern from "Python.h":

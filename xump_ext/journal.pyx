@@ -12,6 +12,7 @@ from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy, memmove, memset
 
 from xump_ext.block cimport headers_of, text_new
+from xump_ext.content cimport content_of_buffers, content_release
 from xump_ext.crc cimport crc32c
 from xump_ext.errors import StoreCorrupt
 from xump_ext.fences cimport carried_anyway, fences_pass, fences_stuck
@@ -20,7 +21,6 @@ from xump_ext.index cimport index_from, index_get
 from xump_ext.log cimport (
     log_again, log_carried, log_mark, log_queue, log_state, mark_record, place_of, placed, settle_record, store_queue, touch,
 )
-from xump_ext.message cimport content_of_buffers, content_release
 from xump_ext.records cimport (
     ENTER, GROUP, MAGIC, MARK, NO_TEXT, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, RECORD_WHOLE, SETTLE, STATE, enter_record_t,
     group_record_t, head_bytes, head_crc, head_t, payload_of, rare_of, rare_t, record_state, settle_record_t,

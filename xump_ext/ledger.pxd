@@ -42,6 +42,10 @@ cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexc
     """A message that has waited in a dead letter queue starts anew (rule 12)."""
     return 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
 
+cdef inline uint32_t clamp(uint32_t hops) noexcept:
+    """As an entry can count them."""
+    return hops if hops < 65535 else 65535
+
 cdef inline void stir(engine_t* engine, queue_t* queue) noexcept:
     """When the call goes on, this queue has to be looked at."""
     queue_list(engine, queue, STIRRED)
@@ -53,7 +57,6 @@ cdef uint64_t enter(
 cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0
 cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
-cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 # What became of this message, which moved on, is done with; payment climbs from it.
 cdef int pay_for(engine_t* engine, entry_t* entry) except -1
@@ -85,4 +88,5 @@ cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) e
 cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1

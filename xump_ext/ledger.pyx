@@ -1,4 +1,4 @@
-"""The books (rules 1, 3, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
+"""The books (rules 1, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
 
 A message that MOVE took stays outstanding in its queue, linked with what it became; when that is settled the link is followed
 upwards, one payment per step. INFINITE passes its own link on instead. The way back is in `recall.pyx`.
@@ -9,27 +9,27 @@ routed, lanes and lines to be looked at, queues that are stirred. `routing.run` 
 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
 
+from xump_ext.content cimport content_bounced, content_release
 from xump_ext.credit cimport (
     choosy_wake, is_able, line_wake, overflow_has_room, place_leave, room_made, selector_rest, selector_wake,
     stand_ready, waiting_remove,
 )
 from xump_ext.envelope cimport content_made, field_text, queue_named, target_of
-from xump_ext.fences cimport claim_take, gone_note, has_owner, log_copied, owner_claim, owner_settled
+from xump_ext.fences cimport claim_take, gone_note, has_owner, owner_claim, owner_settled
 from xump_ext.graph cimport (
     BOUND, BROKEN, CHOOSY, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, PAUSED, QUEUED, REASON_COUNT, REASON_HOPS,
-    REASON_OVERFLOW, REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
+    REDELIVERED, SHADOW, TIME_UNREAD, UNROUTED, WAITING, destination_t, group_t, offer_t,
 )
 from xump_ext.heap cimport heap_sink
 from xump_ext.index cimport entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove
 from xump_ext.log cimport (
     COMES_IN, ENDS, log_enter, log_handed, log_mark, log_reserve, log_settle, store_takes, touch, went_to,
 )
-from xump_ext.message cimport content_bounced, content_release, content_share
 from xump_ext.offers cimport destination_named, offer_append, offer_new, offer_remove
 from xump_ext.places cimport place_in
 from xump_ext.plan cimport Plan
 from xump_ext.source cimport content_at, content_drop, is_made
-from xump_ext.trip cimport trip_add, trip_has, trip_new, trip_release, trip_share
+from xump_ext.trip cimport trip_add, trip_new, trip_release, trip_share
 from xump_ext.work cimport forget_pause, parked_forget, pause_trip, work_push, work_reserve
 
 cdef extern from *:
@@ -383,52 +383,7 @@ cdef int next_in_line(engine_t* engine, selector_t* selector, queue_t* target) e
     return selector_wake(engine, selector)
 
 
-# ---- copies (rule 3)
-
-cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, trip_t* trip) except -1:
-    """One copy into the target, unless the trip has been there; one that cannot go there is dead-lettered or dropped."""
-    cdef queue_t* target = target_of(selector, content_at(entry))
-    cdef uint32_t hops = hops_of(engine, entry) + 1
-    cdef bint fresh = is_fresh(engine, entry)
-    if target == NULL or trip_has(trip, target.slot):
-        return 0
-    if hops > engine.hop_limit:
-        trip_add(trip, target.slot)
-        return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, trip)
-    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
-        trip_add(trip, target.slot)
-        return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, trip)
-    selector.copied += 1
-    enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, trip)
-    went_to(engine, target)
-    return log_copied(entry) if entry.queue.durable else 0
-
-
-cdef int lose_copy(
-    engine_t* engine, selector_t* selector, entry_t* entry, queue_t* letters, queue_t* origin, int reason, trip_t* trip
-) except -1:
-    """A copy that `origin` cannot have: into the dead letter queue, else counted at its selector."""
-    cdef content_t* content
-    if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(content_at(entry), (<object> origin.face).name, REASONS[reason], None)
-        if can_enter(letters, content, NULL):
-            origin.dead_lettered[reason] += 1
-            if origin.durable:
-                touch(origin)
-            # One hop for the copy, one for the bounce.
-            enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, trip)
-            went_to(engine, letters)
-            return log_copied(entry) if entry.queue.durable else 0
-        content_release(content)
-    selector.dropped += 1
-    return 0
-
-
 # ---- dead letters (rule 11)
-
-cdef inline uint32_t clamp(uint32_t hops) noexcept:
-    return hops if hops < 65535 else 65535
-
 
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
     """What the queue itself names; a queue that names itself counts as one without."""

@@ -1,26 +1,26 @@
-"""Messages: immutable content in one allocation, compact headers, and the objects that Python sees.
+"""Messages as Python sees them: made of what a program gives, and thin faces over content (`content.pyx`).
 
-A message in a queue is an entry (`index.pxd`) that points to its content. Content is shared by reference between all
-queues that hold it, so COPY and MOVE cost a counter. `Message` and `Headers` are thin faces over content, made when
-Python asks, and hold no object that the collector would have to visit: a million waiting messages are invisible to it. The
-block of headers is in `block.pyx`.
+A message in a queue is an entry (`index.pxd`) that points to its content. `Message` and `Headers` are made when Python asks, and
+hold no object that the collector would have to visit: a million waiting messages are invisible to it.
 """
 
 from collections.abc import Mapping
 
 cimport cython
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF
-from libc.stdint cimport UINT32_MAX, uint16_t, uintptr_t
-from libc.string cimport memcpy
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint16_t
 
 from xump_ext.block cimport (
-    ADDRESS_BYTES_MAX, BLOCK_SMALL, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find, field_value,
-    headers_dict, headers_of, raw_text_of, text_of,
+    ADDRESS_BYTES_MAX, BLOCK_SMALL, BODY_BYTES_MAX, NAME_BYTES_MAX, ascii_of, block_measure, block_small, block_write, field_find,
+    field_value, headers_dict, headers_of, raw_text_of,
 )
-from xump_ext.cells cimport cell_get, cell_put
+from xump_ext.content cimport (
+    checked_body, checked_text, content_alloc, content_body, content_full, content_of_block, content_release, content_share,
+    content_stamped, content_without_destination, object_or_none,
+)
 from xump_ext.few cimport copy_few
 from xump_ext.light cimport (
     XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put,
@@ -48,7 +48,6 @@ cdef extern from *:
     const size_t body_offset "XUMP_BODY_OFFSET"
     const size_t headers_offset "XUMP_HEADERS_OFFSET"
 
-cdef Py_ssize_t BODY_BYTES_MAX = 1 << 26       # 64 MiB: beyond it, send a reference
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # Of a message that was bounced: two names and a detail more, each of at most 65535 bytes, and a reason. It can do that again.
 cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
@@ -57,84 +56,7 @@ address_bytes_max = ADDRESS_BYTES_MAX
 body_bytes_max = BODY_BYTES_MAX
 
 
-# ---- content
-
-cdef str checked_text(object value, str what):
-    """An exact str that UTF-8 can express, within the limit."""
-    cdef Py_ssize_t size
-    if not PyUnicode_CheckExact(value):
-        if not PyUnicode_Check(value):
-            raise TypeError(f"{what} must be a str, got {type(value).__name__}")
-        value = str.__str__(value)
-    text_of(value, what, &size)
-    if size > ADDRESS_BYTES_MAX:
-        raise ValueError(f"{what} has {size} bytes, allowed are {ADDRESS_BYTES_MAX}")
-    return <str> value
-
-
-cdef bytes checked_body(object body):
-    if not PyBytes_CheckExact(body):
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise TypeError(f"body must be bytes, got {type(body).__name__}"
-                            + ("; encode it first" if isinstance(body, str) else ""))
-        body = bytes(memoryview(body))
-    if PyBytes_GET_SIZE(body) > BODY_BYTES_MAX:
-        raise ValueError(f"body has {PyBytes_GET_SIZE(body)} bytes, allowed are {BODY_BYTES_MAX}")
-    return <bytes> body
-
-
-cdef inline content_t* content_alloc(
-    PyObject* address, PyObject* body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
-) except NULL:
-    """Content over checked objects, with room for the headers and for a body behind them; `body` is NULL then."""
-    cdef content_t* content = <content_t*> cell_get(sizeof(content_t) + header_bytes + inline_bytes)
-    content.references = 1
-    content.header_count = header_count
-    content.header_bytes = header_bytes
-    content.body_inline = body == NULL
-    content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
-    content.address = address
-    content.body = body
-    content.reply_to = content.message_id = content.destination = NULL
-    Py_XINCREF(address)
-    Py_XINCREF(body)
-    return content
-
-
-cdef content_t* content_full(
-    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
-) except NULL:
-    """With all that an envelope can have; None for what it has not."""
-    cdef content_t* content = content_alloc(<PyObject*> address, <PyObject*> body, count, size, 0)
-    content.reply_to = optional(reply_to)
-    content.message_id = optional(message_id)
-    content.destination = optional(destination)
-    return content
-
-
-cdef inline void* counted(object value) noexcept:
-    Py_INCREF(value)
-    return <void*> value
-
-
-cdef inline void* optional(object value) noexcept:
-    return NULL if value is None else counted(value)
-
-
-cdef inline object object_or_none(const void* pointer):
-    return None if pointer == NULL else <object> pointer
-
-
-cdef void content_free(content_t* content) noexcept:
-    cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
-    Py_XDECREF(<PyObject*> content.address)
-    Py_XDECREF(<PyObject*> content.body)
-    if <uintptr_t> content.reply_to | <uintptr_t> content.message_id | <uintptr_t> content.destination:     # few have one
-        Py_XDECREF(<PyObject*> content.reply_to)
-        Py_XDECREF(<PyObject*> content.message_id)
-        Py_XDECREF(<PyObject*> content.destination)
-    cell_put(content, size)
-
+# ---- made of what a program gives
 
 cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
     """Content from what a program gave. Raises TypeError and ValueError that say what was wrong."""
@@ -215,76 +137,6 @@ cdef content_t* content_checked(
     if count:
         block_write(<dict> headers, <char*> headers_of(content))
     return content
-
-
-cdef content_t* content_of_block(
-    object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
-) except NULL:
-    """Content over checked objects and a well-formed block of headers, which is copied."""
-    cdef content_t* content = content_full(address, body, reply_to, message_id, None, count, size)
-    memcpy(<char*> headers_of(content), block, size)
-    return content
-
-
-cdef content_t* content_of_buffers(
-    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
-    uint32_t header_bytes
-) except NULL:
-    cdef content_t* content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes)
-    content.reply_to = optional(reply_to)
-    content.message_id = optional(message_id)
-    memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
-    return content
-
-
-cdef object content_body(content_t* content):
-    if content.body == NULL:
-        body = PyBytes_FromStringAndSize(headers_of(content) + content.header_bytes, content.body_bytes)
-        Py_INCREF(body)
-        content.body = <void*> body
-    return <object> content.body
-
-
-cdef content_t* content_variant(content_t* content, object address, object reply_to, object destination) except NULL:
-    cdef content_t* variant = content_full(
-        address, content_body(content), reply_to, object_or_none(content.message_id), destination,
-        content.header_count, content.header_bytes)
-    memcpy(<char*> headers_of(variant), headers_of(content), content.header_bytes)
-    return variant
-
-
-cdef content_t* content_stamped(content_t* content, object destination) except NULL:
-    """The same content under a destination."""
-    return content_variant(content, <object> content.address, object_or_none(content.reply_to), destination)
-
-
-cdef content_t* content_without_destination(content_t* content) except NULL:
-    """The content as it was first published; shared when there is nothing to remove."""
-    if content.destination == NULL:
-        return content_share(content)
-    return content_variant(content, <object> content.address, object_or_none(content.reply_to), None)
-
-
-cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL:
-    """The content with its envelope mangled: the return address is the address now, headers say what happened."""
-    cdef dict headers = headers_dict(content)
-    cdef content_t* bounced
-    cdef Py_ssize_t size
-    cdef uint32_t count = 0
-    address = <object> content.address
-    headers.setdefault("xump_original_address", address)
-    headers["xump_bounced_from"] = queue
-    headers["xump_reason"] = reason
-    headers.pop("xump_detail", None)
-    if detail is not None:
-        headers["xump_detail"] = detail
-    if content.reply_to != NULL:
-        address = <object> content.reply_to
-    size = block_measure(headers, &count, UINT32_MAX)
-    bounced = content_full(address, content_body(content), None, object_or_none(content.message_id),
-                           object_or_none(content.destination), count, <uint32_t> size)
-    block_write(headers, <char*> headers_of(bounced))
-    return bounced
 
 
 # ---- what Python sees

@@ -1,4 +1,4 @@
-"""The run: a call drives the graph until it is quiet (rules 2 to 7).
+"""The run: a call drives the graph until it is quiet (rules 2 to 7; copies are in `copies.pyx`, whose turn it is in `turn.pyx`).
 
     while something is left:
         what waits and may be able to go on, oldest entry first     step_lane, step_line, route_parked
@@ -11,25 +11,25 @@ route. An entry is routed once. What the ledger leaves behind (lanes and lines i
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort
 
+from xump_ext.copies cimport make_copies
 from xump_ext.credit cimport (
-    choosy_wake, clause_wake, has_room, is_able, lane_key, lane_wake, line_key, line_look, line_next, line_wake, lines_look,
-    may_put, place_oldest, selector_wake, waiting_add, waiting_remove,
+    choosy_wake, clause_wake, has_room, lane_key, lane_wake, line_key, line_look, line_next, line_wake, lines_look, selector_wake,
+    waiting_add, waiting_remove,
 )
-from xump_ext.envelope cimport QueueHandle, names_queue_now, target_of
+from xump_ext.envelope cimport QueueHandle
 from xump_ext.gather cimport backlog_forward, may_act, rematch_returned, stirred_gather, work_put_off
 from xump_ext.graph cimport (
     BROKEN, CHOOSY, LANE, LINE, MARKED, REASON_UNROUTABLE, UNLIMITED, clause_t, group_t, lane_t, place_t, route_t, trip_t, work_t,
 )
 from xump_ext.heap cimport heap_remove, heap_root, node_t
 from xump_ext.lanes cimport group_waited, lane_close, lane_oldest
-from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, make_copy, settle, take
+from xump_ext.ledger cimport PROCESSED, dead_letter, leave_ready, settle, take
 from xump_ext.log cimport touch
-from xump_ext.places cimport place_in
-from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route, prefetch
+from xump_ext.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route
 from xump_ext.source cimport content_at, content_needed, is_made
 from xump_ext.trip cimport trip_new, trip_release, trip_share
+from xump_ext.turn cimport choose, choose_one, choose_waiting
 from xump_ext.work cimport WORK_KEPT, end_trips, parked_forget, pause_trip, paused_trip, work_reserve, work_shrink
 
 
@@ -400,22 +400,6 @@ cdef int route_parked(engine_t* engine, entry_t* entry, trip_t* trip) except -1:
     return 0
 
 
-cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
-    """All that may, in order of selector id; whether one did, now or by its replay."""
-    cdef bint copied = False
-    cdef selector_t* selector
-    cdef uint32_t i
-    for i in range(hits.copy_count):
-        prefetch(&hits.copies[i].target.index.tail)
-        selector = hits.copies[i].selector
-        if entry.id < selector.start:
-            copied |= entry.id >= selector.replayed
-        elif selector.enabled and names_queue_now(selector, entry):
-            copied = True
-            make_copy(engine, selector, entry, trip)
-    return copied
-
-
 cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, trip_t* trip) except -1:
     """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
     cdef selector_t* selector = NULL
@@ -450,144 +434,3 @@ cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, trip
     if hits.names_queue:
         group_waited(group)
     return 0 if engine.lists[CHOOSY] == NULL else choosy_wake(engine)
-
-
-# ---- whose turn it is (rule 4)
-
-cdef inline selector_t* choose_waiting(engine_t* engine, entry_t* entry, uint64_t before) except? NULL:
-    """Who takes a message that waits: one of those whose lanes its group stands in."""
-    cdef group_t* group = <group_t*> entry.holder
-    if group.member_count == 1 and not group.members[0].lane.clause.names_queue:
-        return choose_one(engine, group.members[0].lane.clause, entry, before)
-    return choose_of_group(engine, group, entry, before)
-
-
-cdef selector_t* choose_of_group(engine_t* engine, group_t* group, entry_t* entry, uint64_t before) except? NULL:
-    cdef clause_t* few[16]
-    cdef clause_t** clauses = few
-    cdef uint32_t i
-    if group.member_count > 16:
-        clauses = <clause_t**> malloc(group.member_count * sizeof(clause_t*))
-        if clauses == NULL:
-            raise MemoryError()
-    for i in range(group.member_count):
-        clauses[i] = group.members[i].lane.clause
-    try:
-        return choose(engine, clauses, group.member_count, entry, before)
-    finally:
-        if clauses != few:
-            free(clauses)
-
-
-cdef inline selector_t* choose_one(engine_t* engine, clause_t* clause, entry_t* entry, uint64_t before) except? NULL:
-    """`choose` among the selectors of one condition, which is most often all there is."""
-    cdef node_t* node = heap_root(&clause.ready)
-    cdef selector_t* best
-    if engine.lists[CHOOSY] != NULL:
-        return choose(engine, &clause, 1, entry, before)
-    while node != NULL and node.key < before:
-        best = <selector_t*> node.owner
-        if not best.puts or may_put(engine, best, entry, best.target):
-            return best
-        node = heap_root(&clause.ready)
-    return NULL
-
-
-cdef selector_t* choose(
-    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
-) except? NULL:
-    """The one served longest ago (its key below `before`) of those who are ready and find room; who finds none joins a line and
-    is out of the heap."""
-    cdef selector_t* best
-    cdef selector_t* head
-    cdef node_t* node
-    cdef uint64_t tried = 0
-    cdef uint32_t i
-    for i in range(count):
-        if clauses[i].names_queue:
-            return choose_by_field(engine, clauses, count, entry, before)
-    while True:
-        best = NULL
-        for i in range(count):
-            node = heap_root(&clauses[i].ready)
-            if node != NULL and node.key < (before if best == NULL else best.ready.key):
-                best = <selector_t*> node.owner
-        if engine.lists[CHOOSY] != NULL:
-            head = choosy_head(engine, clauses, count, entry, tried, before if best == NULL else best.ready.key)
-            if head != NULL:
-                if has_room(head.target, entry, head):
-                    return head
-                tried = head.ready.key
-                continue
-        if best == NULL or not best.puts or may_put(engine, best, entry, best.target):
-            return best
-
-
-cdef selector_t* choosy_head(
-    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t after, uint64_t before
-) except? NULL:
-    """Who stands first in a line where room depends on the message may find room for this one, if he waits for no older one: the
-    one of these whose key is the lowest between the two; NULL for none. Who has a field for his target is in the heap anyway."""
-    cdef queue_t* queue = engine.lists[CHOOSY]
-    cdef selector_t* selector
-    cdef selector_t* best = NULL
-    cdef entry_t* oldest
-    cdef uint32_t i
-    while queue != NULL:
-        selector = queue.line_head.selector
-        if after < selector.ready.key < before and not selector.clause.names_queue and is_able(selector):
-            for i in range(count):
-                if clauses[i] == selector.clause:
-                    oldest = place_oldest(queue.line_head)
-                    if oldest == NULL or oldest.sequence >= entry.sequence:
-                        best = selector
-                        before = selector.ready.key
-        queue = queue.listed[CHOOSY].next
-    return best
-
-
-cdef bint older_waits(const selector_t* selector, const entry_t* entry, queue_t* target) except -1:
-    """Whether the selector stands in the line of `target` for an older message: that one goes first, whatever room there is."""
-    cdef place_t* place = place_in(selector, target)
-    cdef entry_t* oldest = NULL if place == NULL else place_oldest(place)
-    return oldest != NULL and oldest.sequence < entry.sequence
-
-
-cdef int by_key(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<node_t**> a)[0].key, y = (<node_t**> b)[0].key
-    return (x > y) - (x < y)
-
-
-cdef selector_t* choose_by_field(
-    engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
-) except? NULL:
-    """The same where the message names the target: a selector that is refused here may be welcome elsewhere, so it stays in the
-    heap. Costs a sort of those who are ready."""
-    cdef selector_t* selector
-    cdef queue_t* target
-    cdef uint32_t i, j, total = 0
-    cdef node_t** nodes
-    for i in range(count):
-        total += clauses[i].ready.count
-    nodes = <node_t**> malloc(total * sizeof(node_t*) + 1)
-    if nodes == NULL:
-        raise MemoryError()
-    total = 0
-    for i in range(count):
-        for j in range(clauses[i].ready.count):
-            nodes[total] = clauses[i].ready.nodes[j]
-            total += 1
-    qsort(nodes, total, sizeof(node_t*), by_key)
-    try:
-        for i in range(total):
-            if nodes[i].key >= before:
-                break
-            selector = <selector_t*> nodes[i].owner
-            if not selector.puts:
-                return selector
-            target = target_of(selector, content_at(entry))
-            if target != NULL and not older_waits(selector, entry, target) and may_put(engine, selector, entry, target):
-                return selector
-        return NULL
-    finally:
-        free(nodes)

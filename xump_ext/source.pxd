@@ -3,8 +3,8 @@
 from libc.stdint cimport uint64_t, uintptr_t
 
 from xump_ext.block cimport content_t
+from xump_ext.content cimport content_release, content_share
 from xump_ext.graph cimport engine_t, entry_t
-from xump_ext.message cimport content_release, content_share
 
 # Where the contents of unrouted entries come from, whose ids follow each other in one queue. Such an entry has the address of the
 # source, plus one, in place of its content.

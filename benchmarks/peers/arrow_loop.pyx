@@ -7,7 +7,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from xump_ext.arrow_read cimport BatchReader
 from xump_ext.arrow_write cimport batch_of_rows, batch_row_t
 from xump_ext.block cimport content_t
-from xump_ext.message cimport content_release
+from xump_ext.content cimport content_release
 
 cdef enum:
     STEP = 64

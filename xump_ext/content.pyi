@@ -1,0 +1,1 @@
+"""What messages say; for the compiled modules only."""

@@ -1,0 +1,1 @@
+"""What COPY makes; for the compiled modules only."""

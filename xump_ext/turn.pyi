@@ -1,0 +1,1 @@
+"""Whose turn it is; for the compiled modules only."""
