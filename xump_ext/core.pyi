@@ -4,34 +4,21 @@ What is Any here is a class of the package `xump`, which this one does not know:
 `xump.Selector`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from xump_ext.delivery import Delivery
-from xump_ext.durable import Durable
-from xump_ext.faces import QueueFace
 from xump_ext.filter import Filter
+from xump_ext.intake import Intake
 from xump_ext.journal import Journal
-from xump_ext.message import Message, _Body, _HeaderValue
+from xump_ext.message import Message
 
 PAGE: int
 
-class Core(Durable):
+class Core(Intake):
     def __del__(self) -> None: ...
     def __reduce__(self) -> NoReturn: ...
-    def publish(
-        self,
-        queue: str | QueueFace,
-        address: str = "",
-        body: _Body = b"",
-        headers: Mapping[str, _HeaderValue] | None = None,
-        *,
-        reply_to: str | None = None,
-        message_id: str | None = None,
-    ) -> int: ...
-    def publish_many(self, queue: str | QueueFace, messages: Iterable[Message | tuple[Any, ...]]) -> range: ...
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None: ...
-    def _commit(self, transaction: Any) -> None: ...
     def _take(self, n: int, destination: str | None) -> list[Delivery]: ...
     def _create_queue(
         self,
