@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from xump import Closed, Engine, always, copy_to, deliver, match, move_to, overflow, where
+from xump import Closed, Engine, always, copy_to, default, deliver, match, move_to, overflow, where
 
 ROOT = Path(__file__).parent.parent
 SHIM = ROOT / "build" / "failing_malloc.so"
@@ -68,6 +68,7 @@ CALLS = {
     "building": in_building,
     "create_queue": lambda engine: engine.create_queue("new"),
     "create_selector": lambda engine: engine.create_selector("a", when=match("prefix", "x"), do=copy_to("c")),
+    "a replay": lambda engine: engine.selectors[max(engine.selectors)].enable(),
     "create a mover": lambda engine: engine.create_selector("b", when=always, do=move_to("c"), credit=100),
     "take and nack": lambda engine: [delivery.nack() for delivery in engine.take(3)],
     "delete_queue": lambda engine: engine.delete_queue("a"),
@@ -90,6 +91,11 @@ def busy_engine():
     engine.create_selector("a", when=match("eq", "x.y"), do=move_to("c"), credit=3)
     engine.create_selector("h", when=where({"n": 1}), do=copy_to("b"))
     engine.create_selector("c", when=always, do=deliver("d"), credit=5)
+    engine.create_queue("r").hold()         # nothing was routed there: what is known of its selectors is found out by the replay
+    engine.publish_many("r", [("x",)] * 3)
+    engine.create_selector("r", when=always, do=copy_to("b"))
+    engine.create_selector("r", when=where({"n": 1}), do=copy_to("c"))
+    engine.create_selector("r", when=default, do=copy_to("h"), start="head", enabled=False)
     for number in range(70):
         engine.publish("a", f"x.{number % 5}", bytes(number), {"n": number % 3})
     return engine

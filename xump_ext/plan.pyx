@@ -500,7 +500,6 @@ cdef class Plan(Waiting):
         self.empty()
         self.known_resize(KNOWN_MIN)
         self.routes_resize(KNOWN_MIN)
-        self.dirty = False
         self.asked = self.scanned + (self.equal if self.equalities <= FEW else [])
         self.by_address = len(self.addresses) > 0
         if not self.by_address:
@@ -510,6 +509,7 @@ cdef class Plan(Waiting):
             self.anywhere.count = self.candidates.count
             if not (self.equalities or self.fields or self.scanned):
                 self.everything = self.route_for(self.candidates.items, self.candidates.count)
+        self.dirty = False      # all of it: memory may end in between
         return 0
 
     cdef int close(self) except -1:
