@@ -4,6 +4,7 @@ import itertools
 import logging
 import threading
 import time
+import weakref
 
 import pyarrow
 import pytest
@@ -187,6 +188,21 @@ def test_what_a_filter_is_given_can_be_kept(engine):
         engine.publish("q", str(n), b"%d" % n, {"n": n})
     engine.queues["r"].purge()
     assert [(m.address, m.body, m.headers["n"], m.id) for m in kept] == [(str(n), b"%d" % n, n, n + 1) for n in range(2000)]
+
+
+def test_a_filter_is_let_go_with_its_selector(engine):
+    class Asked:
+        def __call__(self, message):
+            return True
+
+    names(engine, "q", "r")
+    asked = Asked()
+    there = weakref.ref(asked)
+    selector = engine.create_selector("q", when=where(asked), do=copy_to("r"))
+    engine.publish("q")
+    selector.delete()
+    del asked, selector
+    assert there() is None
 
 
 # ---- they may not call the engine

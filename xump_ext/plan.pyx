@@ -204,6 +204,7 @@ cdef class Plan(Waiting):
     cdef int unindex(self, Clause clause) except -1:
         cdef FieldIndex field
         del self.clauses[clause.key]
+        self.asked.clear()      # what is remembered does not keep it, nor a callable of it
         if clause in self.pending:
             self.pending.remove(clause)
         if clause in self.woken:
