@@ -5,7 +5,7 @@ When the log is cleaned
 Room is wanted when less is left than the next few groups need. The file then grows, if it may and less than half of the log is
 dead; else the log is cleaned: what is carried is then at most as much as what is gained. A file that may not grow is cleaned as
 soon as a sixteenth of it, and half a segment, is dead: 16 bytes carried for one that is gained, at worst, when the store is full.
-For this the store has to know how many bytes are live: the engine sets `live_bytes`.
+For this the store has to know how many bytes are live: the engine sets `live_bytes`. That may be too few; `carried_bytes` tells.
 
 A log of which three quarters are dead is cleaned without need, as it goes on: the file shrinks behind a backlog that was worked
 off, and is opened faster. When it cannot double any more, half is enough: room that could be had is not refused.
@@ -75,7 +75,8 @@ class RingSpace(Backend):
         self._group: tuple[memoryview, int] | None = None       # what is being given in pieces, and its position
         self._tidied = self._opened = 0     # bytes given by `oldest`; where the log ended when it was opened
         self._lap = -1                      # where the log ended when cleaning began …
-        self._lap_dead = 0                  # … and how much of it was dead
+        self._lap_live = 0                  # … how much of it was live, as the engine says …
+        self._lap_carried = 0               # … and how much had been carried before
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._left = self._look_at = 0      # slots that the disk has, and where the log ends when it is asked again
         self._no_growth = 0                 # until the log ends there: the disk is full
@@ -178,7 +179,8 @@ class RingSpace(Backend):
         except OSError as error:
             raise self._failed("making room", error) from error
         if self._lap < 0:
-            self._lap, self._lap_dead = self.end, self._dead(self.end - begin)
+            self._lap, self._lap_carried = self.end, self.carried_bytes
+            self._lap_live = self.end - begin - self._dead(self.end - begin)
         data = self._next_records(*self._group)
         self._tidied += len(data)
         return begin, self._given, data
@@ -200,13 +202,10 @@ class RingSpace(Backend):
         segments, dead = self._segments, self._dead(log)
         some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
         if 0 <= self._lap <= self._given:
-            # A whole lap did not bring the room: so much is not dead as `live_bytes` says. Not again at once, unless it died
-            # meanwhile.
+            # A whole lap did not bring the room, or what came meanwhile took it. What was carried beyond `live_bytes` is not dead
+            # as that says: not again at once, unless more than that died.
             self._lap = -1
-            if dead - self._lap_dead < some:
-                self._doubtful = dead + some // 2
-            if growing:
-                return False
+            self._doubtful = max(0, self.carried_bytes - self._lap_carried - self._lap_live) + some // 2
         if dead < self._doubtful:
             return False
         return not wanted or 2 * dead >= log or (not growing and dead >= some)

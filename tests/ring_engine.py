@@ -111,11 +111,16 @@ class Engine:
             begin, end, view = part
             assert end == begin + len(view)
             live = {position for position, _, _ in self.state.live.values()}
-            carried = [hand.unpacked(raw) for at, raw in records_of(view, begin) if at in live]
+            carried = [raw for at, raw in records_of(view, begin) if at in live]
             if carried:
-                self._write(carried, True)
-                self.carried += len(carried)
+                self.carry(carried)
             self.store.release(end)
+
+    def carry(self, records):
+        """Whole records, once more."""
+        self._write(map(hand.unpacked, records), True)
+        self.carried += len(records)
+        self.store.carried_bytes += sum(map(len, records))
 
     def enter(self, queue, id, body, **properties):
         self.write(hand.enter(queue, id, body=body, **properties))

@@ -482,8 +482,7 @@ def test_wrong_live_bytes_do_not_make_it_clean_for_ever(path):
         while (part := store.oldest()) is not None:
             given += 1
             assert given < 12 * 8 * 2       # two laps
-            carried = [hand.unpacked(raw) for _, raw in records_of(part[2], part[0]) if raw[6] != hand.GROUP]
-            engine._write(carried, True)
+            engine.carry([raw for _, raw in records_of(part[2], part[0]) if raw[6] != hand.GROUP])
             store.release(part[1])
         most = max(most, given)
     assert most > 20

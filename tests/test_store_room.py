@@ -57,6 +57,27 @@ def test_what_a_full_store_holds_goes_on_to_its_end(tmp_path, kind, options, siz
         engine.check()
 
 
+@pytest.mark.parametrize(("durability", "size", "options"), [
+    ("process", 20_000, {"segment_bytes": SEGMENT, "min_bytes": 0, "max_bytes": 16 * SEGMENT}),
+    ("none", 1000, {"min_bytes": 0, "max_bytes": 16 << 20})])
+def test_a_backlog_upstream_goes_through_a_small_ring(tmp_path, durability, size, options):
+    """What dies while the log is cleaned, and takes the place of what that gained, is no reason to clean no more: all is dead
+    then, nothing more is written, and the rest would wait for room for ever."""
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=str(tmp_path / "s"), durability=durability, **options)
+        with engine.building():
+            engine.create_queue("in")
+            engine.create_queue("work", store="s")
+            engine.create_selector("in", when=always, do=move_to("work"), credit=INFINITE)
+            engine.create_selector("work", when=always, do=deliver("d"), credit=1000)
+        left = len(engine.publish_many("in", [("x", bytes(size))] * (48_000_000 // size if durability == "none" else 500)))
+        while left:
+            deliveries = engine.take(50, timeout=10)
+            assert deliveries, f"{left} messages wait for room in a store where nothing is live"
+            engine.ack(deliveries)
+            left -= len(deliveries)
+
+
 def test_a_smaller_message_behind_one_that_found_no_room(tmp_path):
     """Another selector has taken the large one for which there was no room."""
     engine = engine_on(tmp_path / "s", "ring", **RING, max_bytes=8 * SEGMENT)

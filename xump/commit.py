@@ -267,7 +267,7 @@ class Committer:
             self._put(self._engine._seal(self._journal), self._backend.durability != "none")
             self._backend.release(end)
             self._engine._has_room(self._journal, self._backend.room())
-            self._backend.live_bytes = self._journal.live_bytes
+            self._backend.live_bytes, self._backend.carried_bytes = self._journal.live_bytes, self._journal.carried_bytes
 
     def _fail(self, error: BaseException) -> None:
         self.error = error

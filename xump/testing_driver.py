@@ -138,6 +138,7 @@ class Driver:
                 if self.model.live(kind, queue, id) == record]
         if live:
             self._write(self.batch(*map(hand.unpacked, live)))
+        self.store.carried_bytes += sum(map(len, live))
         self.sync()
         self.store.release(end)
         self.carried += 1

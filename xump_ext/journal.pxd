@@ -33,6 +33,7 @@ cdef class Journal:
     cdef uint64_t crowded_at        # bytes of the open group at which `crowded` is called: that, then four times that
     cdef public object crowded
     cdef bint carries               # the open group has records that were carried forward
+    cdef readonly uint64_t carried_bytes    # of such records, altogether
     cdef char* spare                # the buffer that is not in use
     cdef uint64_t spare_capacity
     cdef object window              # a buffer of the log that was read last

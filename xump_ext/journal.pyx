@@ -295,7 +295,7 @@ cdef class Journal:
     cdef int carry(self, data) except -1:
         """What of these records, the oldest of the log, is still needed is gathered once more."""
         cdef Py_buffer view
-        cdef uint64_t at = 0
+        cdef uint64_t at = 0, before = self.store.size
         cdef const head_t* head
         cdef queue_t* queue
         cdef set waiting = carried_anyway(&self.store)
@@ -316,9 +316,11 @@ cdef class Journal:
                     log_queue(queue)
                 elif queue != NULL and head.kind == STATE:
                     touch(queue)
+                    self.carried_bytes += head.length       # when the group is sealed
                 at += head.length
         finally:
             PyBuffer_Release(&view)
+            self.carried_bytes += self.store.size - before
         self.carries = True
         return 0
 

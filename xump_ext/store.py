@@ -128,6 +128,9 @@ class Backend(ABC):
     """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
     live_bytes: int | None = None
     """What the live messages take of the store: the engine sets it before it calls `oldest`."""
+    carried_bytes: int = 0
+    """Bytes of records that `oldest` gave and that were written once more, altogether: the engine sets it before it calls
+    `oldest` again."""
     damage: Sequence[Damage] = ()
     """Of a view that was scanned: what it left out."""
 
