@@ -48,7 +48,7 @@ selection of records that leaves out what later ones undo, is the same store.
     84  destination_bytes u16
     86  reserved u16
     then address, reply_to, message_id, destination, headers (block.pyx), body
-    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE; four are free, for more fields of that kind: a group key, an expiry
 
 The crc of a record is salted with the store's own number, so that a record of another store is none here. In a group, SETTLEs
 count after all else. An entry with an origin in its own store hides that: when the log is read, the origin of a live entry that
