@@ -46,7 +46,7 @@ from .lmdb_content import (
 )
 from .lmdb_owner import Owner
 from .lmdb_pages import BadPage, Pages
-from .lmdb_salvage import Entry, Gap, Stock
+from .lmdb_salvage import Entry, Gap, Stock, meta_of_records
 
 Progress = Callable[[int, int], None] | None
 CHUNK, CHUNK_BYTES = 4096, 1 << 20      # entries that are written in one transaction; a longer one is its last
@@ -225,8 +225,14 @@ class Survey:
         if not sure:
             found = self._metas_in(range(2, self.pages.count))
         if not found:
-            raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, without which "
-                               "its records cannot be told: it is no store, or nothing of it is left")
+            guessed = meta_of_records(self.pages)
+            if guessed is None:
+                raise StoreCorrupt(f"{self.path}: {why}; and there is no entry of a store anywhere in {files.DATA}, nor two "
+                                   "records of one: it is no store, or nothing of it is left")
+            meta, records = guessed
+            self._tell(0, b"", b"", f"{why}; the entry of the store is lost: {records} records say whose they are", None)
+            self.end = meta.end
+            return meta
         newest = max(found, key=lambda meta: meta.end)
         if not sure:
             self._tell(0, b"", b"", f"{why}; an older entry of the store was taken", None)

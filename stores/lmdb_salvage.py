@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
@@ -11,13 +12,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from xump_ext.census import census_of
-from xump_ext.records import KEY_STATE, record_whole
+from xump_ext.records import KEY_STATE, record_whole, salt_of
 from xump_ext.store import Report
 
-from .lmdb_content import HEAD, HEAD_BYTES, KEY, key_of, named
+from .lmdb_content import HEAD, HEAD_BYTES, KEY, StoreMeta, key_of, named
 from .lmdb_pages import FREE
 
 if TYPE_CHECKING:
+    from .lmdb_pages import Pages
     from .lmdb_repair import Survey
 
 Entry = tuple[bytes, Any]
@@ -30,6 +32,25 @@ RECORD_MAGIC = b"\x58\x5a"
 MAGIC_AT = 4                            # in a record's head
 CHUNK = 4096                            # records that are counted at once
 NEVER = 1 << 64
+
+
+def meta_of_records(pages: Pages) -> tuple[StoreMeta, int] | None:
+    """What the store's own entry said, if that is lost: the salt that most records have, and where the last of them ends; and
+    how many these are. None: there are not two of one store. O(bytes of the file)."""
+    count: Counter[int] = Counter()
+    ends: dict[int, int] = {}
+    for number in range(2, pages.count):
+        page = os.pread(pages.fd, pages.page_bytes, number * pages.page_bytes)
+        at = page.find(RECORD_MAGIC, MAGIC_AT)
+        while at >= 0:
+            salt = salt_of(memoryview(page)[at - MAGIC_AT :])
+            if salt is not None:
+                _, length, _, position, _ = HEAD.unpack_from(page, at - MAGIC_AT)
+                count[salt] += 1
+                ends[salt] = max(ends.get(salt, 0), position + length)
+            at = page.find(RECORD_MAGIC, at + 1)
+    ((salt, records),) = count.most_common(1) or [(0, 0)]
+    return None if records < 2 else (StoreMeta(salt, ends[salt], 0), records)
 
 
 class _Salvage:

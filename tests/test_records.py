@@ -41,6 +41,23 @@ def test_crc_goes_on(data, cut, seed):
     assert whole == records.crc_soft(data, seed) == records.crc(data[cut:], records.crc(data[:cut], seed))
 
 
+@pytest.mark.parametrize("salt", [0, 1, SALT, 2**32 - 1])
+def test_the_salt_of_a_record(salt):
+    """Computed from any of its kind, whatever follows; a damaged one has another."""
+    log = hand.Log(salt, end=4096)
+    records_made = [hand.queue(1, "jobs"), hand.state(1, 1), hand.enter(1, 1, "a.b", b"body"), hand.mark(1, 1), hand.settle(1, 1),
+                    hand.enter(1, 2, reply_to="r", origin=(0, 2, 9)), hand.gone(1)]
+    data = log.group(*records_made)
+    assert records.salt_of(data) == salt
+    for number, record in enumerate(records_made):
+        made = hand.packed(record, 4096 + 8 * number, salt)
+        assert records.salt_of(made) == records.salt_of(made + b"more") == salt
+        assert records.salt_of(made[:31]) is None and records.salt_of(b"\0" * 200) is None
+        damaged = bytearray(made)
+        damaged[20] ^= 1
+        assert records.salt_of(damaged) != salt
+
+
 def test_whole_groups_are_found_in_any_piece():
     _, groups = a_log()
     data, ends = b"".join(groups), [len(b"".join(groups[:n])) for n in range(4)]
