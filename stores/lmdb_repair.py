@@ -211,7 +211,7 @@ class Survey:
             pass
 
     def _find_meta(self) -> StoreMeta:
-        """The store's own entry; if the tree does not lead to it, the newest that lies anywhere."""
+        """The store's own entry; if the tree does not lead to it, the newest that lies anywhere, or what records tell of it."""
         try:
             return files.read_meta(self.pages)
         except OtherVersion as error:

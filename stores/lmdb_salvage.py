@@ -49,8 +49,8 @@ def meta_of_records(pages: Pages) -> tuple[StoreMeta, int] | None:
                 count[salt] += 1
                 ends[salt] = max(ends.get(salt, 0), position + length)
             at = page.find(RECORD_MAGIC, at + 1)
-    ((salt, records),) = count.most_common(1) or [(0, 0)]
-    return None if records < 2 else (StoreMeta(salt, ends[salt], 0), records)
+    salt = max(count, key=count.__getitem__, default=0)
+    return None if count[salt] < 2 else (StoreMeta(salt, ends[salt], 0), count[salt])
 
 
 class _Salvage:

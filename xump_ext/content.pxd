@@ -25,12 +25,12 @@ cdef inline content_t* content_alloc(
     Py_XINCREF(body)
     return content
 
-cdef inline void* counted(object value) noexcept:
+cdef inline void* optional(object value) noexcept:
+    """A reference to it; NULL for None."""
+    if value is None:
+        return NULL
     Py_INCREF(value)
     return <void*> value
-
-cdef inline void* optional(object value) noexcept:
-    return NULL if value is None else counted(value)
 
 cdef inline object object_or_none(const void* pointer):
     return None if pointer == NULL else <object> pointer

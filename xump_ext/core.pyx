@@ -40,7 +40,6 @@ from xump_ext.work cimport end_trips
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
-    bint PyUnicode_CheckExact(object)
 
 PAGE = 256      # messages read by one call of `browse`
 

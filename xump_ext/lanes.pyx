@@ -27,36 +27,42 @@ from xump_ext.heap cimport heap_add, heap_change, heap_remove, heap_t
 from xump_ext.places cimport place_in
 
 
-cdef entry_t* lane_corrected(lane_t* lane) noexcept:
-    """`lane_oldest`, when others have taken the entry that the root stands for."""
-    cdef node_t* node = heap_root(&lane.groups)
+ctypedef entry_t* (*oldest_t)(void* owner) noexcept
+
+
+cdef entry_t* oldest_of_group(void* owner) noexcept:
+    return group_oldest(<group_t*> owner)
+
+
+cdef entry_t* oldest_of_lane(void* owner) noexcept:
+    return lane_oldest(<lane_t*> owner)
+
+
+cdef entry_t* corrected(heap_t* heap, oldest_t oldest) noexcept:
+    """The oldest entry of the root's owner, when others may have taken those that keys stand for; who has none is out of the
+    heap. NULL: nobody has. O(log owners) amortized."""
+    cdef node_t* node = heap_root(heap)
     cdef entry_t* entry
     while node != NULL:
-        entry = group_oldest(<group_t*> node.owner)
+        entry = oldest(node.owner)
         if entry == NULL:
-            heap_remove(&lane.groups, node)
+            heap_remove(heap, node)
         elif entry.sequence != node.key:
-            heap_change(&lane.groups, node, entry.sequence)
+            heap_change(heap, node, entry.sequence)
         else:
             return entry
-        node = heap_root(&lane.groups)
+        node = heap_root(heap)
     return NULL
+
+
+cdef entry_t* lane_corrected(lane_t* lane) noexcept:
+    """`lane_oldest`, when others have taken the entry that the root stands for."""
+    return corrected(&lane.groups, oldest_of_group)
 
 
 cdef lane_t* lane_first(clause_t* clause) noexcept:
     """The open lane with the oldest entry, or NULL. O(log lanes) amortized."""
-    cdef node_t* node = heap_root(&clause.open)
-    cdef entry_t* entry
-    while node != NULL:
-        entry = lane_oldest(<lane_t*> node.owner)
-        if entry == NULL:
-            heap_remove(&clause.open, node)
-        elif entry.sequence != node.key:
-            heap_change(&clause.open, node, entry.sequence)
-        else:
-            return <lane_t*> node.owner
-        node = heap_root(&clause.open)
-    return NULL
+    return NULL if corrected(&clause.open, oldest_of_lane) == NULL else <lane_t*> heap_root(&clause.open).owner
 
 
 cdef int lane_lower(lane_t* lane, uint64_t sequence) except -1:

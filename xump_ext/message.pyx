@@ -31,7 +31,6 @@ from xump_ext.block import headers_bytes_max as _headers_bytes_max
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
     void PyErr_Clear()
-    bint PyUnicode_CheckExact(object)
     bint PyUnicode_Check(object)
     Py_ssize_t PyTuple_GET_SIZE(object tuple)
     PyObject* NONE "Py_None"

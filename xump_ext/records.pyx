@@ -201,14 +201,27 @@ def place_record(data, uint64_t position, uint32_t salt):
         PyBuffer_Release(&view)
 
 
+# Of a byte behind a CRC of 0, by the highest byte of the CRC that it makes: no two have the same.
+cdef unsigned char last_byte[256]
+
+
+cdef void last_bytes_make() noexcept:
+    cdef uint32_t i
+    cdef unsigned char byte
+    for i in range(256):
+        byte = <unsigned char> i
+        last_byte[crc32c_soft(0, &byte, 1) >> 24] = byte
+
+
+last_bytes_make()
+
+
 def salt_of(data):
     """The salt of the store whose record a buffer begins with, computed backwards from the crc of its head, or None: it begins
     with none. A damaged head gives any salt: ask several. O(bytes of the head)."""
     cdef Py_buffer view
     cdef const unsigned char* at
-    cdef uint32_t table[256]
     cdef uint32_t left, size, i
-    cdef unsigned char by_top[256]
     cdef unsigned char byte
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -216,14 +229,10 @@ def salt_of(data):
         size = head_bytes(<const head_t*> at) if view.len >= <Py_ssize_t> sizeof(head_t) else 0
         if size == 0 or size > <uint64_t> view.len or (<const head_t*> at).magic != MAGIC:
             return None
-        for i in range(256):
-            byte = <unsigned char> i
-            table[i] = crc32c_soft(0, &byte, 1)
-            by_top[table[i] >> 24] = byte       # no two have the same
         left = ~(<const head_t*> at).crc
         for i in range(size - 1, 3, -1):
-            byte = by_top[left >> 24]
-            left = (left ^ table[byte]) << 8 | (byte ^ at[i])
+            byte = last_byte[left >> 24]
+            left = (left ^ crc32c_soft(0, &byte, 1)) << 8 | (byte ^ at[i])
         return <uint32_t> ~left
     finally:
         PyBuffer_Release(&view)
