@@ -34,25 +34,25 @@ bench: $(STAMPS)/core $(STAMPS)/bench
 
 # The state machine, a million steps.
 soak: $(STAMPS)/core $(STAMPS)/test
-	XUMP_STEPS=1000000 $(BIN)/python -m pytest -s tests/test_machine.py
+	XUMP_STEPS=1000000 $(BIN)/python -m pytest -s tests/model/test_state_machine.py
 
 # The tests must find defects that are compiled in.
 canaries: $(STAMPS)/core $(STAMPS)/test
-	$(BIN)/python -m tests.canaries
+	$(BIN)/python -m tests.builds.canaries
 
 # The suite over a core that checks every access to memory. Without libstdc++ it does not see the exceptions of C++ libraries.
 # pytest's handler of faults would take the place of its own. Left out are the tests that spoil memory themselves,
 # and those that limit it or want it back: the sanitizer has more, and keeps it.
 asan: $(STAMPS)/test
-	$(BIN)/python -m tests.variants asan
+	$(BIN)/python -m tests.builds.variants asan
 	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
-	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler --ignore=tests/test_canaries.py --ignore=tests/test_costs.py --ignore=tests/test_memory.py \
-	    --deselect=tests/test_check.py::test_whatever_is_wrong_is_found \
-	    --deselect=tests/test_check.py::test_whatever_is_wrong_in_stores_is_found \
-	    --deselect=tests/test_leaks.py::test_what_is_freed_goes_back_to_the_system \
-	    --deselect=tests/test_leaks.py::test_what_is_freed_of_many_sizes_goes_back_to_the_system \
-	    --deselect=tests/test_check.py::test_a_queue_is_deleted_when_there_is_no_memory
+	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler --ignore=tests/builds/test_canaries.py --ignore=tests/builds/test_costs.py --ignore=tests/memory/test_allocation_failures.py \
+	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_is_found \
+	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_in_stores_is_found \
+	    --deselect=tests/memory/test_leaks.py::test_what_is_freed_goes_back_to_the_system \
+	    --deselect=tests/memory/test_leaks.py::test_what_is_freed_of_many_sizes_goes_back_to_the_system \
+	    --deselect=tests/check/test_check.py::test_a_queue_is_deleted_when_there_is_no_memory
 
 # What users install: made, installed without this tree in sight, and tried.
 dist: $(STAMPS)/python
@@ -67,7 +67,7 @@ dist: $(STAMPS)/python
 
 clean:
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache $(STAMPS)/core $(STAMPS)/flags
-	rm -f xump_ext/*.so
+	rm -f xump_ext/*/*.so
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 $(STAMPS)/python:
@@ -82,7 +82,7 @@ $(STAMPS)/flags: setup.py $(STAMPS)/python
 	$(BUILD) --force
 	touch $@
 
-$(STAMPS)/core: $(STAMPS)/flags $(wildcard xump_ext/*.pyx xump_ext/*.pxd)
+$(STAMPS)/core: $(STAMPS)/flags $(wildcard xump_ext/*/*.pyx xump_ext/*/*.pxd)
 	$(BUILD)
 	touch $@
 

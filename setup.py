@@ -60,7 +60,7 @@ if __name__ == "__main__":
         cmdclass={"build_ext": BuildCore},
         options={"build_ext": {"parallel": JOBS}},
         ext_modules=[
-            Extension(f"xump_ext.{path.stem}", [str(path)], extra_compile_args=compile_args, extra_link_args=link_args)
-            for path in sorted(Path("xump_ext").glob("*.pyx"))
+            Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=compile_args, extra_link_args=link_args)
+            for path in sorted(Path("xump_ext").rglob("*.pyx"))
         ],
     )

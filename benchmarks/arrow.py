@@ -27,8 +27,8 @@ import pyarrow
 
 from benchmarks.harness import describe, parser_of
 from benchmarks.peers import build
-from xump_ext.arrow_read import BatchReader
-from xump_ext.message import Message
+from xump_ext.arrow.read import BatchReader
+from xump_ext.message.message import Message
 
 PEER_ROWS = 100_000
 BATCH_ROWS = 10_000

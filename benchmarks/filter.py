@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.harness import compare, describe, parser_of, speed_table, take_turns
 from xump.filters import compile
-from xump_ext.filter import Filter
-from xump_ext.message import Message
+from xump_ext.match.filter import Filter
+from xump_ext.message.message import Message
 
 TEXT = "region IN ('EU', 'US') AND amount > 50 AND type = 'order'"
 MESSAGES = 10_000

@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.harness import compare, describe, parser_of, speed_table, take_turns
 from benchmarks.peers import build
-from xump_ext.match import MatchIndex
+from xump_ext.match.pattern_index import MatchIndex
 
 LEVELS = (50, 100, 200, 200, 200)  # words there are at each level, for 10,000 patterns
 

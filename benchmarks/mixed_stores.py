@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.disk import data_directory, fresh, parser_with_data
 from benchmarks.harness import BODY, Contestant, Table, Times, compare, describe, speed, speed_table, take_turns, verdict
 from xump import Engine, always, deliver
-from xump.store import register_store
+from xump.store_types import register_store
 from xump.stores.lmdb import LmdbStore
 from xump.stores.ring import RingStore
 

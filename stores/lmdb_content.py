@@ -1,10 +1,10 @@
-"""What an `lmdb` store keeps in its environment: records by their keys, and one entry of its own under a key before all others.
+"""The entries of an `lmdb` store: records by their keys, and one entry of its own under a key before all others.
 
     META_KEY    magic 8 bytes, version u32, salt u32, end u64, groups u64, crc u32: written with each group
-    others      as `xump_ext.records.items` gives them
+    others      as `xump_ext.records.record.items` gives them
 
-A record has its own CRC, and says which queue and id it is of, and where in the log it was: so one that stands under another's
-key is found, too.
+A record has its own CRC, and names its queue, its id and its place in the log. So a reader also notices a record under the key of
+another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from xump_ext.records import KEY_ENTER, KEY_MARK, KEY_QUEUE, KEY_STATE, crc
+from xump_ext.records import crc
+from xump_ext.records.kinds import KEY_ENTER, KEY_MARK, KEY_QUEUE, KEY_STATE
 
 META_KEY = b"\x00"
 META_MAGIC = b"XumpLMDB"
@@ -21,7 +22,7 @@ VERSION = 1
 _META = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 META_BYTES = _META.size + _CRC.size
-# Of a record's head: kind, length, queue, position, id.
+# The fields of a record's head that stores read: kind, length, queue, position, id.
 HEAD = struct.Struct("<6xBxIIQQ")
 HEAD_BYTES = 32
 KEY = struct.Struct(">BIQ")
@@ -36,15 +37,15 @@ class StoreMeta(NamedTuple):
 
 
 class NotOurs(Exception):
-    """What stands under META_KEY is not what this version writes."""
+    """The entry under META_KEY is not one that this version writes."""
 
 
 class OtherVersion(NotOurs):
-    """It is a store, of another version of the format."""
+    """The store has another version of the format."""
 
 
 class DamagedMeta(NotOurs):
-    """It was written by this version, and is damaged."""
+    """This version wrote the entry, and it is damaged."""
 
 
 def pack_meta(meta: StoreMeta) -> bytes:
@@ -65,13 +66,13 @@ def unpack_meta(data: bytes) -> StoreMeta:
 
 
 def key_of(kind: int, queue: int, id: int) -> bytes:
-    """Where the record of that kind is kept; b"": nowhere."""
+    """The key of a record of that kind; b"": the store keeps none."""
     first = KEY_OF_KIND.get(kind)
     return b"" if first is None else KEY.pack(first, queue, id if first >= KEY_ENTER[0] else 0)
 
 
 def named(key: bytes) -> tuple[int, int, str]:
-    """Queue and id in a key, 0 where there is none, and what it is of, for people."""
+    """Queue and id in a key, 0 where it has none, and the entry in words."""
     if len(key) != KEY.size or key[0] not in KINDS:
         return 0, 0, f"entry under the key {key.hex()}"
     first, queue, id = KEY.unpack(key)

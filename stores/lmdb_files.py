@@ -1,9 +1,10 @@
-"""The files of an `lmdb` store: a directory, and in it the environment, LMDB's lock file, and the file that says who owns it.
+"""The files of an `lmdb` store: a directory with the environment, LMDB's lock file, and the file that its owner locks.
 
     orders.xump/data.mdb    the environment           orders.xump/owner       locked by the process that owns the store
-    orders.xump/lock.mdb    LMDB's own                orders.xump/data.new    one that is being made, or was in a crash
+    orders.xump/lock.mdb    LMDB's own                orders.xump/data.new    an environment in the making, or left by a crash
 
-A directory, because these belong together: what is copied, moved or deleted is one thing with one name.
+A directory, because these files belong together: you copy, move or delete one thing with one name. LMDB would let several
+processes in, so the store has a lock of its own.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ import lmdb
 from xump_ext.errors import StoreCorrupt, StoreFailed, StoreFull
 
 from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, unpack_meta
-from .lmdb_owner import OWNER
 from .lmdb_pages import BadPage, NotLmdb, Pages
+from .owner import Claim, claim
 
-DATA, LOCK, NEW = "data.mdb", "lock.mdb", "data.new"
+DATA, LOCK, NEW, OWNER = "data.mdb", "lock.mdb", "data.new", "owner"
 OURS = frozenset((DATA, LOCK, NEW, OWNER))
 
 IF_MESSAGES = "restore it, or, if messages are in it, run: xump repair "
 MAP_BYTES_FIRST = 64 << 20
 FILE_MODE = 0o644
-# Of LMDB's lock file: at least what its header has, and for each reader a line of the cache.
+# The size of LMDB's lock file: at least its header, and a cache line for each reader.
 LOCK_BYTES, LOCK_BYTES_READER = 1024, 64
 
-# Files of LMDB 0.9 can be read by every py-lmdb, and by `lmdb_pages`. Newer ones bring both engines along.
+# Every py-lmdb reads files of LMDB 0.9, and so does `lmdb_pages`. Newer ones bring both engines along.
 FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_version") else {}
 
 
 def is_there(path: str) -> bool:
-    """Whether a store's directory has an environment. Raises `StoreCorrupt` for what is no store and no place for one."""
+    """Whether a store's directory has an environment. Raises `StoreCorrupt` for a path that is no store and no place for one."""
     if not os.path.lexists(path):
         return False
     if not os.path.isdir(path):
@@ -44,7 +45,7 @@ def is_there(path: str) -> bool:
     names = set(os.listdir(path))
     if DATA in names:
         return True
-    if LOCK in names:       # it comes after the environment
+    if LOCK in names:       # LMDB makes it after the environment
         raise StoreCorrupt(f"{path} has no {DATA} any more, only {LOCK}; put it back, or delete the directory for a new store")
     others = sorted(names - OURS)
     if others:
@@ -55,7 +56,7 @@ def is_there(path: str) -> bool:
 
 
 def recognises(path: str) -> bool:
-    """Whether there is a store of this type, in whatever state: its own entry says so, or its files where that cannot be read."""
+    """Whether a path is a store of this type, in whatever state: by its own entry, or, if that cannot be read, by its files."""
     names = set(os.listdir(path)) if os.path.isdir(path) else set()
     if DATA not in names:
         return {LOCK, OWNER} <= names
@@ -71,15 +72,21 @@ def recognises(path: str) -> bool:
     return True
 
 
+def own(path: str, purpose: str, shared: bool = False) -> Claim:
+    """Claims a store's directory, which must exist; `shared`: to read only, beside other readers. Raises `StoreLocked`;
+    OSError."""
+    return claim(os.path.join(path, OWNER), store=path, purpose=purpose, shared=shared, create=True)
+
+
 def must_be_there(path: str) -> None:
-    """Raises `StoreCorrupt` where no store of this type is."""
+    """Raises `StoreCorrupt` for a path without a store of this type."""
     if not is_there(path):
         what = "an empty directory" if os.path.isdir(path) else "nothing"
         raise StoreCorrupt(f"no lmdb store at {path}: there is {what}")
 
 
 def pages_of(path: str, anyway: bool = False) -> Pages:
-    """Raises `StoreCorrupt` where they cannot be read."""
+    """Opens the environment's file to read its pages. Raises `StoreCorrupt` for one that cannot be read."""
     try:
         return Pages(os.path.join(path, DATA), anyway)
     except NotLmdb as error:
@@ -87,7 +94,7 @@ def pages_of(path: str, anyway: bool = False) -> Pages:
 
 
 def meta_of(path: str) -> StoreMeta:
-    """The store's own entry, read without LMDB. Raises `StoreCorrupt`, also for an environment of something else."""
+    """Reads the store's own entry without LMDB. Raises `StoreCorrupt`, also for the environment of another program."""
     try:
         with pages_of(path) as pages:
             least = pages.least_bytes()
@@ -103,7 +110,7 @@ def meta_of(path: str) -> StoreMeta:
 
 
 def read_meta(pages: Pages) -> StoreMeta:
-    """The store's own entry, which is the first. Raises `BadPage`, `NotOurs`."""
+    """Reads the store's own entry, the first one. Raises `BadPage`, `NotOurs`."""
     entry = pages.walk().first()
     pages.forget()
     if entry is None:
@@ -116,12 +123,13 @@ def corrupt(path: str, what: str) -> StoreCorrupt:
 
 
 def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
-    """Makes a new environment out of entries in the order of their keys, durable, beside the one that is there; returns the file.
-    Nothing is left of it if that fails. Raises `StoreFull` when the disk is."""
+    """Makes a new, durable environment beside the old one, out of entries in the order of their keys; returns its file.
+
+    Removes it again after an error. Raises `StoreFull` for a full disk."""
     file = os.path.join(path, NEW)
     discard(path, NEW)
     try:
-        # Nobody else reads it, and it counts only once it is synced.
+        # No other process reads it, and it counts only once it is synced.
         environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False, mode=FILE_MODE, **FORMAT)
         try:
             for chunk in chunks:
@@ -136,7 +144,7 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
             environment.sync(True)
         finally:
             environment.close()
-        with suppress(FileNotFoundError):       # a new store has none yet
+        with suppress(FileNotFoundError):       # a new store has no environment yet
             os.chmod(file, mode_of(path))
     except BaseException as error:
         discard(path, NEW)
@@ -149,7 +157,7 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
 
 
 def mode_of(path: str) -> int:
-    """For whom the store's environment is."""
+    """The permissions of the store's environment."""
     return os.stat(os.path.join(path, DATA)).st_mode & 0o7777
 
 
@@ -160,16 +168,16 @@ def discard(path: str, *names: str) -> None:
 
 
 def take_place(path: str, new: str) -> None:
-    """What was built is the environment from now on, also after a crash."""
+    """Makes a new file the environment from now on, also after a crash."""
     os.replace(new, os.path.join(path, DATA))
     with suppress(FileNotFoundError):
-        os.unlink(os.path.join(path, LOCK))     # it is about the readers of the old one
+        os.unlink(os.path.join(path, LOCK))     # it lists the readers of the old one
     sync_directory(path)
 
 
 def reserve_lock(path: str, readers: int) -> None:
-    """LMDB writes to its lock file by a map: where that has no blocks on a full disk, it ends the process. So it gets them first.
-    Raises `StoreFull`."""
+    """Gives LMDB's lock file its blocks before LMDB writes to it by a map: on a full disk that would end the process. Raises
+    `StoreFull`."""
     fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         size = LOCK_BYTES + LOCK_BYTES_READER * readers
@@ -186,7 +194,7 @@ def reserve_lock(path: str, readers: int) -> None:
 
 
 def fill_holes(file: str, size: int) -> None:
-    """It has that length, and blocks everywhere, if the disk has them: who copied it may have left some out."""
+    """Gives a file that length, and blocks everywhere, if the disk has them: a copy of a store may lack some."""
     fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
@@ -197,7 +205,7 @@ def fill_holes(file: str, size: int) -> None:
 
 
 def extend(path: str, begin: int, end: int) -> bool:
-    """Gives blocks to that part of the environment's file, which LMDB does not know yet. Whether the disk had them."""
+    """Gives blocks to a part of the environment's file that LMDB does not know yet; returns whether the disk had them."""
     fd = os.open(os.path.join(path, DATA), os.O_RDWR | os.O_CLOEXEC)
     try:
         return _allocate(fd, begin, end - begin)
@@ -209,7 +217,7 @@ def _allocate(fd: int, at: int, size: int) -> bool:
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, at, size)
-        elif os.fstat(fd).st_size <= at:    # else it is there, though perhaps without blocks
+        elif os.fstat(fd).st_size <= at:    # else that part is there, though perhaps without blocks
             zeros, end = bytes(1 << 20), at + size
             while at < end:
                 at += os.pwrite(fd, zeros[: end - at], at)

@@ -1,14 +1,14 @@
-"""An LMDB file, read without LMDB: page by page with `pread`, believing nothing.
+"""Reads an LMDB file without LMDB: page by page with `pread`, believing nothing.
 
-LMDB reads its file by a map and trusts what is in it: a damaged page can make it read far behind the end of the map, which ends
-the process. So whatever looks at a file that may be damaged looks through this module: `scan`, `check`, `repair` and `compact`.
-LMDB itself gets to see a file whose every live page was found to be sound.
+LMDB reads its file by a map and trusts the bytes: a damaged page can make it read far behind the end of the map, which ends the
+process. So `scan`, `check`, `repair` and `compact` look at a file that may be damaged through this module. LMDB itself sees a
+file only after every live page was found sound.
 
-The data format is version 1, that of all LMDB 0.9, in the byte order of the machine; `xump_ext/lmdb_walk.pxd` draws the pages of
-trees, and what is compiled there walks them; the files are read here.
+The data format is version 1, that of all LMDB 0.9, in the byte order of the machine. `xump_ext/lmdb/walk.pxd` draws the pages of
+trees, and the compiled `Walk` follows them; the reading of files is here.
 
     meta     16 magic u32   20 version u32   24 address u64   32 map size u64   40 tree of free pages   88 main tree
-            136 last page u64   144 transaction u64           pages 0 and 1; the one of the later transaction counts
+            136 last page u64   144 transaction u64           pages 0 and 1; the later transaction counts
     tree      0 page size u32 (in the first)   4 flags u16   6 depth u16   8 branch pages u64   16 leaf pages u64
              24 overflow pages u64   32 entries u64   40 root u64, 2**64 - 1: empty
 """
@@ -20,15 +20,15 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from xump_ext.lmdb_walk import Walk
+from xump_ext.lmdb.walk import Walk
 
 MAGIC, FORMAT = 0xBEEFC0DE, 1
 OVERFLOW, META = 4, 8
 HEADER = 16
-PAGE_BYTES = (256, 0x8000)      # that LMDB can have, powers of two
-PAGE_BYTES_MOST = 4096          # what most have
+PAGE_BYTES = (256, 0x8000)      # the range of LMDB's page sizes, powers of two
+PAGE_BYTES_MOST = 4096          # of most files
 FREE_FLAGS = 0x4008             # keys are integers; and the environment was made as a single file
-MAIN, FREE_LIST, FREE = 1, 2, 3         # what a page is reached as
+MAIN, FREE_LIST, FREE = 1, 2, 3         # how a page was reached
 
 _PAGE = struct.Struct("=QHHHH")
 _META = struct.Struct("=II8xQ")
@@ -55,11 +55,11 @@ class Meta(NamedTuple):
 
 
 class NotLmdb(Exception):
-    """The file has no meta pages that can be read: it is no LMDB file, or cut to nothing, or of another format."""
+    """The file has no readable meta pages: it is no LMDB file, or cut to nothing, or of another format."""
 
 
 class BadPage(Exception):
-    """A page that is not what it has to be; `page` is its number."""
+    """A damaged page; `page` is its number."""
 
     def __init__(self, page: int, what: str) -> None:
         super().__init__(f"page {page}: {what}")
@@ -67,7 +67,7 @@ class BadPage(Exception):
 
 
 Told = Callable[[int, str, bytes | None, bytes | None], object]
-"""Is told of damage: the page, what is wrong, for people; with an entry under a key, that and what is kept under it."""
+"""Hears of damage: the page, the damage in words; for a damaged entry, its key and its value."""
 
 
 def _raise(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
@@ -75,7 +75,7 @@ def _raise(page: int, what: str, key: bytes | None, record: bytes | None) -> Non
 
 
 def _meta(data: bytes, which: int) -> Meta | str:
-    """A meta page, or what is wrong with it."""
+    """A meta page, or the damage to it in words."""
     if len(data) < 152:
         return f"meta page {which} is cut"
     number, _, flags, _, _ = _PAGE.unpack_from(data)
@@ -96,7 +96,7 @@ def _can_be(page_bytes: int) -> bool:
 
 
 def _contradiction(first: Meta, second: Meta) -> str | None:
-    """What is wrong with two meta pages. Transactions write them in turn."""
+    """The contradiction between two meta pages, in words. Transactions write them in turn."""
     ids = first.transaction, second.transaction
     if ids[0] & 1 or (ids != (0, 0) and abs(ids[0] - ids[1]) != 1):
         return f"the meta pages are of the transactions {ids[0]} and {ids[1]}, which do not follow each other"
@@ -110,8 +110,8 @@ def _contradiction(first: Meta, second: Meta) -> str | None:
 
 
 class Pages:
-    """The pages of one file, as of its last transaction. Raises `NotLmdb`; `anyway`: not even then, so that pages can be looked
-    at, but the trees lead nowhere."""
+    """The pages of one file, as of its last transaction. Raises `NotLmdb`. `anyway`: opens even such a file, so that you can
+    look at its pages, but the trees lead nowhere."""
 
     def __init__(self, file: str, anyway: bool = False) -> None:
         self.fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -137,20 +137,20 @@ class Pages:
             self.count = -(-self.bytes // self.page_bytes)
             """Pages of which the file has at least a part."""
             self.reached = bytearray(self.count)
-            """Of each page what it was reached as: MAIN, FREE_LIST, FREE; 0: not yet."""
+            """How each page was reached: MAIN, FREE_LIST, FREE; 0: not yet."""
         except BaseException:
             os.close(self.fd)
             raise
 
     def candidates(self) -> Iterator[Meta]:
-        """What the meta pages say, damaged or not."""
+        """Yields both meta pages, damaged or not."""
         for number in (0, 1):
             data = os.pread(self.fd, 152, number * self.page_bytes)
             if len(data) == 152:
                 yield Meta(Tree(*_TREE.unpack_from(data, 88)), Tree(*_TREE.unpack_from(data, 40)), *_END.unpack_from(data, 136))
 
     def forget(self) -> None:
-        """What was reached, so that the trees can be walked anew."""
+        """Forgets which pages were reached, so that you can walk the trees anew."""
         self.reached = bytearray(self.count)
 
     def close(self) -> None:
@@ -163,16 +163,16 @@ class Pages:
         self.close()
 
     def least_bytes(self) -> int:
-        """Of a file that has all pages in use. Pages that were free from the start need not be in the file."""
+        """The size of a file with all pages in use. Pages that were free from the start need not be in the file."""
         trees = self.meta.main, self.meta.free
         return self.page_bytes * (2 + sum(tree.branches + tree.leaves + tree.overflows for tree in trees))
 
     def walk(self, tell: Told = _raise) -> Walk:
-        """Through the main tree."""
+        """Walks the main tree."""
         return self._walk(self.meta.main, MAIN, tell)
 
     def free(self, tell: Told = _raise) -> int:
-        """Reads the list of free pages, after the main tree; returns how many there are."""
+        """Reads the list of free pages, after the main tree; returns how many it has."""
         free, beyond = self._walk(self.meta.free, FREE_LIST, tell).free_pages()
         if self.meta.last + 1 > self.count + beyond:
             tell(0, f"there should be {self.meta.last + 1} pages, of which {beyond} need not be in the file; "
@@ -187,13 +187,13 @@ class Pages:
 
     @staticmethod
     def is_overflow(number: int, page: bytes) -> bool:
-        """Whether it is the first page of a value that has pages of its own; what is behind that is left from before."""
+        """Whether a value with pages of its own begins in this page. The bytes behind the value are left from before."""
         own, _, flags, _, _ = _PAGE.unpack_from(page)
         return bool(own == number and flags == OVERFLOW)
 
     def filled_from(self, number: int, page: bytes) -> tuple[int, bool]:
-        """From where on a page that may be a damaged leaf has what is in use, and whether that is sure: before it there is what
-        was deleted."""
+        """Where the used bytes of a page begin that may be a damaged leaf, and whether that is sure. The bytes before them
+        belong to deleted entries."""
         lower, upper = _PAGE.unpack_from(page)[3:]
         if self.is_overflow(number, page):
             return HEADER, True

@@ -1,4 +1,4 @@
-"""An `lmdb` store that is looked at, and not changed by that."""
+"""An `lmdb` store to look at without changing it."""
 
 from __future__ import annotations
 
@@ -8,43 +8,39 @@ from typing import Any
 
 import lmdb
 
-from xump_ext.census import queue_record
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import KEY_QUEUE
+from xump_ext.records.kinds import KEY_QUEUE
+from xump_ext.recovery.salvage import queue_record
 
 from . import lmdb_files as files
-from .lmdb import AHEAD_BYTES, Gate, LmdbStore, open_stores
 from .lmdb_content import named
-from .lmdb_owner import Owner
-from .lmdb_repair import Survey
+from .lmdb_reader import LmdbReader
+from .lmdb_survey import Survey
 
 
-class LmdbView(LmdbStore):
-    """Reads only. LMDB's own lock, a file that it writes to, is not needed: by the store's own nobody can write meanwhile."""
+class LmdbView(LmdbReader):
+    """Reads only, and forgets the groups that it gets to write. Does without LMDB's own lock, a file that LMDB writes to: the
+    store's own lock keeps all writers away."""
 
     def __init__(self, path: str) -> None:
-        self.path = self.name = os.path.abspath(path)
-        self.durability, self.group_ms, self.cut = "none", 0.0, 0
-        files.must_be_there(self.path)
-        self._owner = Owner(self.path, "to look at it", shared=True)
+        path = os.path.abspath(path)
+        files.must_be_there(path)
+        claim = files.own(path, "to look at it", shared=True)
+        super().__init__(path, path, claim, "none", 0.0, 1)
         try:
-            self.salt, self.end, _ = files.meta_of(self.path)
-            size = os.path.getsize(os.path.join(self.path, files.DATA))
+            self.salt, self.end, _ = files.meta_of(path)
+            size = os.path.getsize(os.path.join(path, files.DATA))
             try:
-                self._environment = lmdb.open(self.path, map_size=size, readonly=True, lock=False, create=False)
+                self._environment = lmdb.open(path, map_size=size, readonly=True, lock=False, create=False)
             except lmdb.Error as error:
-                raise StoreCorrupt(f"{self.path} cannot be opened: {error}; run: xump check {self.path}") from error
+                raise StoreCorrupt(f"{path} cannot be opened: {error}; run: xump check {path}") from error
         except BaseException:
-            self._owner.release()
+            claim.release()
             raise
-        self._ahead = (0, 0, AHEAD_BYTES[0])
-        self._gate = Gate(1)
-        self._of_this_process = True
-        open_stores.add(self)
 
     def scan(self) -> Iterator[tuple[int | None, memoryview]]:
-        """Records that are damaged are left out, and are in `damage` at the end. Where a page is, the map cannot be trusted, by
-        which messages are read: that is StoreCorrupt."""
+        """Leaves damaged records out and lists them in `damage` at the end. Raises StoreCorrupt for a damaged page: messages
+        are read by the map, which cannot be trusted then."""
         self._usable()
         with files.pages_of(self.path) as pages:
             survey = Survey(self.path, pages, None)
@@ -55,9 +51,6 @@ class LmdbView(LmdbStore):
             self.damage = survey.report.damage
         for queue in sorted(named(key)[0] for _, key, _ in survey.lost if key[:1] == KEY_QUEUE):
             yield None, memoryview(queue_record(queue, self.end, self.salt))
-
-    def _keep_room(self) -> None:
-        """Who opens it does."""
 
     def write(self, batch: Any) -> None:
         self._usable()

@@ -1,10 +1,10 @@
-"""The store in the process: queues whose messages live in the core alone. Nothing survives."""
+"""The store `ram`: queues whose messages live in the core alone. Nothing survives the process."""
 
 from __future__ import annotations
 
 
 class RamStore:
-    """Takes no options; a name is all it is."""
+    """A name; takes no options."""
 
     type = "ram"
     durable = False
@@ -13,4 +13,4 @@ class RamStore:
         self.name = name
 
     def close(self) -> None:
-        """There is nothing to make durable."""
+        """Does nothing: a store in memory has nothing to make durable."""

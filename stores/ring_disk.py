@@ -1,4 +1,5 @@
-"""What the ring asks of the disk: every write, sync and change of size goes through here, so that tests can fail each of them."""
+"""The ring's requests to the disk. Every write, sync and change of size goes through here, so that tests can fail each of
+them."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
 
 
 def write_zeros(fd: int, at: int, size: int) -> None:
-    """Preallocates, too. Zeros, not `posix_fallocate`: that only marks blocks, so that the first write of each changes
+    """Writes zeros; this also preallocates. `posix_fallocate` only marks blocks, so the first write to each of them would change
     metadata, too.
 
-    Measured on ext4 (Linux 6.18, a virtual disk), 60 times pwrite of 4 KiB, fdatasync, in the first lap: 4,096 bytes to the
-    device and 114 µs at the median after zeros, 8,192 bytes and 3,880 µs, a commit of the journal each time, after
-    `posix_fallocate`; 40 times 200 KB: 3,885 and 7,746 µs. From the second lap on they are alike. 64 MiB of zeros take 60 ms,
-    marking them 12 ms. """
+    Measured on ext4 (Linux 6.18, a virtual disk), 60 times pwrite of 4 KiB and fdatasync, in the first lap. After zeros: 4,096
+    bytes to the device and 114 µs at the median. After `posix_fallocate`: 8,192 bytes and 3,880 µs, with a commit of the
+    journal each time. 40 times 200 KB: 3,885 and 7,746 µs. From the second lap on both are alike. 64 MiB of zeros take 60 ms,
+    marking them takes 12 ms."""
     zeros = memoryview(bytes(min(size, 1 << 20)))
     end = at + size
     while at < end:
@@ -31,7 +32,7 @@ def write_zeros(fd: int, at: int, size: int) -> None:
 
 
 def sync(fd: int, *, size_too: bool = False) -> None:
-    """fdatasync; where the size of the file changed, or there is no such call, fsync."""
+    """Calls fdatasync; calls fsync where the file's size changed, or the system has no fdatasync."""
     if size_too or not hasattr(os, "fdatasync"):
         os.fsync(fd)
     else:
@@ -39,7 +40,7 @@ def sync(fd: int, *, size_too: bool = False) -> None:
 
 
 def sync_name(path: str) -> None:
-    """Makes durable that a file has that name."""
+    """Makes a file's name durable."""
     fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,49 +1,43 @@
-"""A ring that no process has open: checked, repaired, compacted.
+"""Looks after a ring that no process has open: check, repair, compact.
 
-Repairing and compacting write the log anew (`ring_rewrite.py`). A damaged record is left out: a group with fewer records is a
-group as good as any. Lost is that record, which goes byte for byte into PATH.quarantine-N, and nothing else: what a lost head of
-a group told is seen from what follows. A queue whose QUEUE record is lost gets one that says `recovered-` and its number, or its
-messages would belong to nothing. What was lost may have said of any message before it that it was settled, processed or handed
-out: each that would be ready gets a MARK that says redelivered. """
+Repair and compact write the log anew (`ring_rewrite.py`). Repair leaves damaged records out: a group with fewer records is as
+good a group as any. The damaged records go byte for byte into PATH.quarantine-N, and everything else stays: the records behind
+the lost head of a group tell the same as the head did. A queue whose QUEUE record is lost gets one with the name `recovered-` and
+its number, because its messages would belong to nothing otherwise. A lost record may have said of any message before it that it
+was settled, processed or handed out. So each of those messages that would be ready gets a MARK that says redelivered.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from xump_ext.census import Census, census_of
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import NAMES, next_group, next_record, record_whole
+from xump_ext.records import next_group, next_record, record_whole
+from xump_ext.records.kinds import NAMES
+from xump_ext.recovery.salvage import Salvage, salvage_of
 from xump_ext.store import Damage, Report
 
-from . import ring_lock
+from .owner import Claim
 from .ring_disk import sync, write_all
+from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, SUPERBLOCK, Head, claim_file, superblocks
 from .ring_rewrite import Record, quarantine, write_anew
-from .ring_segments import COPY_AT, GROUP_BYTES, HEAD_BYTES, RECORD_HEAD, SEGMENT, SLOTS_AT, SUPERBLOCK, U64, Head, Segments
+from .ring_segments import GROUP_BYTES, RECORD_HEAD, U64, Segments
 
 Progress = Callable[[int, int], None] | None
 Piece = tuple[int, memoryview, list[Damage]]
-"""Of the log: its position, whole records or what is left of some, and what of it is damaged."""
+"""A piece of the log: its position, its bytes (whole records, or the remains of some), and the damage in it."""
 
 GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
-# How long records are that say what became of messages: SETTLE and MARK, GONE, STATE.
+# Lengths of the records that tell how messages went on: SETTLE and MARK, GONE, STATE.
 TELLING_BYTES = (40, 32, 168)
-
-logger = logging.getLogger("xump")
-
-
-def recognises(path: str | os.PathLike[str]) -> bool:
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb", buffering=0) as file:
-        return any(os.pread(file.fileno(), len(SUPERBLOCK), at) == SUPERBLOCK for at in (0, COPY_AT))
 
 
 def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = claimed(path, shared=True)
+    """See `Backend.check`."""
+    path, claim = claimed(path, shared=True)
     try:
-        log = Segments.load(fd, path)
+        log = Segments.load(claim.fd, path)
         report = Report()
         for _ in walk(log, report, progress):
             pass
@@ -52,40 +46,42 @@ def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} is damaged", harmless=True) for what in log.damaged]
         return report
     finally:
-        ring_lock.give_up(fd)
+        claim.release()
 
 
 def repair(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = claimed(path)
+    """See `Backend.repair`."""
+    path, claim = claimed(path)
     try:
-        log, report = _loaded(fd, path)
+        log, report = _loaded(claim.fd, path)
         lost: list[bytes] = []
         for position, view, damage in walk(log, report, progress):
             lost += [bytes(view[one.position - position : one.position - position + one.bytes]) for one in damage
                      if one.position is not None]
-        census = count_remains(log, report) if lost else None
-        nameless = [] if census is None else census.nameless()
+        salvage = count_remains(log, report) if lost else None
+        nameless = [] if salvage is None else salvage.nameless()
         report.damage += [Damage(None, queue, 0, 0, f"the name and properties of queue {queue} are lost; it is now called "
                                  f"'recovered-{queue}'") for queue, _ in nameless]
         report.damage += [Damage(None, 0, 0, HEAD_BYTES, f"{what} was damaged and is mended") for what in log.damaged]
-        if census is not None:
+        if salvage is not None:
             report.quarantine = quarantine(path, lost)
-            write_anew(log, _left(log, [record for _, record in nameless], [record for _, _, record in census.marks(0)]))
+            write_anew(log, _left(log, [record for _, record in nameless], [record for _, _, record in salvage.marks(0)]))
         elif log.damaged:
             log.mend_heads(log.synced)
             for _ in range(2):
                 log.write_superblock(log.synced)
-                sync(fd)
+                sync(claim.fd)
                 log.superblock_synced()
         return report
     finally:
-        ring_lock.give_up(fd)
+        claim.release()
 
 
 def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
-    path, fd = claimed(path)
+    """See `Backend.compact`."""
+    path, claim = claimed(path)
     try:
-        log, report = Segments.load(fd, path), Report()
+        log, report = Segments.load(claim.fd, path), Report()
         live: dict[tuple[int, int, int], int] = {}
         first: dict[tuple[int, int, int], bytes] = {}
         last = 0
@@ -96,13 +92,14 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
         write_anew(log, _live(log, live, first, last))
         return report
     finally:
-        ring_lock.give_up(fd)
+        claim.release()
 
 
-def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, int]:
+def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str, Claim]:
+    """The real path of a ring, and the claim on it. Raises as `claim_file`; StoreCorrupt where nothing is."""
     path = os.path.realpath(os.fspath(path))      # a new file takes the place of the file, not of a link to it
     try:
-        return path, ring_lock.claim(path, shared=shared)
+        return path, claim_file(path, shared=shared)
     except FileNotFoundError:
         raise StoreCorrupt(f"there is no ring store at {path}, nor anything else; give the path of its file") from None
 
@@ -110,7 +107,7 @@ def claimed(path: str | os.PathLike[str], *, shared: bool = False) -> tuple[str,
 # ---- reading
 
 def walk(log: Segments, report: Report, progress: Progress) -> Iterator[Piece]:
-    """The whole log, group by group where something is damaged; what is found goes into the report, too."""
+    """Yields the whole log, group by group where something is damaged, and counts into the report."""
     position, evidence, size = log.begin, log.synced, max(1, len(log.slot_of) * log.capacity)
     while True:
         reader = log.groups(position)
@@ -151,7 +148,7 @@ def _count(view: memoryview) -> int:
 
 
 def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, list[Damage]]:
-    """A group that is not whole, and what of it is damaged. It ends where it says so, or where the next one begins."""
+    """A group that is not whole, and the damage in it. Its head says where it ends; else it ends where the next one begins."""
     head = log.read(position, GROUP_BYTES)
     if record_whole(head, position, log.salt) == "whole" and head[6] == GROUP:
         size, at = U64.unpack_from(head, 40)[0], GROUP_BYTES
@@ -193,7 +190,7 @@ def _next_group(log: Segments, position: int, known: int) -> int:
 
 
 def records(view: memoryview, position: int, damage: Iterable[Damage]) -> Iterator[memoryview]:
-    """Those that are whole, without the heads of groups."""
+    """Yields the whole records, without the heads of groups."""
     skipped = {one.position: one.bytes for one in damage}
     at = 0
     while at < len(view):
@@ -206,36 +203,36 @@ def records(view: memoryview, position: int, damage: Iterable[Damage]) -> Iterat
         at += length
 
 
-# ---- what is left
+# ---- counting the remains
 
-def count_remains(log: Segments, report: Report) -> Census:
-    """All records that are whole, read as when the store is opened; what is left of each queue goes into the report."""
-    census, blind = census_of(log.path, log.salt), 0
+def count_remains(log: Segments, report: Report) -> Salvage:
+    """Reads all whole records as opening does, and reports the remains of each queue."""
+    salvage, blind = salvage_of(log.path, log.salt), 0
     for position, view, damage in walk(log, Report(), None):
-        census.feed(b"".join(records(view, position, damage)) if damage else view)
+        salvage.feed(b"".join(records(view, position, damage)) if damage else view)
         if damage:
             missing = _missing(view, position, damage)
             blind = max(blind, _blind(position, damage, missing))
             report.lost += len(damage) if missing is None else missing
-    for number in census.numbers():
-        census.doubt(number, before=blind, state=True)
-    report.remains = census.remains()
-    nameless = {number for number, _ in census.nameless()}
+    for number in salvage.numbers():
+        salvage.doubt(number, before=blind, state=True)
+    report.remains = salvage.remains()
+    nameless = {number for number, _ in salvage.nameless()}
     report.queues = {number: left.name for number, left in report.remains.items() if number not in nameless}
-    return census
+    return salvage
 
 
 def _missing(view: memoryview, position: int, damage: list[Damage]) -> int | None:
-    """How many records of a group are not whole; None: its head, which says how many it has, is not."""
+    """How many records of a group are not whole. None: the head is not, so the number of records is unknown."""
     if damage[0].position == position or view[6] != GROUP:
         return None
     return int(U64.unpack_from(view, 32)[0]) - sum(1 for _ in records(view, position, damage))
 
 
 def _blind(position: int, damage: list[Damage], missing: int | None) -> int:
-    """Where in a group the last damage ends of which it is not known that it said nothing of messages before it; 0: nowhere."""
+    """Where in a group the last damage ends that may have said something of messages before it; 0: there is none."""
     unknown = [one for one in damage if not one.queue and (one.position, one.bytes) != (position, GROUP_BYTES)]
-    if missing == len(damage):      # each of them is one record, as long as what is damaged
+    if missing == len(damage):      # each piece of damage is one record, of the same length
         unknown = [one for one in unknown if one.bytes in TELLING_BYTES]
     return max(((one.position or 0) + one.bytes for one in unknown), default=0)
 
@@ -243,7 +240,7 @@ def _blind(position: int, damage: list[Damage], missing: int | None) -> int:
 # ---- writing anew
 
 def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tuple[int, list[Record]]]:
-    """Groups, as (number, records), without what is damaged; names of queues before, and marks behind them."""
+    """Yields groups as (number, records), without the damage: first the names of queues, last the marks."""
     yield 0, list(names)
     number = 0
     for position, view, damage in walk(log, Report(), None):
@@ -265,8 +262,8 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
 
 
 def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes]) -> int:
-    """Follows the log: where the live ENTER and MARK records are, and what the live QUEUE and STATE records are. The last group's
-    number."""
+    """Follows the log: notes where the live ENTER and MARK records are, and keeps the live QUEUE and STATE records. Returns the
+    last group's number."""
     at, number, end = 0, 0, 0
     gone: list[tuple[int, int, int]] = []
     while at < len(view):
@@ -284,7 +281,7 @@ def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[t
             first.pop((QUEUE, queue, 0), None)
             first.pop((STATE, queue, 0), None)
         at += length
-        if at == end:       # SETTLEs count after all else
+        if at == end:       # in a group, SETTLEs take effect last
             for key in gone:
                 live.pop(key, None)
             gone.clear()
@@ -309,8 +306,8 @@ def _live(log: Segments, live: dict[tuple[int, int, int], int], first: dict[tupl
 
 
 def _loaded(fd: int, path: str) -> tuple[Segments, Report]:
-    """Also where both superblocks are damaged: the head of the first segment says the same."""
-    raw = [os.pread(fd, HEAD_BYTES, at) for at in (0, COPY_AT)]
+    """Loads the log even where both superblocks are damaged: the head of the first segment says the same."""
+    raw = superblocks(fd)
     head = Head.read(os.pread(fd, HEAD_BYTES, SLOTS_AT), SEGMENT)
     report = Report()
     ours = any(data[:8] == SUPERBLOCK for data in raw)

@@ -1,5 +1,8 @@
-"""The file of a ring is written anew, beside itself: groups behind each other from position 0 on, in PATH.repair, which then
-takes the place of PATH. What is not to be in it goes into PATH.quarantine-N. A crash leaves the old file or the new one. """
+"""Writes the file of a ring anew, and puts damaged bytes aside.
+
+The new file stands beside the old one as PATH.repair, with its groups behind each other from position 0 on, and then takes the
+place of PATH. Bytes that must not be in it go into PATH.quarantine-N. A crash leaves the old file or the new one.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ from typing import Self
 from xump_ext.errors import StoreFull
 from xump_ext.records import place_record
 
-from . import ring_lock
 from .ring_disk import sync, sync_name, write_all
-from .ring_segments import GROUP, GROUP_BYTES, RECORD_HEAD, RECORD_MAGIC_NUMBER, SLOTS_MIN, Segments, make
+from .ring_file import SLOTS_MIN, make
+from .ring_segments import GROUP, GROUP_BYTES, RECORD_HEAD, RECORD_MAGIC_NUMBER, Segments
 
 Record = memoryview | bytes
 
 
 def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> None:
-    """A file with these groups takes the place of the log's."""
+    """Replaces the log's file with one that has these groups, as (number, records)."""
     temporary = f"{log.path}.repair"
     if os.path.lexists(temporary):
-        os.unlink(temporary)        # of a repair that crashed; nobody else makes one: the log is ours
+        os.unlink(temporary)        # left by a repair that crashed: this process owns the log, so no other one makes it
     try:
         with _Copy(log, temporary) as copy:
             for number, group in groups:
@@ -41,10 +44,11 @@ def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> Non
 
 
 class _Copy:
-    """A new ring that is written from the beginning."""
+    """A new ring that fills up from the beginning."""
 
     def __init__(self, log: Segments, path: str) -> None:
-        self.fd = make(path, log.segment_bytes, SLOTS_MIN, log.salt)
+        self.claim = make(path, log.segment_bytes, SLOTS_MIN, log.salt)
+        self.fd = self.claim.fd
         self.segments = Segments.load(self.fd, path)
         self.end = 0
 
@@ -52,7 +56,7 @@ class _Copy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        ring_lock.give_up(self.fd)
+        self.claim.release()
 
     def group(self, number: int, group: list[Record]) -> None:
         if not group:
@@ -74,6 +78,7 @@ class _Copy:
             self.segments.grow(1)
 
     def finish(self, like: int) -> None:
+        """Makes the file durable, with the owner and mode of another open file."""
         sync(self.fd, size_too=True)
         belong(self.fd, os.fstat(like))
         for _ in range(2):
@@ -82,7 +87,7 @@ class _Copy:
 
 
 def quarantine(path: str, lost: list[bytes]) -> str:
-    """Puts what was damaged into a file of its own, durably, for whoever may read the store; returns its name."""
+    """Puts damaged bytes into a file of their own, durably, readable like the store; returns its name."""
     number = 1
     while os.path.lexists(f"{path}.quarantine-{number}"):
         number += 1
@@ -102,7 +107,7 @@ def quarantine(path: str, lost: list[bytes]) -> str:
 
 
 def belong(fd: int, like: os.stat_result) -> None:
-    """The file is for whom another one is for."""
+    """Gives a file the mode, user and group of another one."""
     os.fchmod(fd, like.st_mode & 0o7777)
     made = os.fstat(fd)
     if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):

@@ -1,34 +1,19 @@
-"""The file of a ring: its bytes, which segment of the log lies where, and how the log is read. Nothing here knows what is live.
+"""The segments of a ring: the slot of each, and how the log is read and extended. Nothing here knows which records are live.
 
-    0            4096         8192          8192 + segment_bytes
-    superblock │ its copy   │ slot 0      │ slot 1      │ slot 2      │ …
+The log is endless. Its segment number n has the positions from n * capacity on, and lies in any slot of the file
+(`ring_file.py` draws it). When no position before some later one is needed any more, a slot takes another segment. Numbers are
+never used again.
 
-    slot:  head of 64 bytes │ the log: segment_bytes - 64 bytes of it │
+A slot is used again only after a superblock that says so was synced. That superblock is written only after everything the release
+rests on was itself synced, such as the SETTLE of a message. A segment's head is written once, together with the first records in
+it. The head saves time and is not needed: any record in a slot tells which segment the slot holds, and opening mends the head. So
+a crash may tear a head, and one flipped bit in it costs nothing.
 
-The log is endless; its segment number n has the positions from n * capacity on, and lies in any slot. A slot is used again when
-all before some later position is not needed any more; numbers are not. Both heads look alike, little-endian:
-
-     0 magic u64           XUMPRING, XUMPSEGM
-     8 version u32
-    12 segment_bytes u32
-    16 salt u32            of the store
-    20 first u32           of a segment: where in its part of the log the first group begins; 2**32 - 1: nowhere, or not known
-    24 number u64          of the segment; of a superblock: it is the newer of two if this is higher
-    32 begin u64           position: nothing before it is needed
-    40 synced u64          position: the log was synced up to it
-    48 reserved
-    60 crc u32             of the 60 bytes before
-
-A superblock is written over the older copy, or again over the one that is not synced yet: so one is always whole. A slot is used
-again only after a superblock that says so was synced, and that is written only after all that the release rests on, be it that a
-message was settled, was synced itself. A segment's head is written once, together
-with the first records in it. It saves time, it is not needed: which segment a slot holds is seen from any record in it, and
-opening mends it. So a crash may tear it, and one flipped bit in it costs nothing.
-
-What stands behind the end of the log is what an earlier lap left, which is told by its positions, or a torn tail, with the very
-positions that will be written next. No later group may join up with that: opening overwrites what it sees of it with zeros,
-durably, before anything is written. What it does not see, because the head of its segment did not reach the disk, is looked for
-when the segment gets a slot again: each slot is read once, before it is used for the first time. """
+Behind the end of the log stand the remains of an earlier lap, which their positions give away, or a torn tail, with the very
+positions that will be written next. No later group may join up with those. Opening overwrites the remains it sees with zeros,
+durably, before anything is written. It misses remains in a segment whose head did not reach the disk. So each slot is read once,
+before its first use after opening.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +21,15 @@ import heapq
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import crc, next_record, record_whole, whole_groups
+from xump_ext.records import next_record, record_whole, whole_groups
 
-from . import ring_lock
 from .ring_disk import sync, write_all, write_zeros
+from .ring_file import COPY_AT, HEAD_BYTES, NOWHERE, SEGMENT, SLOTS_AT, VERSION, Head, newest_superblock
 
-VERSION = 1
-SUPERBLOCK, SEGMENT = b"XUMPRING", b"XUMPSEGM"
-HEAD_BYTES = 64
-COPY_AT = 4096
-SLOTS_AT = 8192
-SEGMENT_BYTES_MIN = 64 << 10
-SEGMENT_BYTES_MAX = 1 << 30
-SLOTS_MIN = 4       # two that are kept free, one that is being filled, one to be cleaned; `ring.py` has the arithmetic
-NOWHERE = 2**32 - 1
-
-GROUP = 1           # records.pxd
+GROUP = 1           # records/record.pxd
 GROUP_BYTES = 56
 RECORD_HEAD = struct.Struct("<IHBBIIQQ")        # crc, magic, kind, flags, length, queue, position, id
 RECORD_MAGIC_NUMBER = 0x5A58
@@ -62,36 +37,9 @@ RECORD_MAGIC = RECORD_MAGIC_NUMBER.to_bytes(2, "little")
 FIXED_BYTES_MAX = 168                           # of the records whose crc covers no text
 U64 = struct.Struct("<Q")
 
-_HEAD = struct.Struct("<8sIIIIQQQ12xI")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    magic: bytes
-    segment_bytes: int
-    salt: int
-    first: int
-    number: int
-    begin: int
-    synced: int
-    version: int = VERSION
-
-    def packed(self) -> bytes:
-        data = _HEAD.pack(self.magic, self.version, self.segment_bytes, self.salt, self.first, self.number, self.begin,
-                          self.synced, 0)
-        return data[:-4] + crc(data[:-4]).to_bytes(4, "little")
-
-    @classmethod
-    def read(cls, data: bytes, magic: bytes) -> Head | None:
-        """None: there is none, or it is damaged."""
-        if len(data) < HEAD_BYTES or data[:8] != magic or crc(data[:60]) != int.from_bytes(data[60:64], "little"):
-            return None
-        _, version, segment_bytes, salt, first, number, begin, synced, _ = _HEAD.unpack_from(data)
-        return cls(magic, segment_bytes, salt, first, number, begin, synced, version)
-
 
 class Segments:
-    """Which segment lies in which slot, and what slots are free."""
+    """Maps segments to slots, and knows the free slots."""
 
     def __init__(self, fd: int, path: str, superblock: Head, copy: int, slots: int) -> None:
         self.fd = fd
@@ -105,49 +53,40 @@ class Segments:
         self.synced = superblock.synced
         self.slot_of: dict[int, int] = {}
         self.former: dict[int, int] = {}
-        """What was released is still where it was, until the slot is taken: somebody may just be reading there."""
+        """Released segments, still where they were until another one takes the slot: a `fetch` may just read there."""
         self.first: dict[int, int | None] = {}
-        """By segment: where its first group begins, None where that is not known."""
+        """By segment: where its first group begins; None: not known."""
         self.largest: dict[int, int] = {}
-        """By segment: bytes of the largest group that begins there, where that is more than an eighth of it."""
+        """By segment: bytes of the largest group that begins there, if that is more than an eighth of it."""
         self.free: list[int] = []
         """Slots, a heap: the lowest is taken first, so that those at the end of the file get empty."""
         self.released: list[int] = []
-        """Slots of which a superblock may say that they are free when all is synced that was written until now."""
+        """Slots that the next superblock may call free, once everything written until now is synced."""
         self.resting: list[int] = []
-        """Slots that are free when the superblock that says so is synced."""
+        """Slots that become free when the superblock that says so is synced."""
         self.headless: list[int] = []
-        """Segments whose heads are damaged."""
+        """Segments with damaged heads."""
         self.damaged: list[str] = []
-        """What else than records is damaged, for people."""
+        """Damage other than to records, in words."""
         self._copy = copy
         self._unsynced = False
-        self._strange = set(range(slots))       # slots that may hold anything
+        self._strange = set(range(slots))       # slots with unknown remains
 
     def at(self, slot: int) -> int:
+        """The byte of the file where a slot begins."""
         return SLOTS_AT + slot * self.segment_bytes
 
     # ---- opening
 
     @classmethod
     def load(cls, fd: int, path: str) -> Segments:
-        """Reads superblocks and heads; changes nothing. StoreCorrupt."""
-        size = os.fstat(fd).st_size
-        raw = [os.pread(fd, HEAD_BYTES, at) for at in (0, COPY_AT)]
-        heads = [Head.read(data, SUPERBLOCK) for data in raw]
-        found = max((head for head in heads if head is not None), key=lambda head: head.number, default=None)
-        if found is None:
-            raise StoreCorrupt(_no_store(path, size, raw))
-        if found.version != VERSION:
-            raise StoreCorrupt(f"{path} is a ring store of version {found.version}; this Xump reads version {VERSION}: "
-                               "open it with the one that made it")
-        if size < SLOTS_AT:
-            raise StoreCorrupt(_cut_off(path, size))
-        slots = (size - SLOTS_AT) // found.segment_bytes
-        # What a crash leaves of a file that grew is no slot, unless it has a head: then the file was cut.
+        """Reads superblocks and heads, and changes nothing. Raises StoreCorrupt."""
+        found, copy, both_whole = newest_superblock(fd, path)
+        slots = (os.fstat(fd).st_size - SLOTS_AT) // found.segment_bytes
+        # A rest behind the last slot is left by a crash while the file grew. A rest with a head was a slot, and the file was cut.
         rest = Head.read(os.pread(fd, HEAD_BYTES, SLOTS_AT + slots * found.segment_bytes), SEGMENT)
-        self = cls(fd, path, found, heads.index(found), slots + (rest is not None))
-        if None in heads:
+        self = cls(fd, path, found, copy, slots + (rest is not None))
+        if not both_whole:
             self.damaged.append("one of the two superblocks")
         self._read_heads()
         return self
@@ -190,7 +129,7 @@ class Segments:
         self.damaged.append(f"the head of segment {number}, at byte {self.at(slot)} of the file")
 
     def _find(self, slots: list[int]) -> None:
-        """By the first record in each. What an earlier lap left there stands behind it."""
+        """Places slots by the first record in each. The remains of an earlier lap stand behind that record."""
         for slot in slots:
             data = memoryview(os.pread(self.fd, self.segment_bytes, self.at(slot)))[HEAD_BYTES:]
             number = self._number_of(data)
@@ -208,14 +147,14 @@ class Segments:
         return None
 
     def missing(self) -> list[int]:
-        """Segments that must be there and are not."""
+        """The segments of the log that lie in no slot."""
         first, last = self.begin // self.capacity, max((*self.slot_of, (self.synced - 1) // self.capacity))
         return [number for number in range(first, last + 1) if number not in self.slot_of]
 
     # ---- changing
 
     def append(self, group: memoryview, position: int, synced: int, ready: Callable[[], None]) -> None:
-        """Writes a group at the end of the log. `ready` is called where a slot is needed: sees to it that one is free."""
+        """Writes a group at the end of the log. Calls `ready` before it takes a slot: `ready` has to see to a free one."""
         at, end = position, position + len(group)
         while group:
             number, offset = divmod(at, self.capacity)
@@ -234,7 +173,7 @@ class Segments:
             self.largest[number] = max(end - position, self.largest.get(number, 0))
 
     def _take(self, number: int, first: int, synced: int) -> bytes:
-        """The head of a new segment, which gets the lowest free slot."""
+        """Gives a new segment the lowest free slot; returns its head."""
         slot = heapq.heappop(self.free)
         if slot in self._strange:
             self._strange.remove(slot)
@@ -248,14 +187,14 @@ class Segments:
         return Head(SEGMENT, self.segment_bytes, self.salt, first, number, self.superblock.begin, synced).packed()
 
     def grow(self, count: int) -> None:
-        """The file, by so many slots. OSError: nothing changed but the file, which may have got longer."""
+        """Adds slots to the file. OSError: nothing changed but the file, which may have got longer."""
         write_zeros(self.fd, self.at(self.slots), count * self.segment_bytes)
         for slot in range(self.slots, self.slots + count):
             heapq.heappush(self.free, slot)
         self.slots += count
 
     def mend_heads(self, synced: int) -> None:
-        """Writes anew what is damaged. Where the first group begins is not known of such a segment."""
+        """Writes damaged heads anew. They do not say where the first group of their segment begins."""
         for number in filter(self.slot_of.__contains__, self.headless):
             head = Head(SEGMENT, self.segment_bytes, self.salt, NOWHERE, number, self.begin, synced)
             write_all(self.fd, head.packed(), self.at(self.slot_of[number]))
@@ -263,13 +202,15 @@ class Segments:
         self.damaged.clear()
 
     def forget(self, number: int) -> int:
+        """Takes a segment out of the log; returns its slot."""
         self.first.pop(number, None)
         self.largest.pop(number, None)
         self.former[number] = self.slot_of[number]
         return self.slot_of.pop(number)
 
     def write_superblock(self, synced: int) -> None:
-        """With the present `begin`: all that was written is synced. It is durable after the next sync."""
+        """Writes a superblock with the present `begin`. The caller has synced the log up to `synced`, and everything else that
+        was written; the next sync makes the superblock durable."""
         if not self._unsynced:
             self._copy = 1 - self._copy
         self._unsynced = True
@@ -290,7 +231,7 @@ class Segments:
     # ---- reading
 
     def read_into(self, view: memoryview, position: int) -> None:
-        """A piece of the log; zeros where it is not there."""
+        """Reads a piece of the log; zeros stand for a part that is not there."""
         while view:
             number, offset = divmod(position, self.capacity)
             part = view[: self.capacity - offset]
@@ -310,15 +251,17 @@ class Segments:
         return view
 
     def reach(self, position: int) -> int:
-        """Up to where there are segments without a gap."""
+        """The position up to which segments follow each other without a gap."""
         number = position // self.capacity
         while number in self.slot_of:
             number += 1
         return max(position, number * self.capacity)
 
     def groups(self, position: int) -> Generator[tuple[int, memoryview], None, tuple[int, str, int]]:
-        """The log from a position where a group begins, as (position, whole groups), each verified; at the end: where the first
-        group stands that is not whole, what is wrong, and at which position. A buffer is used before the next is asked for."""
+        """Reads the log from a position where a group begins.
+
+        Yields (position, whole groups), verified; use each buffer before you ask for the next. Returns where the first group
+        stands that is not whole, its fault, and the position of the fault."""
         chunk = max(self.capacity >> 3, 1 << 13)
         buffer, kept, stop = memoryview(bytearray(chunk)), 0, self.reach(position)
         small = large = buffer
@@ -333,7 +276,7 @@ class Segments:
                 return position, state if size else "cut", position if failed is None else failed
             kept = size - used
             left = buffer[used:size]
-            if used == 0 and state == "cut":        # a group that is larger: its head is whole and says how large
+            if used == 0 and state == "cut":        # the group is larger; its head is whole and says how large
                 bytes_all = min(U64.unpack_from(left, 40)[0], stop - position)
                 number = position // self.capacity
                 self.largest[number] = max(self.largest.get(number, 0), bytes_all)
@@ -345,8 +288,10 @@ class Segments:
             buffer[:kept] = left
 
     def behind(self, position: int) -> tuple[int, int]:
-        """What else of this lap is there, from a position on where the whole groups end: where the last record ends that has a
-        whole head, or the beginning of one behind it, and up to where a group says that the log was synced. O(bytes)."""
+        """Looks behind the whole groups of this lap, which end at a position.
+
+        Returns where the last record with a whole head ends, or the beginning of a head behind it; and the position up to which
+        some group says that the log was synced. O(bytes)."""
         last, synced = position, 0
         for start, view in self.lap(position):
             end, offset = min(self.capacity - start % self.capacity, len(view)), 0
@@ -365,45 +310,15 @@ class Segments:
         return last, synced
 
     def lap(self, position: int) -> Iterator[tuple[int, memoryview]]:
-        """All segments from a position on, each with as much of the next as a record's head may reach into."""
+        """Yields all segments from a position on, each with as much of the next one as a record's head may reach into."""
         for number in sorted(number for number in self.slot_of if number >= position // self.capacity):
             start, end = max(position, number * self.capacity), (number + 1) * self.capacity
             yield start, self.read(start, end - start + (FIXED_BYTES_MAX if number + 1 in self.slot_of else 0))
 
     def first_group(self, data: memoryview, position: int, target: int) -> int:
-        """In whole groups that stand at a position: the first that begins at or behind another one."""
+        """The position of the first group in `data` that begins at or behind `target`. `data`: whole groups, from `position`
+        on."""
         offset = 0
         while position + offset < target and offset < len(data):
             offset += U64.unpack_from(data, offset + 40)[0]
         return position + offset
-
-
-def _cut_off(path: str, size: int) -> str:
-    return f"{path} was cut off: it has {size} bytes, a ring store has more than {SLOTS_AT}; restore it from a copy"
-
-
-def _no_store(path: str, size: int, raw: list[bytes]) -> str:
-    if size == 0:
-        return f"{path} is empty, no ring store; remove it to have one made there, or give another path"
-    if any(data[:8] == SUPERBLOCK for data in raw):
-        if size < SLOTS_AT:
-            return _cut_off(path, size)
-        return f"{path} is damaged: neither of its two superblocks is whole; run: xump repair {path}"
-    return f"{path} is no ring store: it begins with {raw[0][:16]!r}; give another path"
-
-
-def make(path: str, segment_bytes: int, slots: int, salt: int) -> int:
-    """The descriptor of a new, empty ring, owned by this process, whole and synced, but for its name. An error leaves no file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        ring_lock.claim_made(fd, path)
-        for number, at in enumerate((0, COPY_AT)):
-            write_zeros(fd, at, COPY_AT)
-            write_all(fd, Head(SUPERBLOCK, segment_bytes, salt, 0, number, 0, 0).packed(), at)
-        write_zeros(fd, SLOTS_AT, slots * segment_bytes)
-        sync(fd, size_too=True)
-    except BaseException:
-        os.unlink(path)
-        ring_lock.give_up(fd)
-        raise
-    return fd

@@ -1,4 +1,4 @@
-"""A ring that is looked at, and not changed by that: its log as it is, with what a crash left there, without what is damaged."""
+"""A ring to look at without changing it: its log as a crash left it, without the damaged records."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ from typing import Any
 
 from xump_ext.store import Report
 
-from . import ring_lock, ring_repair
-from .ring import RingStore, instances
+from . import ring_repair
+from .ring_reader import RingReader
 from .ring_segments import Segments
 
 
-class RingView(RingStore):
-    """Reads only. What is damaged is seen when it is scanned."""
+class RingView(RingReader):
+    """Shows damage when it is scanned, in `damage`, and forgets the groups that it gets to write."""
 
     def __init__(self, path: str) -> None:
-        self.path, self._fd = ring_repair.claimed(path, shared=True)
+        path, claim = ring_repair.claimed(path, shared=True)
         try:
-            self._segments = Segments.load(self._fd, self.path)
+            segments = Segments.load(claim.fd, path)
         except BaseException:
-            ring_lock.give_up(self._fd)
+            claim.release()
             raise
-        self.name, self.durability, self.group_ms, self.cut = self.path, "none", 0.0, 0
-        self.salt, self._barred, self._slots_max = self._segments.salt, None, None
-        self._scanned = self._usable = False
-        self._groups = self._syncs = 0
-        self._prepare_space()
-        instances.add(self)
+        super().__init__(path, claim, segments, "none", 0.0)
 
     def scan(self) -> Iterator[tuple[int, memoryview]]:
-        """As `repair` would leave the log, but for marks of what is doubtful."""
+        """Yields the log as `repair` would leave it, without the marks on doubtful messages."""
         self._begin_scan()
         report = Report()
         for position, view, damage in ring_repair.walk(self._segments, report, None):
@@ -52,6 +47,3 @@ class RingView(RingStore):
     def room(self) -> int:
         self._check_open()
         return 1 << 62
-
-    def oldest(self) -> None:
-        return None

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.model import ModelEngine
+from tests.model.engine import ModelEngine
 from xump.errors import Closed
 
 # How long a test takes says something about the machine, and nothing about Xump.

@@ -10,11 +10,11 @@ import xump.stores.lmdb
 import xump.stores.ram
 import xump.stores.ring
 import xump.testing
-import xump_ext.core
+import xump_ext.engine.core
 
 
 def try_it():
-    for module in (xump, xump.stores.ram, xump.stores.lmdb, xump.stores.ring, xump.testing, xump_ext.core):
+    for module in (xump, xump.stores.ram, xump.stores.lmdb, xump.stores.ring, xump.testing, xump_ext.engine.core):
         assert module.__file__ is not None
         assert Path(module.__file__).is_relative_to(sys.prefix), f"{module.__name__} is not the installed one: {module.__file__}"
     assert doctest.testmod(xump).failed == 0
@@ -24,7 +24,7 @@ def try_it():
     assert not [file for file in files if file.endswith((".c", ".pyx"))], "sources of the core are in the wheel"
     for package in ("xump", "xump/stores", "xump_ext"):
         assert f"{package}/py.typed" in files, f"{package} is not marked as typed"
-    assert "xump_ext/core.pyi" in files
+    assert "xump_ext/engine/core.pyi" in files
     print(f"xump {distribution('xump').version} works, installed in {sys.prefix}")
 
 

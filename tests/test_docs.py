@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from xump import operators
-from xump.store import factory_of
+from xump.store_types import factory_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,6 +1,7 @@
-"""How the packages are laid out: who may import whom, what is compiled, what is shipped.
+"""How the packages are laid out: what imports what, what is compiled, what is shipped.
 
-One way only: `broker`, `spark` and `patterns` import `xump`, `xump` and the stores import `xump_ext`, and that imports neither.
+One way only: `broker`, `spark`, `sql` and `zeromq` import `xump`, `xump` and the stores import `xump_ext`, and that imports
+neither. The layers inside `xump_ext` are in `test_layers.py`.
 """
 
 import ast
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.layers import imports, module_of
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("stores", "xump", "xump_ext")
-APART = ("broker", "patterns", "spark")
+APART = ("broker", "spark", "sql", "zeromq")
 """Sub-packages of xump that nothing else imports: their dependencies are extras."""
 
 SOURCES = sorted(
@@ -27,15 +30,8 @@ SOURCES = sorted(
     for suffix in ("py", "pyi", "pyx", "pxd")
     for path in (ROOT / package).rglob(f"*.{suffix}")
 )
-COMPILED = sorted(path.stem for path in (ROOT / "xump_ext").glob("*.pyx"))
+COMPILED = sorted(module_of(path) for path in (ROOT / "xump_ext").rglob("*.pyx"))
 IMPORT = re.compile(r"^\s*(?:cimport\s+|import\s+|from\s+)([\w.]+)", re.MULTILINE)
-
-
-def name_of(path):
-    """As users import it."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    parts = parts[:-1] if parts[-1] == "__init__" else parts
-    return ".".join(("xump", *parts) if parts[0] == "stores" else parts)
 
 
 def imported(text):
@@ -57,10 +53,10 @@ def allowed(importer, name):
 
 
 def test_the_rule_is_read_as_it_is_meant():
-    assert allowed("xump.engine", "xump_ext.core")
+    assert allowed("xump.engine", "xump_ext.engine.core")
     assert allowed("xump.stores.ram", "xump_ext.errors")
     assert allowed("xump.broker.server", "xump")
-    assert not allowed("xump_ext.core", "xump.errors")
+    assert not allowed("xump_ext.engine.core", "xump.errors")
     assert not allowed("xump.stores.ram", "xump")
     assert not allowed("xump.engine", "xump.broker")
     assert imported("from a.b import c\n    import d\nfrom e cimport f\ncimport g") == {"a.b", "d", "e", "g"}
@@ -68,14 +64,14 @@ def test_the_rule_is_read_as_it_is_meant():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_one_way(path):
-    wrong = [name for name in sorted(imported(path.read_text())) if not allowed(name_of(path), name)]
+    wrong = [name for name in sorted(imported(path.read_text())) if not allowed(module_of(path), name)]
     assert not wrong, f"{path.relative_to(ROOT)} must not import {', '.join(wrong)}"
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_store_is_imported_by_a_module(path):
     """Inside functions only: stores load by name."""
-    if within(name_of(path), "xump.stores"):
+    if within(module_of(path), "xump.stores"):
         return
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -91,10 +87,10 @@ def loaded_by(statement):
 
 def test_importing_xump_loads_nothing_heavy():
     loaded = loaded_by("import xump")
-    assert "xump_ext.core" in loaded
+    assert "xump_ext.engine.core" in loaded
     heavy = (
         "asyncio", "concurrent", "duckdb", "importlib.metadata", "lmdb", "multiprocessing", "numpy", "pandas", "polars",
-        "pyarrow", "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli", "xump.demo",
+        "pyarrow", "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli.main", "xump.demo.flights",
         "xump.stores",
     )
     assert [name for name in loaded for package in heavy if within(name, package)] == []
@@ -102,23 +98,27 @@ def test_importing_xump_loads_nothing_heavy():
 
 
 def test_the_core_loads_without_xump():
-    loaded = loaded_by("; ".join(f"import xump_ext.{name}" for name in COMPILED))
+    loaded = loaded_by("; ".join(f"import {name}" for name in COMPILED))
     assert [name for name in loaded if within(name, "xump") or within(name, "stores")] == []
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_compiled_modules_are_compiled_described_and_typed(name):
-    module = importlib.import_module(f"xump_ext.{name}")
+def test_compiled_modules_are_compiled(name):
+    module = importlib.import_module(name)
     assert module.__file__.endswith(tuple(EXTENSION_SUFFIXES)), f"{module.__file__} is not compiled"
-    stub = ROOT / "xump_ext" / f"{name}.pyi"
-    assert stub.exists(), f"xump_ext/{name}.pyx has no .pyi beside it"
-    assert ast.get_docstring(ast.parse(stub.read_text())), f"{stub.name} does not say what it is for"
 
 
-def test_no_stub_or_extension_is_left_over():
-    stubs = {path.stem for path in (ROOT / "xump_ext").glob("*.pyi")}
-    extensions = {path.name.partition(".")[0] for path in (ROOT / "xump_ext").glob("*.so")}
-    assert stubs == set(COMPILED)
+def test_compiled_modules_that_python_imports_have_stubs_that_say_something():
+    """A module that only compiled ones import has declarations (`.pxd`), and no stub."""
+    wanted = {name for path in SOURCES if path.suffix == ".py" for name in imports(path)} & set(COMPILED)
+    stubs = {module_of(path): ast.parse(path.read_text()) for path in (ROOT / "xump_ext").rglob("*.pyi")}
+    assert wanted - set(stubs) == set()
+    assert [name for name, stub in stubs.items() if not ast.get_docstring(stub) or len(stub.body) == 1] == []
+    assert set(stubs) <= set(COMPILED)
+
+
+def test_no_extension_is_left_over():
+    extensions = {module_of(path.with_name(path.name.partition(".")[0])) for path in (ROOT / "xump_ext").rglob("*.so")}
     assert extensions <= set(COMPILED), "run make clean"
 
 
@@ -135,7 +135,7 @@ def test_every_module_says_what_it_is_for(path):
 def test_what_is_packaged():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")}
-    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(name_of(folder / "__init__.py") for folder in folders)
+    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(module_of(folder / "__init__.py") for folder in folders)
     assert set(project["tool"]["setuptools"]["package-data"]) >= {"xump", "xump.stores", "xump_ext"}
     for package in PACKAGES:
         assert (ROOT / package / "py.typed").exists()
@@ -147,7 +147,7 @@ def test_entry_points_name_what_exists():
         for entry in importlib.metadata.entry_points(group=group):
             assert callable(entry.load())
     scripts = [entry for entry in importlib.metadata.entry_points(group="console_scripts") if entry.name == "xump"]
-    assert [entry.value for entry in scripts] == ["xump.cli:main"]
+    assert [entry.value for entry in scripts] == ["xump.cli.main:main"]
     assert callable(scripts[0].load())
 
 

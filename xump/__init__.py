@@ -12,7 +12,7 @@ resize 80
 """
 
 try:
-    from xump_ext.message import Message
+    from xump_ext.message.message import Message
 except ModuleNotFoundError as error:
     raise ImportError(
         "the compiled core of xump is not here: this is its source folder. Run your program from another one, or install with "
@@ -45,10 +45,10 @@ from xump.errors import (
 from xump.operators import register_operator
 from xump.queue import Queue
 from xump.selector import Selector
-from xump.store import Store, register_store
+from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
-from xump_ext.delivery import Delivery
-from xump_ext.selector import INFINITE
+from xump_ext.engine.delivery import Delivery
+from xump_ext.infinite import INFINITE
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from xump.cli import main
+from xump.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,21 +1,43 @@
 """What a selector does with the messages that it selects: immutable values.
 
 COPY leaves the message where it is, the others consume it. A target or destination is a name or a `field` of the
-message. Values are checked when they are made, whoever makes them. How actions are carried out belongs to `xump_ext.routing`.
+message. Values are checked when they are made, whoever makes them. How actions are carried out belongs to `xump_ext.route.routing`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, NamedTuple, Union
 
+from xump._names import name_of
+from xump._value import Inert
 from xump.conditions import check_field, check_made
-from xump.inert import Inert
-from xump.names import name_of
-from xump_ext.faces import QueueFace
+from xump_ext.engine.handles import QueueHandle
 
 FIELDS = ("address", "reply_to", "destination")
-VERBS = ("copy", "move", "deliver", "bounce", "discard")
+
+
+class Verb(NamedTuple):
+    """What is to be known of an action, beside the code that carries it out."""
+
+    consuming: bool
+    """Whether it takes the message; else the message stays, and others may take it."""
+    credited: bool
+    """Whether it spends credit."""
+    queue: bool | None
+    """Whether it puts messages into a queue; None: either way."""
+    destination: bool
+    """Whether it names a destination."""
+
+
+VERBS = {
+    "copy": Verb(consuming=False, credited=False, queue=True, destination=False),
+    "move": Verb(consuming=True, credited=True, queue=True, destination=False),
+    "deliver": Verb(consuming=True, credited=True, queue=None, destination=True),
+    "bounce": Verb(consuming=True, credited=True, queue=True, destination=False),
+    "discard": Verb(consuming=True, credited=False, queue=False, destination=False),
+}
+"""A new action is a row here, one in `xump_ext.state.constants`, and its code in `xump_ext.route`."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +75,24 @@ class Action(Inert):
     queue: Name | None = None
     destination: Name | None = None
     # The queue itself, if one was given: `create_selector` refuses one that is not in its engine. No part of the value: no field.
-    _given: ClassVar[QueueFace | None] = None
+    _given: ClassVar[QueueHandle | None] = None
 
     def __post_init__(self) -> None:
         """Raises TypeError and ValueError for what no selector can do."""
         verb, queue, destination = self.verb, self.queue, self.destination
         if verb not in VERBS:
             raise ValueError(f"unknown verb {verb!r}; allowed are {', '.join(VERBS)}")
-        if isinstance(queue, QueueFace):
+        if isinstance(queue, QueueHandle):
             object.__setattr__(self, "_given", queue)
-        if verb == "discard" and queue is not None:
-            raise ValueError(f"discard has no target queue, got {queue!r}")
-        if verb != "deliver" and destination is not None:
+        row = VERBS[verb]
+        if row.queue is False and queue is not None:
+            raise ValueError(f"{verb} has no target queue, got {queue!r}")
+        if not row.destination and destination is not None:
             raise ValueError(f"{verb} has no destination, got {destination!r}; deliver has")
         object.__setattr__(self, "verb", str.__str__(verb))
-        if verb != "discard" and not (verb == "deliver" and queue is None):
+        if row.queue or queue is not None:
             object.__setattr__(self, "queue", _name(queue, "target queue"))
-        if verb == "deliver":
+        if row.destination:
             object.__setattr__(self, "destination", _name(destination, "destination"))
 
     def __reduce__(self) -> tuple[type[Action], tuple[object, ...]]:
@@ -78,7 +101,12 @@ class Action(Inert):
     @property
     def consuming(self) -> bool:
         """Whether the message is taken; COPY alone leaves it."""
-        return self.verb != "copy"
+        return VERBS[self.verb].consuming
+
+    @property
+    def credited(self) -> bool:
+        """Whether taking spends credit: COPY and DISCARD do not."""
+        return VERBS[self.verb].credited
 
     def __repr__(self) -> str:
         if self.verb == "discard":
@@ -94,7 +122,7 @@ def _name(value: object, what: str) -> Name:
     if isinstance(value, Field):
         check_made(value)
         return value
-    if isinstance(value, QueueFace):
+    if isinstance(value, QueueHandle):
         value = value.name
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a name, a Queue or field(...), got {type(value).__name__}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from xump.engine import Engine
-    from xump_ext.delivery import Delivery
+    from xump_ext.engine.delivery import Delivery
 
 Taken = TypeVar("Taken")
 

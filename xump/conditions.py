@@ -2,7 +2,7 @@
 
 `match` compares one field of the envelope with a pattern, `where` evaluates a filter, `&` joins them. `always`, `default`
 and `overflow` stand alone. Values are checked when they are made, whoever makes them. A condition is inert: the core compiles
-it when a selector is created. What the operators mean belongs to `xump_ext.match`, what filters mean to `xump.filters`.
+it when a selector is created. What the operators mean belongs to `xump_ext.match.pattern_index`, what filters mean to `xump.filters`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field as dataclass_field, fields
 from typing import Any, NoReturn, Union
 
 from xump import filters, operators
+from xump._names import surrogate_in
+from xump._value import Inert
 from xump.errors import InvalidPattern
-from xump.inert import Inert
 from xump.limits import address_bytes_max
-from xump.names import surrogate_in
+from xump_ext.state.constants import ROLES
 
-ROLES = ("always", "default", "overflow")
 FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
 
 

@@ -15,29 +15,28 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from xump import operators
+from xump._mappings import Registry
+from xump._names import name_of
 from xump.actions import Action, Field
-from xump.commit import close_backend, uninterrupted
 from xump.conditions import All, Condition, Match, Role, Where, check_made
+from xump.durability.committer import Committer, close_backend, uninterrupted
+from xump.durability.opening import open_store
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.filters import equalities
-from xump.names import name_of
-from xump.opening import open_store
 from xump.queue import Queue, position
-from xump.registry import Registry
 from xump.selector import Selector
-from xump.store import Store
+from xump.store_types import Store
 from xump.transaction import Transaction
-from xump_ext.batch import DeliveryBatch, publish_batch, take_batch
-from xump_ext.check import check as check_books
-from xump_ext.core import Core
-from xump_ext.delivery import Delivery, DeliveryIterator
-from xump_ext.selector import INFINITE, Infinite
+from xump_ext.arrow.batch import DeliveryBatch, publish_batch, take_batch
+from xump_ext.check.laws import check_laws
+from xump_ext.engine.core import Core
+from xump_ext.engine.delivery import Delivery, DeliveryIterator
+from xump_ext.infinite import INFINITE, Infinite
+from xump_ext.state.constants import ROLES, VERBS
 
 logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
 
-VERBS = {"copy": 0, "move": 1, "deliver": 2, "bounce": 3, "discard": 4}
-ROLES = {"always": 0, "default": 1, "overflow": 2}
 HOP_LIMIT_MAX = 65_534
 DELIVERIES_MAX = 65_535
 """How often a message is delivered is counted up to here."""
@@ -428,7 +427,7 @@ class Engine(Core):
         _check_timeout(timeout)
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
-        committers = [store.committer for store in list(self._stores.values()) if store.committer is not None]
+        committers = self._committers()
         again = True
         while again:        # what stands behind a fence of another store needs one more round
             for committer in committers:
@@ -440,26 +439,21 @@ class Engine(Core):
 
     def stats(self) -> dict[str, Any]:
         """Counters and gauges: {"engine": …, "queues": {name: …}, "selectors": {id: …}}, plain dicts. O(queues + selectors)."""
-        self._check_open()
-        return {
-            "engine": self._counters(),
-            "queues": {name: queue.counters() for name, queue in list(self._queues.items())},
-            "selectors": {id: selector.counters() for id, selector in list(self._selectors.items())},
-        }
+        return self._stats()
 
     def check(self) -> None:
         """Verify every law of the engine from scratch. Raises `InvariantError` saying which and where. O(everything)."""
-        check_books(self)
+        check_laws(self)
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart."""
-        from xump import drawing
+        from xump.topology import drawing
 
         return drawing.to_mermaid(self)
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language."""
-        from xump import drawing
+        from xump.topology import drawing
 
         return drawing.to_dot(self)
 
@@ -491,10 +485,14 @@ class Engine(Core):
             self._wake_all()
         _raise_first(errors)
 
+    def _committers(self) -> list[Committer]:
+        """Of the durable stores, in the order in which they came."""
+        return [store.committer for store in list(self._stores.values()) if store.committer is not None]
+
     def _close_stores(self, stores: list[Store], errors: list[BaseException]) -> None:
         """Their last groups are written, after rounds over all as long as something of theirs stands behind a fence; then they
         are closed. What went wrong with them is added to the errors."""
-        everybody = [store.committer for store in self._stores.values() if store.committer is not None]
+        everybody = self._committers()
         closing = [store.committer for store in stores if store.committer is not None]
         for committer in closing:
             committer.stop()

@@ -1,7 +1,7 @@
 """The limits of messages and conditions, in one place, with the arithmetic. Beyond them is a `ValueError`."""
 
-from xump_ext.block import headers_bytes_max
-from xump_ext.message import address_bytes_max, body_bytes_max
+from xump_ext.message.headers import headers_bytes_max
+from xump_ext.message.message import address_bytes_max, body_bytes_max
 
 filter_chars_max = 4 * 1024
 """Text of one filter."""

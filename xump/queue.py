@@ -1,4 +1,4 @@
-"""A queue: a named FIFO list of messages. Its properties are in `QueueFace`; here are its verbs."""
+"""A queue: a named FIFO list of messages. Its properties are in `QueueHandle`; here are its verbs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from xump import filters
 from xump.conditions import Where
-from xump_ext.faces import QueueFace
-from xump_ext.filter import Filter
-from xump_ext.message import Message
+from xump_ext.engine.handles import QueueHandle
+from xump_ext.match.filter import Filter
+from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.conditions import FilterSource
     from xump.engine import Engine
-    from xump.store import Store
+    from xump.store_types import Store
 
 State = Literal["ready", "outstanding", "history"]
 Start = str | int | datetime.datetime
@@ -25,7 +25,7 @@ ID_MAX = 2**64 - 2
 TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
 
 
-class Queue(QueueFace):
+class Queue(QueueHandle):
     """A queue of an engine. Equal to its name; made by `Engine.create_queue`."""
 
     if TYPE_CHECKING:       # what the core holds without knowing it

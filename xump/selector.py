@@ -1,11 +1,11 @@
-"""A selector: a condition and an action on a queue. Its properties are in `SelectorFace`; here are its verbs."""
+"""A selector: a condition and an action on a queue. Its properties are in `SelectorHandle`; here are its verbs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xump_ext.faces import SelectorFace
-from xump_ext.selector import INFINITE
+from xump_ext.engine.handles import SelectorHandle
+from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:
     from xump.actions import Action
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xump.queue import Queue
 
 
-class Selector(SelectorFace):
+class Selector(SelectorHandle):
     """A selector of an engine. Equal to its number; made by `Engine.create_selector`."""
 
     if TYPE_CHECKING:       # what the core holds without knowing it

@@ -26,17 +26,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xump._names import name_of, text_of
 from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
 from xump.errors import Conflict
-from xump.names import name_of, text_of
-from xump_ext.selector import INFINITE, Infinite
+from xump_ext.infinite import INFINITE, Infinite
 
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
     from xump.selector import Selector
-    from xump_ext.delivery import DeliveryIterator
+    from xump_ext.engine.delivery import DeliveryIterator
 
 CREDIT_MAX = 2**62
 """The widest window that an engine allows."""

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import TransactionError
-from xump_ext.batch import DeliveryBatch
-from xump_ext.delivery import Delivery
-from xump_ext.faces import QueueFace
-from xump_ext.message import Message
+from xump_ext.arrow.batch import DeliveryBatch
+from xump_ext.engine.delivery import Delivery
+from xump_ext.engine.handles import QueueHandle
+from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -38,7 +38,7 @@ class Transaction:
     ) -> None:
         """As `Engine.publish`, at the commit. The message is checked now, whether there is the queue, and room in it, then."""
         self._check_open()
-        if not isinstance(queue, (str, QueueFace)):
+        if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
         message = Message(address, body, headers, reply_to=reply_to, message_id=message_id)
         self._operations.append(("publish", queue, message))

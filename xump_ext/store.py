@@ -1,6 +1,6 @@
 """The store contract: what the engine and a store owe each other.
 
-The core keeps the index of every queue: ids, states, frontier, links. A durable store is a log of records (`records.pxd` draws
+The core keeps the index of every queue: ids, states, frontier, links. A durable store is a log of records (`records/kinds.pxd` draws
 them) and a source of bodies. What runs change is gathered in the core's *journal* and handed over as a **group**: one call of
 the store, one buffer, whatever the number of messages. A body that was not written yet is served from the core.
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -101,6 +101,30 @@ class Report:
     """Where `repair` put what was damaged."""
 
 
+class Demand(NamedTuple):
+    """What the engine knows when it asks a store for its oldest part."""
+
+    wanted_bytes: int
+    """What a call lacks room for: the store gives until that is there, if it can be. 0: nothing lacks room."""
+    live_bytes: int
+    """What the live messages take of the store."""
+    carried_bytes: int
+    """Bytes of records that `oldest` gave and that were written once more, altogether."""
+
+
+class Committer(Protocol):
+    """What the engine calls of a committer, at the end of a call of its own, without its lock."""
+
+    def changed(self) -> object:
+        """A call has changed something in the store."""
+
+    def crowded(self) -> object:
+        """Much was gathered: it should be written."""
+
+    def make_room(self, wanted: int, /) -> object:
+        """A call lacks room for so many bytes: write what was gathered, and clean the log. Nothing has changed yet."""
+
+
 class Backend(ABC):
     """A durable store. `factory(name, **options)` gives one that is open."""
 
@@ -124,13 +148,6 @@ class Backend(ABC):
     """Of its room, what publishes leave to messages that move on within the store, so that these come to an end, and make room:
     three quarters of it to the first step of each message, as much of the rest to the second, and so on. At least twice what the
     largest message takes is left in any case. May change; asked for with `room`."""
-    wanted_bytes: int = 0
-    """What a call lacks room for: the engine sets it before it calls `oldest`, which gives until that is there, if it can be."""
-    live_bytes: int | None = None
-    """What the live messages take of the store: the engine sets it before it calls `oldest`."""
-    carried_bytes: int = 0
-    """Bytes of records that `oldest` gave and that were written once more, altogether: the engine sets it before it calls
-    `oldest` again."""
     damage: Sequence[Damage] = ()
     """Of a view that was scanned: what it left out."""
 
@@ -146,7 +163,7 @@ class Backend(ABC):
     def write(self, batch: Any) -> None:
         """Writes a group, atomically and behind all before. `batch` has the buffer protocol (the whole group, its GROUP record
         first, valid during the call), `position`, `number` and `records`. For stores that keep records under keys,
-        `xump_ext.records.items(batch)` gives it as two lists: (key, record) to put, and (first, last) key of ranges to delete."""
+        `xump_ext.records.record.items(batch)` gives it as two lists: (key, record) to put, and (first, last) key of ranges to delete."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -161,7 +178,7 @@ class Backend(ABC):
     def room(self) -> int:
         """Bytes of records that may still be written, those left aside for settling not counted. Asked once a group."""
 
-    def oldest(self) -> tuple[int, int, Buffer] | None:
+    def oldest(self, demand: Demand) -> tuple[int, int, Buffer] | None:
         """When old space is needed: (begin, end, whole records) of the oldest part of the log. The engine writes what of it is
         live once more, in a group, and calls `release(end)` when that is durable. None: no need, now or ever."""
         return None

@@ -20,7 +20,7 @@ def build(name: str = "flat_trie") -> ModuleType:
     from setuptools import Distribution, Extension
 
     out = ROOT / "build" / "peers"
-    sources = [*HERE.glob(f"{name}.*"), *(ROOT / "xump_ext").glob("*.pxd")]
+    sources = [*HERE.glob(f"{name}.*"), *(ROOT / "xump_ext").rglob("*.pxd")]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
     before = os.getcwd()
     os.chdir(ROOT)

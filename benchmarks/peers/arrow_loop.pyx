@@ -4,10 +4,10 @@ from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport free, malloc
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from xump_ext.arrow_read cimport BatchReader
-from xump_ext.arrow_write cimport batch_of_rows, batch_row_t
-from xump_ext.block cimport content_t
-from xump_ext.content cimport content_release
+from xump_ext.arrow.read cimport BatchReader
+from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
+from xump_ext.message.content cimport content_release
+from xump_ext.message.headers cimport content_t
 
 cdef enum:
     STEP = 64

@@ -1,0 +1,62 @@
+"""The path of a store, and the errors of a path at which no store can be. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+
+def absolute(path: object) -> str:
+    """Makes a path absolute, so that it holds after the process changes its directory. Raises TypeError, ValueError."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path must be a str or PathLike, got {path!r}")
+    text = os.fsdecode(path)
+    if not text:
+        raise ValueError(f"path={path!r}: a path is not empty; allowed is that of a store, or where one is to be made")
+    if "\0" in text:
+        raise ValueError(f"path={path!r}: a path has no character 0")
+    return os.path.abspath(text)
+
+
+def check(path: str) -> None:
+    """Raises the OSError that opening or making a store at the path would raise, and names the missing part."""
+    if os.path.islink(path):
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, f"it is a symbolic link to {os.readlink(path)!r}, which is not there; make "
+                                    "that, or give another path", path) from None
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise OSError(errno.ELOOP, "it is a symbolic link that leads back to itself; give another path", path) from None
+    parent = os.path.dirname(path)
+    try:
+        status = os.stat(parent)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, f"there is no directory {parent!r}; make it first, or give another path",
+                                path) from None
+    except PermissionError as error:
+        raise denied(error, path) from None
+    except NotADirectoryError:
+        status = None
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, f"{parent!r} is no directory; give another path", path)
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether this is a bare refusal by the system, without an explanation yet."""
+    return (isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            and error.strerror == os.strerror(error.errno))
+
+
+def denied(error: Any, path: str) -> PermissionError:
+    """The refusal, with the nearest path that exists and the permissions that the process lacks."""
+    there = path
+    while not os.path.lexists(there) and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+    whose = "its directory" if there == path else f"the directory {there!r}"
+    return PermissionError(error.errno, f"{error.strerror}: to open or make a store, the process must be able to read and write "
+                           f"{whose}, and the store's files; change the permissions, or give another path", path)

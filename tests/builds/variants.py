@@ -1,0 +1,56 @@
+"""Copies of this tree under build/, with the core compiled another way: `python -m tests.builds.variants asan`.
+
+The variants are those that `setup.py` knows. A copy is made current each time and compiled where it changed. For a canary, which
+differs in the ledger alone, and for the one that counts, all else is taken over compiled.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
+FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
+# What has to be compiled anew: where the canaries' defects are, and where the loops are that a call may run.
+CANARY = ("route/ledger",)
+COUNTED = (
+    "engine/core", "engine/engine_lock", "engine/topology_edit", "route/gather", "route/ledger", "route/requeue", "route/routing",
+    "select/clause", "select/credit", "select/lanes", "select/plan", "select/waiting", "state/index", "state/offers",
+    "state/returned_heap", "state/run_queue",
+)
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
+
+
+def build(variant):
+    """The folder of the copy, whose modules a Python started in it imports."""
+    copy = ROOT / "build" / variant
+    for folder in FOLDERS:
+        shutil.rmtree(copy / folder, ignore_errors=True)
+        shutil.copytree(ROOT / folder, copy / folder, ignore=LEFT_OUT)
+    for file in FILES:
+        shutil.copy2(ROOT / file, copy / file)
+    (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
+    if variant != "asan" and not (copy / "build").exists():
+        take_over(copy, COUNTED if variant == "count" else CANARY)
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    variables = os.environ | {"XUMP_BUILD": variant}
+    run = subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"{variant} could not be built:\n{run.stdout}{run.stderr}")
+    return copy
+
+
+def take_over(copy, changed):
+    """What is compiled in the tree is compiled in the copy, but for the modules that are `changed`."""
+    for folder in ("cython", "lib"):
+        if (ROOT / "build" / folder).exists():
+            shutil.copytree(ROOT / "build" / folder, copy / "build" / folder)
+    for module in changed:
+        for compiled in (copy / "build" / "lib" / "xump_ext").glob(f"{module}.*.so"):
+            compiled.unlink()
+
+
+if __name__ == "__main__":
+    print(build(sys.argv[1]))

@@ -1,0 +1,237 @@
+"""Stores leave their engine, one by one or with it: what lies in their queues, and what goes wrong meanwhile."""
+
+import logging
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from xump import INFINITE, Closed, Conflict, Engine, always, move_to
+from xump import store_types as store
+
+ALL = [b"1", b"2", b"3", b"4"]
+
+
+def bodies(queue):
+    return [message.body for message in queue.browse(state="ready")]
+
+
+def two_stores(credit):
+    """Four messages of `s`, moved in turn into two queues of another store in RAM."""
+    engine = Engine(clock=lambda: 0)
+    engine.create_store("r2")
+    engine.create_queue("s")
+    for name in ("b1", "b2"):
+        engine.create_queue(name, store="r2")
+        engine.create_selector("s", when=always, do=move_to(name), credit=credit)
+    for body in ALL:
+        engine.publish("s", body=body)
+    return engine
+
+
+@pytest.mark.parametrize("credit", [10, INFINITE])
+def test_the_queues_of_a_store_go_as_one(credit):
+    with two_stores(credit) as engine, two_stores(credit) as other:
+        assert engine.delete_store("r2")
+        with other.building():
+            other.delete_queue("b1")
+            other.delete_queue("b2")
+        assert engine.stats() == other.stats()
+        assert bodies(engine.queues["s"]) == ([] if credit is INFINITE else ALL)
+        assert (list(engine.stores), list(engine.queues), list(engine.selectors)) == (["ram"], ["s"], [])
+        engine.check()
+
+
+def test_a_queue_of_a_store_may_delete_itself_with_another():
+    with Engine() as engine:
+        engine.create_store("r2")
+        engine.create_queue("a", store="r2", auto_delete=True)
+        engine.create_queue("b", store="r2")
+        engine.create_selector("a", when=always, do=move_to("b"))
+        assert engine.delete_store("r2") and not engine.queues
+
+
+def test_a_queue_is_in_one_store():
+    with Engine() as engine:
+        engine.create_store("r2")
+        engine.create_queue("q", store="r2")
+        with pytest.raises(Conflict, match="queue 'q' exists with store='r2'; asked for was 'ram'"):
+            engine.create_queue("q")
+
+
+def test_a_clock_that_fails_leaves_the_store_where_it_is():
+    times = iter([0, "never"])
+    with Engine(clock=lambda: next(times, 0)) as engine:
+        engine.create_store("r2")
+        queue = engine.create_queue("q", store="r2")
+        with pytest.raises(TypeError, match="clock"):
+            engine.delete_store("r2")
+        assert queue.publish() == 1 and not queue.held and "r2" in engine.stores
+        assert engine.delete_store("r2")
+
+
+# ---- stores that cannot be closed
+
+class Stuck:
+    """A store in RAM that cannot be closed."""
+
+    closed = []
+
+    def __init__(self, name):
+        self.name = name
+
+    def close(self):
+        self.closed.append(self.name)
+        raise OSError(f"{self.name} is stuck")
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    monkeypatch.setitem(store._registered, "stuck", Stuck)
+    Stuck.closed.clear()
+    engine = Engine()
+    for name in "xyz":
+        engine.create_store(name, "stuck")
+        engine.create_queue(f"{name}-1", store=name)
+    yield engine
+    engine.close()
+
+
+def test_a_store_that_cannot_be_closed_holds_up_nobody(stuck, caplog, tmp_path):
+    ring = stuck.create_store("ring", "ring", path=str(tmp_path / "ring"), min_bytes=0)
+    stuck.create_queue("kept", store="ring").publish(body=b"kept")
+    got = []
+
+    def wait():
+        with pytest.raises(Closed) as raised:
+            stuck.take(1, timeout=60)
+        got.append(raised.type)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not stuck._waiters:
+        waiting.join(0.001)
+    with caplog.at_level(logging.ERROR, "xump"), pytest.raises(OSError, match="x is stuck"):
+        stuck.close()
+    waiting.join()
+    assert got == [Closed] and stuck.closed and Stuck.closed == ["x", "y", "z"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "while stores were closed: y is stuck", "while stores were closed: z is stuck"]
+    stuck.close()
+    with Engine() as engine:
+        engine.create_store("ring", ring.type, **ring.options)
+        assert bodies(engine.queues["kept"]) == [b"kept"]
+
+
+def test_a_durable_store_that_cannot_be_closed_holds_up_nobody(tmp_path, monkeypatch):
+    engine = Engine()
+    for name in "ab":
+        engine.create_store(name, "ring", path=str(tmp_path / name), min_bytes=0)
+        engine.create_queue(f"of {name}", store=name).publish(body=ALL[0])
+    backend = engine.stores["a"].backend
+    close = type(backend).close
+
+    def closed(self):
+        close(self)
+        if self is backend:
+            raise OSError("a is stuck")
+
+    monkeypatch.setattr(type(backend), "close", closed)
+    with pytest.raises(OSError, match="a is stuck"):
+        engine.close()
+    with Engine() as engine:
+        for name in "ab":
+            engine.create_store(name, "ring", path=str(tmp_path / name))
+            assert bodies(engine.queues[f"of {name}"]) == ALL[:1]
+
+
+AT_EXIT = """
+import sys
+from xump import Engine
+from xump.stores.ring import RingStore
+
+class Stuck(RingStore):
+    def close(self):
+        super().close()
+        raise OSError("stuck")
+
+from xump import register_store
+register_store("stuck", Stuck)
+engines = [Engine() for _ in range(4)]
+for number, engine in enumerate(engines):
+    engine.create_store("s", "stuck", path=f"{sys.argv[1]}/{number}", min_bytes=0, group_ms=1e9)
+    engine.create_queue("q", store="s").publish(body=b"1")
+"""
+
+
+def test_all_engines_are_closed_at_the_end_of_the_interpreter(tmp_path):
+    done = subprocess.run([sys.executable, "-c", AT_EXIT, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "stuck" in done.stderr
+    for number in range(4):
+        with Engine() as engine:
+            engine.create_store("s", "ring", path=str(tmp_path / str(number)))
+            assert bodies(engine.queues["q"]) == ALL[:1]
+
+
+def test_a_store_that_cannot_be_closed_is_deleted_all_the_same(stuck):
+    stuck.create_queue("s")
+    stuck.create_selector("s", when=always, do=move_to("x-1"), credit=9)
+    stuck.publish("s", body=b"1")
+    with pytest.raises(OSError, match="x is stuck"):
+        stuck.delete_store("x")
+    assert "x" not in stuck.stores and "x-1" not in stuck.queues
+    assert bodies(stuck.queues["s"]) == [b"1"] and not any(queue.held for queue in stuck.queues.values())
+    stuck.check()
+    with pytest.raises(OSError, match="y is stuck"):
+        stuck.close()
+
+
+# ---- what is no store
+
+class Half:
+    """Says that it is durable, and is not."""
+
+    durable = True
+    open = 0
+
+    def __init__(self, name):
+        Half.open += 1
+
+    def close(self):
+        Half.open -= 1
+        raise OSError("and more than that")
+
+
+@pytest.mark.parametrize(("factory", "said"), [
+    (lambda name: None, r"'odd'.*gave None, which is no store: it has no close; xump_ext\.store"),
+    (lambda name: name, "gave 's', which is no store"),
+    (Half, "no scan, write, sync, fetch, room, oldest, release;"),
+])
+def test_what_is_no_store_is_refused(factory, said, monkeypatch):
+    monkeypatch.setitem(store._registered, "odd", factory)
+    with Engine() as engine:
+        with pytest.raises(TypeError, match=said):
+            engine.create_store("s", "odd")
+        assert list(engine.stores) == ["ram"] and Half.open == 0
+        with pytest.raises(TypeError, match=said):
+            engine.apply({"version": 1, "stores": {"s": {"type": "odd"}}})
+        assert list(engine.stores) == ["ram"]
+
+
+def test_an_option_that_is_not_there_says_what_was_meant():
+    with Engine() as engine:
+        with pytest.raises(TypeError, match="argument 'pth', meant is perhaps path; its options are path, durability,"):
+            engine.create_store("s", "ring", pth="orders.xump")
+        with pytest.raises(TypeError, match="missing a required argument: 'path'; its options are path"):
+            engine.create_store("s", "ring")
+
+
+def test_a_type_that_shows_no_signature_checks_its_options_itself(monkeypatch):
+    def none(factory):
+        raise ValueError("no signature found")
+
+    monkeypatch.setitem(store._registered, "compiled", Stuck)
+    monkeypatch.setattr(store.inspect, "signature", none)
+    with Engine() as engine, pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
+        engine.create_store("s", "compiled", width=1)

@@ -1,0 +1,492 @@
+"""Durable stores are opened again: what had gone wrong there, one by one. The programs at random are in `test_flows.py`."""
+
+import datetime
+import os
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from tests.durability.log_in_memory import LOGS
+from tests.durability.test_durable import two_shelves
+from xump import INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, default, deliver, discard, match, move_to, where
+from xump.durability import opening
+from xump.stores.ring import RingStore
+from xump.testing.conformance import in_child
+
+RING = {"durability": "process", "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}
+KINDS = {"ring": RING, "lmdb": {"durability": "process"}}
+
+
+@pytest.fixture(autouse=True)
+def empty_shelves():
+    LOGS.clear()
+
+
+@pytest.fixture(params=KINDS)
+def opened(request, tmp_path):
+    """Opens engines over one store, `d`."""
+    def opened(path="store"):
+        engine = Engine()
+        engine.create_store("d", request.param, path=str(tmp_path / path), **KINDS[request.param])
+        return engine
+
+    opened.kind, opened.path = request.param, tmp_path / "store"
+    return opened
+
+
+def bodies(engine, state="ready"):
+    return {name: [message.body for message in queue.browse(state=state)] for name, queue in engine.queues.items()}
+
+
+def killed(path):
+    """The files as a crash leaves them."""
+    copy = path.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    if path.is_dir():
+        shutil.copytree(path, copy)
+    else:
+        shutil.copy(path, copy)
+    return "copy"
+
+
+# ---- numbers and ids
+
+def test_a_new_queue_takes_nobody_s_place(opened):
+    with opened() as engine:
+        engine.create_queue("a", store="d").publish(body=b"of a")
+    with opened() as engine:
+        engine.create_queue("b", store="d").publish(body=b"of b")
+    with opened() as engine:
+        assert bodies(engine) == {"a": [b"of a"], "b": [b"of b"]}
+
+
+def test_what_a_deleted_queue_left_in_the_log_is_not_another_one_s(opened):
+    with opened() as engine:
+        engine.create_queue("old", store="d")
+        engine.publish_many("old", [("", b"OLD" * 100)] * 20)
+        engine.delete_queue("old")
+    with opened() as engine:
+        engine.create_queue("new", store="d")
+        engine.publish_many("new", [("", b"new" * 100)] * 20)
+        churn = engine.create_queue("churn", store="d")
+        for n in range(1200):
+            churn.publish(body=bytes(1000))
+            churn.purge()
+            if n % 40 == 0:
+                with opened(killed(opened.path)) as other:
+                    assert {message.body[:3] for message in other.queues["new"].browse()} == {b"new"}
+
+
+def test_a_message_is_not_hidden_by_one_of_a_deleted_queue_s_number(opened):
+    with opened() as engine:
+        for name in ("down", "up"):
+            engine.create_queue(name, store="d")
+        engine.create_selector("up", when=always, do=move_to("down"), credit=5)
+        engine.publish("up", body=b"1")
+    with opened() as engine:
+        engine.delete_queue("up")
+    if opened.kind == "ring":
+        RingStore.compact(str(opened.path))
+    with opened() as engine:
+        engine.create_queue("new", store="d").publish(body=b"2")
+    with opened() as engine:
+        assert bodies(engine) == {"down": [b"1"], "new": [b"2"]}
+
+
+@pytest.mark.parametrize("churn", [0, 1200])
+@pytest.mark.parametrize("how", ["purge", "ack", "delete"])
+def test_ids_are_never_used_again(opened, how, churn):
+    with opened() as engine:
+        queue = engine.create_queue("q", store="d")
+        engine.publish_many("q", [("", b"x")] * 5)
+        if how == "purge":
+            queue.purge()
+        elif how == "delete":
+            assert all(queue.delete(id) for id in range(1, 6))
+        else:
+            engine.create_selector("q", when=always, do=deliver("d"), credit=5)
+            engine.ack(engine.take(5))
+        other = engine.create_queue("churn", store="d")
+        for _ in range(churn):
+            other.publish(body=bytes(1500))
+            other.purge()
+        with opened(killed(opened.path)) as crashed:
+            assert crashed.queues["q"].publish() == 6 and crashed.queues["churn"].publish() == churn + 1
+    with opened() as engine:
+        assert engine.queues["q"].publish() == 6 and engine.queues["churn"].publish() == churn + 1
+
+
+# ---- groups
+
+def test_a_queue_that_is_gone_settles_nothing_early():
+    with two_shelves() as engine:
+        for name in ("q", "gone"):
+            engine.create_queue(name, store="left")
+        queue = engine.queues["q"]
+        queue.publish()
+        queue.delete(1)
+        engine.delete_queue("gone")
+        queue.publish()
+        queue.delete(2)
+    with two_shelves() as engine:
+        assert bodies(engine) == {"q": []}
+        engine.check()
+
+
+def crash_of(engine, *synced):
+    """The stores named are synced, then all that is not synced is lost."""
+    for name in synced:
+        engine.stores[name].committer.sync(None)
+    left = {path: groups[:count] for path, (groups, count) in LOGS.items()}
+    for store in engine.stores.values():
+        if store.committer is not None:
+            store.committer.stop()
+    LOGS.update((path, [groups, len(groups)]) for path, groups in left.items())
+
+
+def test_the_end_of_a_queue_does_not_overtake_what_left_it():
+    engine = two_shelves()
+    engine.create_queue("l", store="left").publish(body=b"1")
+    engine.create_queue("r", store="right")
+    engine.sync()
+    engine.create_selector("l", when=always, do=move_to("r"), credit=INFINITE)
+    engine.delete_queue("l")
+    crash_of(engine, "left")
+    with two_shelves() as engine:
+        assert bodies(engine) == {"l": [b"1"], "r": []}
+
+
+@pytest.mark.parametrize("how", ["limit", "delete", "queue"])
+def test_what_drops_off_the_history_does_not_overtake_what_it_went_to(how):
+    engine = two_shelves()
+    queue = engine.create_queue("l", store="left", history_limit=1)
+    engine.create_queue("r", store="right")
+    queue.publish("x", b"1")
+    engine.sync()
+    with engine.building():
+        engine.create_selector("l", when=match("eq", "x"), do=move_to("r"), credit=INFINITE)
+        engine.create_selector("l", when=match("eq", "y"), do=discard)
+    if how == "limit":
+        queue.publish("y")
+    elif how == "delete":
+        queue.delete(1)
+    else:
+        engine.delete_queue("l")
+    engine.check()
+    crash_of(engine, "left")
+    with two_shelves() as engine:
+        assert b"1" in bodies(engine)["l"]
+
+
+def test_no_mark_is_left_of_what_is_gone(tmp_path):
+    def opened():
+        engine = Engine()
+        for kind in ("lmdb", "ring"):
+            engine.create_store(kind, kind, path=str(tmp_path / kind), group_ms=60_000)
+        return engine
+
+    with opened() as engine:
+        queue = engine.create_queue("q", store="lmdb", history_limit=1)
+        engine.create_queue("other", store="ring")
+        engine.create_selector("q", when=match("eq", "x"), do=move_to("other"), credit=INFINITE)
+        engine.create_selector("q", when=match("eq", "y"), do=discard)
+        queue.publish("x")
+        queue.publish("y")
+        engine.sync()
+        engine.delete_queue("q")
+    with opened() as engine:
+        assert list(engine.queues) == ["other"]
+
+
+def test_an_owner_in_another_store_is_waited_for():
+    engine = two_shelves()
+    for name, store in (("l", "left"), ("r", "right"), ("ram", "ram"), ("dead", "ram")):
+        engine.create_queue(name, store=store, dead_letter="dead")
+    engine.publish("l", body=b"1")
+    engine.sync()
+    for source, target in (("l", "r"), ("r", "ram")):
+        engine.create_selector(source, when=always, do=move_to(target), credit=1)
+    engine.create_selector("ram", when=always, do=deliver("d"), credit=1)
+    engine.take(1)[0].reject("no")
+    crash_of(engine, "left")
+    with two_shelves() as engine:
+        assert bodies(engine)["l"] == [b"1"]
+
+
+# ---- what comes back
+
+def test_the_default_selector_takes_what_was_routed_to_it(opened):
+    def build():
+        engine = opened()
+        with engine.building():
+            engine.create_queue("q", store="d")
+            engine.create_selector("q", when=match("eq", "a"), do=deliver("a"), credit=10)
+            engine.create_selector("q", when=default, do=deliver("rest"), credit=1)
+        return engine
+
+    with build() as engine:
+        engine.publish_many("q", [("b", b"1"), ("b", b"2")])
+        assert len(engine.take(10)) == 1
+    with build() as engine:
+        found = []
+        for delivery in engine.deliveries():
+            found.append(delivery.message.body)
+            delivery.ack()
+        assert found == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("credit", [INFINITE, 5], ids=["INFINITE", "finite"])
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_handed_out_from_ram_says_so(opened, credit, crash):
+    with opened() as engine:
+        engine.create_queue("q", store="d")
+        engine.create_queue("ram")
+        engine.create_selector("q", when=always, do=move_to("ram"), credit=credit)
+        engine.create_selector("ram", when=always, do=deliver("d"), credit=1)
+        engine.publish("q")
+        for _ in range(3):
+            engine.take(1)[0].nack()
+        engine.take(1)
+        path = killed(opened.path) if crash else "store"
+        if crash:
+            path = shutil.move(opened.path.with_name("copy"), opened.path.with_name("crashed")).name
+    with opened(path) as engine:
+        with engine.building():
+            engine.create_selector("q", when=always, do=deliver("d"), credit=1)
+        [delivery] = engine.take(1)
+        assert delivery.redelivered and delivery.delivery_count == 5
+
+
+@pytest.mark.parametrize("way", ["direct", "through ram, INFINITE", "through ram", "through another queue"])
+def test_each_take_counts_whatever_comes_between(opened, way):
+    """A message that ends its consumer each time is not for ever as if it had been taken twice."""
+    path, counts = "store", []
+    for turn in range(5):
+        with opened(path) as engine:
+            with engine.building():
+                engine.create_queue("q", store="d")
+                engine.create_queue("w", store="d" if way == "through another queue" else "ram")
+                if way != "direct":
+                    engine.create_selector("q", when=always, do=move_to("w"), credit=INFINITE if "INF" in way else 1)
+                engine.create_selector("q" if way == "direct" else "w", when=always, do=deliver("d"), credit=1)
+            if turn == 0:
+                engine.publish("q")
+            for nacks in range(turn + 1):
+                [delivery] = engine.take(1)
+                counts.append(delivery.delivery_count)
+                if nacks < turn:
+                    delivery.nack()
+            path = shutil.move(opened.path.with_name(killed(opened.path.with_name(path))), opened.path.with_name(f"{turn}")).name
+    assert counts == list(range(1, 16))
+
+
+def test_an_orderly_end_leaves_a_message_in_one_place():
+    engine = two_shelves()
+    for name, store in (("a", "left"), ("a2", "left"), ("r", "right"), ("a3", "left")):
+        engine.create_queue(name, store=store)
+    for source, target in (("a", "a2"), ("a2", "r"), ("r", "a3")):
+        engine.create_selector(source, when=always, do=move_to(target), credit=1)
+    engine.publish("a", body=b"1")
+    engine.close()
+    with two_shelves() as engine:
+        assert bodies(engine) == {"a": [], "a2": [], "r": [], "a3": [b"1"]}
+
+
+# ---- stores that go
+
+def test_a_store_is_deleted_with_what_is_in_its_file_only(opened):
+    with opened() as engine:
+        for name in ("q1", "q2"):
+            engine.create_queue(name, store="d")
+            engine.publish_many(name, [("x", b"body", {"n": n}) for n in range(5)])
+    with opened() as engine:
+        with engine.building():
+            engine.create_queue("ram", limit=5)
+            for name in ("q1", "q2"):
+                engine.create_selector(name, when=where("n >= 0"), do=move_to("ram"), credit=10)
+        engine.delete_store("d")
+        assert list(engine.queues) == ["ram"] and engine.queues["ram"].ready == 0
+        engine.check()
+    with opened() as engine:
+        assert {name: len(found) for name, found in bodies(engine).items()} == {"q1": 5, "q2": 5}
+
+
+def test_nothing_goes_on_out_of_a_store_that_is_deleted():
+    with two_shelves() as engine:
+        for name, store in (("q1", "left"), ("q2", "left")):
+            engine.create_queue(name, store=store)
+        engine.create_queue("r", store="right", limit=2)
+        engine.create_selector("q1", when=always, do=move_to("r"), credit=10)
+        engine.create_selector("q2", when=always, do=move_to("r"), credit=INFINITE)
+        for name in ("q1", "q2"):
+            engine.publish_many(name, [("", b"x")] * 3)
+        engine.delete_store("left")
+        assert bodies(engine) == {"r": []}
+        engine.check()
+
+
+def test_what_a_deleted_store_lent_is_in_its_file_only():
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        for name in ("ram", "ram2"):
+            engine.create_queue(name)
+        engine.create_selector("l", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.publish("l", body=b"1")
+        engine.delete_store("left")
+        engine.create_selector("ram", when=always, do=move_to("ram2"), credit=INFINITE)
+        engine.check()
+        assert bodies(engine) == {"ram": [], "ram2": []}
+    with two_shelves() as engine:
+        assert bodies(engine) == {"l": [b"1"]}
+
+
+def test_a_queue_in_ram_is_deleted_with_what_it_was_lent():
+    with two_shelves() as engine:
+        engine.create_queue("l", store="left")
+        engine.create_queue("ram")
+        engine.create_selector("l", when=always, do=move_to("ram"), credit=INFINITE)
+        engine.publish("l", body=b"1")
+        engine.delete_queue("ram")
+        engine.check()
+    with two_shelves() as engine:
+        assert bodies(engine) == {"l": []}
+
+
+def no_disk(*_):
+    raise OSError(5, "the disk is gone")
+
+
+def test_a_failed_store_takes_no_other_one_with_it():
+    engine = two_shelves(durability="sync")
+    for name, store in (("l", "left"), ("l2", "left"), ("r", "right")):
+        engine.create_queue(name, store=store)
+    engine.create_selector("r", when=always, do=move_to("l"), credit=INFINITE)
+    engine.stores["right"].backend.sync = no_disk
+    with pytest.raises(StoreFailed):
+        engine.publish("r")
+    for id in (1, 2, 3):
+        assert engine.publish("l2") == id and engine.queues["l2"].durable_id == id
+    engine.check()
+    assert engine.delete_store("left") and engine.delete_store("right")
+    engine.check()
+    engine.close()
+
+
+def test_a_message_that_cannot_be_read_holds_up_nobody_else(tmp_path, caplog):
+    path = tmp_path / "ring"
+    with Engine() as engine:
+        engine.create_store("d", "ring", path=str(path))
+        engine.create_queue("q", store="d")
+        engine.publish_many("q", [("x", b"BODY%d" % n * 10, {"n": n}) for n in range(5)])
+    with Engine() as engine:
+        engine.create_store("d", "ring", path=str(path))
+        at = path.read_bytes().index(b"BODY2" * 10)
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(b"X")
+        engine.create_queue("ram")
+        with engine.building():
+            engine.create_selector("q", when=where("n >= 0"), do=deliver("d"), credit=10)
+        assert engine.publish("ram") == 1
+        assert engine.queues["q"].held and "damaged" in caplog.text
+        engine.check()
+
+
+# ---- owners, and what is no store
+
+def test_a_second_engine_is_told_who_owns_the_store(opened):
+    with opened() as engine:
+        engine.create_queue("q", store="d").publish(body=b"1")
+        with Engine() as other:
+            with pytest.raises(StoreLocked, match=str(os.getpid())):
+                other.create_store("d", opened.kind, path=str(opened.path), **KINDS[opened.kind])
+            assert list(other.stores) == ["ram"] and not other.queues
+        told = in_child(lambda: str(opened()))
+        assert told.startswith("StoreLocked") and str(os.getpid()) in told
+        assert engine.publish("q", body=b"2") == 2
+
+
+def test_the_child_of_a_fork_has_no_part_in_durable_queues(opened):
+    with opened() as engine:
+        queue = engine.create_queue("q", store="d")
+        for call in (queue.publish, engine.sync, lambda: list(queue.browse()), lambda: engine.delete_store("d")):
+            assert in_child(call).startswith("ForkedError")
+        assert in_child(engine.close) is None
+        assert queue.publish(body=b"1") == 1
+        engine.check()
+    with opened() as engine:
+        assert bodies(engine) == {"q": [b"1"]}
+
+
+@pytest.mark.parametrize("what", ["empty file", "text", "empty directory with a file", "file above"])
+def test_what_is_no_store_stays_as_it_is(opened, what):
+    path = opened.path
+    if what == "empty directory with a file":
+        path.mkdir()
+        (path / "file").write_bytes(b"something")
+    elif what == "file above":
+        path.write_bytes(b"something")
+        path = path / "store"
+    else:
+        path.write_bytes(b"" if what == "empty file" else b"something else" * 1000)
+    before = {str(one): one.is_file() and one.read_bytes() for one in opened.path.parent.rglob("*")}
+    with Engine() as engine:
+        with pytest.raises((XumpError, OSError), match="store"):
+            engine.create_store("d", opened.kind, path=str(path), **KINDS[opened.kind])
+        assert list(engine.stores) == ["ram"]
+        engine.check()
+    assert {str(one): one.is_file() and one.read_bytes() for one in opened.path.parent.rglob("*")} == before
+
+
+def test_a_time_is_found_without_reading_what_was_before(opened, monkeypatch):
+    """Of 4,000 messages, in the history and ready, none is in memory."""
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
+    now = [10**18]
+    with Engine(clock=lambda: now[0]) as engine:
+        engine.create_store("d", opened.kind, path=str(opened.path), **KINDS[opened.kind] | {"max_bytes": 1 << 24})
+        queue = engine.create_queue("q", store="d", history_limit=None)
+        for _ in range(40):
+            now[0] += 10**9
+            engine.publish_many("q", [("a", bytes(200))] * 100)
+        engine.sync()
+        engine.create_selector("q", when=always, do=deliver("d"), credit=2000)
+        engine.ack(engine.take(2000))
+        engine.sync()
+        backend, asked = engine.stores["d"].backend, []
+        fetch = backend.fetch
+        backend.fetch = lambda *which: asked.append(which) or fetch(*which)
+        since = datetime.datetime.fromtimestamp(10**9 + 39, datetime.UTC)
+        assert [message.id for message in queue.browse(since, limit=3)] == [3801, 3802, 3803]
+        assert [m.id for m in queue.browse(since, reverse=True, limit=1, state="history")] == [2000]
+        assert len(asked) <= 2 * 256        # a page for each
+        assert {id for _, id, _ in asked} <= {*range(2001 - 256, 2001), *range(3801, 4001)}
+
+
+# ---- Ctrl-C
+
+@pytest.mark.parametrize("during", ["sync", "close"])
+def test_an_interrupt_loses_nothing(opened, during):
+    engine = opened()
+    engine.create_queue("q", store="d").publish(body=b"1")
+    backend = engine.stores["d"].backend
+    sync = backend.sync
+
+    def slow():
+        del backend.sync
+        time.sleep(0.2)
+        sync()
+
+    backend.sync = slow
+    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(engine, during)()
+    interrupt.join()
+    if during == "sync":
+        engine.publish("q", body=b"2")
+        engine.close()
+    with opened() as engine:
+        assert bodies(engine)["q"] == [b"1", b"2"][: 2 if during == "sync" else 1]

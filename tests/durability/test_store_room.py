@@ -1,0 +1,159 @@
+"""Stores that are full, or nearly: what is in them goes on to its end, whatever its way, and makes room again."""
+
+import shutil
+
+import pytest
+
+from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, discard, move_to
+from xump.store_types import register_store
+from xump.stores.ring import RingStore
+from xump_ext.records import describe
+
+SEGMENT = 1 << 16
+RING = {"segment_bytes": SEGMENT, "min_bytes": 4 * SEGMENT}
+
+
+def engine_on(path, kind, **options):
+    engine = Engine()
+    engine.create_store("s", kind, path=str(path), durability="process", **options)
+    return engine
+
+
+def filled(engine, queue, size):
+    """How many were published until the store was full."""
+    count = 0
+    with pytest.raises(StoreFull, match="take messages out"):
+        while True:
+            engine.publish(queue, "x", bytes(size))
+            count += 1
+    return count
+
+
+def drained(engine):
+    count = 0
+    while deliveries := engine.take(10):
+        for delivery in deliveries:
+            delivery.ack()
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("credit", [1, 100, INFINITE])
+@pytest.mark.parametrize(("kind", "options", "size"), [
+    ("ring", RING | {"max_bytes": 8 * SEGMENT}, 300), ("ring", RING | {"max_bytes": 10 * SEGMENT}, 1000),
+    ("ring", RING | {"max_bytes": 20 * SEGMENT}, 4000), ("lmdb", {"max_bytes": 1 << 20}, 4000)])
+def test_what_a_full_store_holds_goes_on_to_its_end(tmp_path, kind, options, size, credit):
+    """By two moves within the store: those that begin leave room for those that are about to end."""
+    with engine_on(tmp_path / "s", kind, **options) as engine:
+        with engine.building():
+            for name in ("jobs", "work", "ship"):
+                engine.create_queue(name, store="s")
+            engine.create_selector("jobs", when=always, do=move_to("work"), credit=credit)
+            engine.create_selector("work", when=always, do=move_to("ship"), credit=credit)
+            engine.create_selector("ship", when=always, do=deliver("d"), credit=credit)
+        for _ in range(2):
+            count = filled(engine, "jobs", size)
+            assert drained(engine) == count > 0
+        engine.check()
+
+
+@pytest.mark.parametrize(("durability", "size", "options"), [
+    ("process", 20_000, {"segment_bytes": SEGMENT, "min_bytes": 0, "max_bytes": 16 * SEGMENT}),
+    ("none", 1000, {"min_bytes": 0, "max_bytes": 16 << 20})])
+def test_a_backlog_upstream_goes_through_a_small_ring(tmp_path, durability, size, options):
+    """What dies while the log is cleaned, and takes the place of what that gained, is no reason to clean no more: all is dead
+    then, nothing more is written, and the rest would wait for room for ever."""
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=str(tmp_path / "s"), durability=durability, **options)
+        with engine.building():
+            engine.create_queue("in")
+            engine.create_queue("work", store="s")
+            engine.create_selector("in", when=always, do=move_to("work"), credit=INFINITE)
+            engine.create_selector("work", when=always, do=deliver("d"), credit=1000)
+        left = len(engine.publish_many("in", [("x", bytes(size))] * (48_000_000 // size if durability == "none" else 500)))
+        while left:
+            deliveries = engine.take(50, timeout=10)
+            assert deliveries, f"{left} messages wait for room in a store where nothing is live"
+            engine.ack(deliveries)
+            left -= len(deliveries)
+
+
+def test_a_smaller_message_behind_one_that_found_no_room(tmp_path):
+    """Another selector has taken the large one for which there was no room."""
+    engine = engine_on(tmp_path / "s", "ring", **RING, max_bytes=8 * SEGMENT)
+    with engine.building():
+        for name, store in (("q", "s"), ("below", "s"), ("r", "ram")):
+            engine.create_queue(name, store=store)
+        engine.create_selector("q", when=always, do=move_to("below"), credit=INFINITE)
+        engine.create_selector("q", when=always, do=move_to("r"), credit=1)
+        engine.create_selector("r", when=always, do=deliver("r"), credit=1)
+        engine.create_selector("below", when=always, do=deliver("below"), credit=1)
+    for size in (30000, 5000, 1000, 5000, 10, 10, None, 30000, 30000, None, 5000, 20000, 20000, None, 100, None):
+        if size is None:
+            for delivery in engine.take(1, "r"):
+                delivery.ack()
+        else:
+            try:
+                engine.publish("q", body=bytes(size))
+            except StoreFull:
+                engine.check()
+        engine.check()
+    engine.close()
+
+
+class Forgetful(RingStore):
+    """Never releases: as if the process had ended before."""
+
+    def release(self, position):
+        raise KeyboardInterrupt
+
+
+register_store("forgetful ring", Forgetful)
+
+
+def test_what_was_carried_before_a_crash_is_carried_once(tmp_path):
+    """A crash after a part of the log was written once more, and before it was released, leaves both."""
+    path = tmp_path / "s"
+    options = RING | {"max_bytes": 8 * SEGMENT}
+    with engine_on(path, "ring", **options) as engine:
+        engine.create_queue("q", store="s").publish(body=b"live")
+    for turn in range(6):
+        engine = engine_on(path, "forgetful ring", **options)
+        engine.create_queue("t", store="s")
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                engine.publish("t", body=bytes(1000))
+                engine.queues["t"].purge()
+        crashed = tmp_path / f"crashed-{turn}"
+        shutil.copy(path, crashed)
+        path = crashed
+    with engine_on(path, "ring", **options) as engine:
+        for _ in range(1000):
+            engine.publish("t", body=bytes(1000))
+            engine.queues["t"].purge()
+        segments = engine.stores["s"].backend._segments
+        data, at, kinds = bytes(segments.read(segments.begin, engine.stores["s"].backend.end - segments.begin)), 0, []
+        while at < len(data):
+            record = describe(data, at)
+            kinds.append((record["kind"], record["queue"]))
+            at += record["length"]
+    assert [kinds.count(("QUEUE", number)) for number in (1, 2)] == [1, 1]
+
+
+def test_a_copy_leaves_what_moves_need(tmp_path):
+    with engine_on(tmp_path / "s", "ring", **RING, max_bytes=8 * SEGMENT) as engine:
+        engine.create_queue("jobs", store="s")
+        engine.create_queue("work", store="s")
+        engine.create_queue("copies", store="s")
+        engine.create_queue("source")
+        mover = engine.create_selector("jobs", when=always, do=move_to("work"), credit=INFINITE, enabled=False)
+        copier = engine.create_selector("source", when=always, do=copy_to("copies"))
+        engine.create_selector("source", when=always, do=discard)
+        engine.publish("jobs", body=bytes(1000))
+        for _ in range(1000):
+            engine.publish("source", body=bytes(1000))
+        assert 0 < engine.queues["copies"].ready < 1000
+        assert engine.stats()["selectors"][copier.id]["dropped"] == 1000 - engine.queues["copies"].ready
+        mover.enable()
+        assert engine.queues["work"].ready == 1
+        engine.check()

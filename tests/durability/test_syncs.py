@@ -1,0 +1,194 @@
+"""How often the engine has a store written and synced: what each durability promises is kept, and not paid for twice.
+
+What of it reaches the disk from LMDB, which syncs in C, `benchmarks/fsyncs.py` counts by strace.
+"""
+
+import os
+import threading
+import time
+
+import pytest
+
+from xump import Engine, always, deliver
+from xump.durability.committer import Committer
+from xump.store_types import register_store, store_types
+from xump.stores.lmdb import LmdbStore
+from xump.stores.ring import RingStore
+
+CALLS = 20
+TOO_LONG_MS = 60_000        # so that no thread writes before it is asked to
+
+
+class Counting:
+    """Counts, and lets a test hold up a sync."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.calls = {"write": 0, "sync": 0}
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def write(self, batch):
+        super().write(batch)
+        self.calls["write"] += 1
+
+    def sync(self):
+        self.entered.set()
+        assert self.go_on.wait(60)
+        super().sync()
+        self.calls["sync"] += 1
+
+    def since(self, before):
+        return {call: count - before[call] for call, count in self.calls.items()}
+
+
+for store in (RingStore, LmdbStore):
+    if f"counting {store.type}" not in store_types():
+        register_store(f"counting {store.type}", type("Counted", (Counting, store), {}))
+
+
+@pytest.fixture(params=["ring", "lmdb"])
+def kind(request):
+    return f"counting {request.param}"
+
+
+def engine_on(path, kind, durability):
+    engine = Engine()
+    with engine.building():
+        backend = engine.create_store("disk", kind, path=path, durability=durability, group_ms=TOO_LONG_MS).backend
+        engine.create_queue("jobs", store="disk")
+        engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10_000)
+    engine.sync()
+    return engine, backend
+
+
+def in_a_transaction(engine):
+    (delivery,) = engine.take(1)
+    with engine.transaction() as transaction:
+        transaction.publish("jobs", "", b"more")
+        transaction.ack(delivery)
+
+
+STEPS = {
+    "publish": lambda engine: engine.publish("jobs", "", b"body"),
+    "publish_many": lambda engine: engine.publish_many("jobs", [("", b"body")] * 50),
+    "take and ack": lambda engine: engine.take(1)[0].ack(),
+    "ack of many": lambda engine: engine.ack(engine.take(10)),
+    "transaction": in_a_transaction,
+}
+EACH_CALL = {"sync": {"write": CALLS, "sync": CALLS}, "process": {"write": CALLS, "sync": 0}}
+NOTHING = {"write": 0, "sync": 0}
+
+
+@pytest.mark.parametrize("durability", ["sync", "group", "process", "none"])
+def test_a_call_is_one_group(tmp_path, kind, durability):
+    """Written and synced as the durability says, whatever the number of messages; none in a thread's place."""
+    engine, backend = engine_on(tmp_path / "store", kind, durability)
+    with engine:
+        for name, step in STEPS.items():
+            before = dict(backend.calls)
+            for _ in range(CALLS):
+                step(engine)
+            assert backend.since(before) == EACH_CALL.get(durability, NOTHING), name
+
+
+@pytest.mark.parametrize("durability", ["group", "process", "none"])
+def test_all_that_came_in_is_one_sync(tmp_path, kind, durability):
+    engine, backend = engine_on(tmp_path / "store", kind, durability)
+    with engine:
+        before = dict(backend.calls)
+        for step in STEPS.values():
+            for _ in range(CALLS):
+                step(engine)
+        engine.sync()
+        calls = len(STEPS) * CALLS
+        assert backend.since(before) == {"write": calls if durability == "process" else 1, "sync": 1}
+        assert engine.queues["jobs"].durable_id == CALLS * (1 + 50 + 1)
+
+
+def test_a_ring_asks_the_disk_once_for_each_sync(tmp_path, monkeypatch):
+    engine, backend = engine_on(tmp_path / "store", "counting ring", "sync")
+    asked = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda fd, name=name, real=real: (asked.append(name), real(fd)))
+    with engine:
+        before = dict(backend.calls)
+        for step in STEPS.values():
+            for _ in range(CALLS):
+                step(engine)
+        assert asked == ["fdatasync"] * backend.since(before)["sync"]
+
+
+def test_calls_that_come_during_a_sync_share_the_next(tmp_path, kind):
+    engine, backend = engine_on(tmp_path / "store", kind, "sync")
+    with engine:
+        backend.entered.clear()
+        backend.go_on.clear()
+        before = dict(backend.calls)
+        threads = [threading.Thread(target=engine.publish, args=("jobs", "", b"body")) for _ in range(10)]
+        threads[0].start()
+        assert backend.entered.wait(60)
+        for thread in threads[1:]:
+            thread.start()
+        while engine.queues["jobs"].ready + engine.queues["jobs"].outstanding < len(threads):
+            threading.Event().wait(0.001)
+        assert engine.queues["jobs"].durable_id == 0
+        backend.go_on.set()
+        for thread in threads:
+            thread.join()
+        # Who was in, but had not come to wait yet, finds nothing to write, and syncs once more.
+        assert backend.calls["write"] - before["write"] == 2 and 2 <= backend.calls["sync"] - before["sync"] < len(threads) // 2
+        assert engine.queues["jobs"].durable_id == len(threads)
+
+
+def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeypatch):
+    """It would be given the turn that the next `sync` needs, and keep it while it waits for the interpreter's lock: that took a
+    fifth of the time of a group in LMDB."""
+    engine, backend = engine_on(tmp_path / "store", kind, "group")
+    committer, commit, turns = engine._stores["disk"].committer, Committer._commit_for_others, []
+    monkeypatch.setattr(Committer, "_commit_for_others", lambda self: turns.append(self) or commit(self))
+    with engine:
+        backend.entered.clear()
+        backend.go_on.clear()
+        engine.publish("jobs", "", b"body")
+        thread = threading.Thread(target=engine.sync)
+        thread.start()
+        assert backend.entered.wait(60)
+        committer._hurry.set()          # as when `group_ms` are over
+        while committer._hurry.is_set() or committer._changed.is_set():
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert turns == []
+        backend.go_on.set()
+        thread.join()
+        engine.publish("jobs", "", b"body")
+        committer._hurry.set()
+        while engine.queues["jobs"].durable_id < 2:
+            time.sleep(0.001)
+        assert turns == [committer]
+
+
+def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkeypatch):
+    """A consumer of a backlog gives way only inside the engine, where it reads; what it acks is written all the same, and a close
+    in the middle is no failure of the store."""
+    with engine_on(tmp_path / "s", kind, "group")[0] as engine:
+        engine.publish_many("jobs", [("", b"body")] * 1000)
+    writes = []
+    with Engine() as engine:
+        backend = engine.create_store("disk", kind, path=tmp_path / "s", group_ms=0.1).backend
+        fetch = backend.fetch
+        monkeypatch.setattr(backend, "fetch", lambda *record: (time.sleep(1e-4), fetch(*record)[0], fetch(*record)[1][:140])[1:])
+        with engine.building():
+            engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10)
+        backend.calls["write"] = 0
+        for count, delivery in enumerate(engine.deliveries(), 1):
+            delivery.ack()
+            writes.append(backend.calls["write"])
+            if count == 500:
+                break
+    assert writes[-1] > 10
+    with Engine() as engine:
+        engine.create_store("disk", kind, path=tmp_path / "s")
+        assert (engine.queues["jobs"].ready, engine.queues["jobs"].outstanding) == (500, 0)
+        engine.check()

@@ -1,0 +1,950 @@
+"""Every error path: the call, the class of error, what its message says; and whatever raised, nothing changed.
+
+Each call of the tables is made on one of two engines that had the same life until then: a small graph, with messages in every
+state. What can be seen of the two is compared at once, and again after both have lived on for a while.
+"""
+
+import queue as standard_queue
+from datetime import UTC, datetime
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
+
+import pyarrow
+import pytest
+
+import xump
+from tests.arrow.test_damage import DAMAGE, Given
+from tests.model.lockstep import differences, message_seen, seen_of
+from xump import (
+    INFINITE, Delivery, Engine, Message, always, bounce_to, copy_to, default, deliver, discard, field, limits, match, move_to,
+    overflow, where,
+)
+from xump.actions import Action
+from xump.conditions import Condition
+from xump.errors import (
+    Closed, Conflict, ForkedError, InvalidFilter, InvalidPattern, InvariantError, NotFound, QueueFull, QueueNotFound, Reentrant,
+    SelectorNotFound, StaleDelivery, StoreCorrupt, StoreFailed, StoreFull, StoreLocked, StoreNotFound, TransactionError,
+    XumpError,
+)
+from xump.operators import operator_names, register_operator
+from xump.queue import Queue
+from xump.selector import Selector
+from xump.store_types import register_store, store_types
+
+# ---- two engines of the same life
+
+
+def live():
+    """An engine with all kinds of selectors, a message in every state, and deliveries in the application's hands."""
+    w = SimpleNamespace(now=1_000_000)
+    w.engine = Engine(clock=lambda: w.now, hop_limit=9, dead_letter="dead")
+    create, select = w.engine.create_queue, w.engine.create_selector
+    w.other = Engine()
+    w.foreign = w.other.create_queue("jobs")
+    w.foreign_selector = w.other.create_selector("jobs", when=always, do=deliver("d"))
+    w.foreign.publish("x")
+    [w.of_another_engine] = w.other.take(1)
+    with w.engine.building():
+        w.jobs = create("jobs", limit=50, history_limit=2, delivery_limit=3)
+        w.work = create("work", limit=2)
+        w.full = create("full", limit=1)
+        w.bound, w.parked, w.held, w.spill = create("bound"), create("parked"), create("held"), create("spill")
+        w.closed_to_all = create("closed to all", limit=0, dead_letter="dead")
+        w.private = create("private", auto_delete=True)
+        w.held.hold()
+        w.out = select("jobs", when=match("topic", "out.#"), do=deliver("worker"), credit=6, name="out")
+        w.down = select("jobs", when=match("eq", "down"), do=move_to("work"), credit=9)
+        w.copies = select("jobs", when=where("n > 3"), do=copy_to("spill"))
+        w.default = select("jobs", when=default, do=deliver("rest"), credit=1)
+        w.second_default = select("jobs", when=default, do=discard, enabled=False)
+        w.overflow = select("full", when=overflow, do=move_to("spill"), credit=1)
+        w.second_overflow = select("full", when=overflow, do=discard, enabled=False)
+        w.below = select("work", when=match("eq", "down"), do=deliver("worker"), credit=1)
+        w.endless = select("bound", when=always, do=deliver("endless"), credit=INFINITE)
+        w.disabled = select("parked", when=where({"n": 1}), do=copy_to("spill"), enabled=False, name="replay", start="head")
+        w.held_one = select("held", when=always, do=move_to(field("reply_to")), credit=2)
+        w.last = select("private", when=always, do=bounce_to("jobs"))
+    w.engine.publish_many("jobs", [("out.a", b"1", {"n": n}) for n in range(9)])
+    w.now += 1
+    w.engine.publish_many("jobs", [("down",)] * 5)
+    w.engine.publish_many("jobs", [Message("nobody's", message_id=str(n)) for n in range(3)])
+    w.engine.publish_many("bound", [("b",), ("c",)])
+    w.engine.publish("parked", "p", headers={"n": 1})
+    w.engine.publish_many("held", [("h", b"", None, "work"), ("h", b"", None, "nowhere")])
+    w.engine.publish_many("full", [("f",), ("g",)])
+    w.deliveries = w.engine.take(5, "worker")
+    w.acked, w.nacked, w.rejected, w.paid, w.kept = w.deliveries
+    w.acked.ack()
+    w.nacked.nack()
+    w.rejected.reject("no good")
+    w.out.pay(1)
+    w.gone = create("gone")
+    w.gone_selector = select("gone", when=always, do=deliver("gone"), name="gone")
+    w.gone.publish("x")
+    [w.recalled] = w.engine.take(1, "gone")
+    w.engine.delete_queue("gone")
+    w.batch = w.engine.take_batch(1, "worker")
+    w.settled = w.engine.take(1, "endless")[0]
+    w.transaction = w.engine.transaction().__enter__()
+    w.transaction.publish("jobs", "out.t")
+    return w
+
+
+def seen(w):
+    """All that can be seen, but for what taking shows."""
+    return seen_of(w.engine) | {
+        "engine": w.engine.stats()["engine"],
+        "stores": sorted(w.engine.stores),
+        "graph": w.engine.to_mermaid(),
+        "limits": {name: (queue.limit, queue.history_limit, queue.delivery_limit, queue.auto_delete, queue.dead_letter,
+                          queue.held, queue.last_id) for name, queue in sorted(w.engine.queues.items())},
+        "selectors": {id: (selector.name, repr(selector), selector.enabled, selector.credit, selector.available)
+                      for id, selector in sorted(w.engine.selectors.items())},
+    }
+
+
+def live_on(w):
+    """What both do afterwards, to the last delivery; what they were given."""
+    w.now += 1
+    taken = [(delivery.destination, delivery.delivery_count, message_seen(delivery.message))
+             for delivery in w.engine.deliveries()]
+    w.kept.ack()
+    w.batch.ack()
+    w.engine.publish_many("jobs", [("out.b",), ("down",), ("nobody's",)])
+    w.engine.queues["held"].release()
+    w.disabled.enable()
+    for delivery in w.engine.deliveries():
+        with delivery as message:
+            taken.append((delivery.destination, delivery.delivery_count, message_seen(message)))
+    taken.append((w.engine.create_queue().name, w.engine.create_selector("spill", when=always, do=discard).id))
+    return taken
+
+
+@pytest.fixture
+def w():
+    w = live()
+    yield w
+    w.engine.close()
+    w.other.close()
+
+
+def nothing_changed(w):
+    w.engine.check()
+    twin = live()
+    assert seen(twin) == seen(w), differences(seen(twin), seen(w))
+    assert live_on(twin) == live_on(w)
+    w.engine.check()
+    assert seen(twin) == seen(w), differences(seen(twin), seen(w))
+    twin.engine.close()
+    twin.other.close()
+
+
+def test_a_life_has_every_state_in_it(w):
+    counts = {name: (queue.ready, queue.outstanding, queue.history) for name, queue in w.engine.queues.items()}
+    assert counts == {
+        "jobs": (4, 10, 2), "work": (2, 1, 0), "full": (1, 1, 0), "bound": (1, 0, 0), "parked": (1, 0, 0), "held": (2, 0, 0),
+        "spill": (6, 0, 0), "closed to all": (0, 0, 0), "private": (0, 0, 0)}
+    assert w.down.blocked and w.engine.stats()["engine"]["deliverable"] > 0
+    nothing_changed(w)
+
+
+# ---- the table
+
+
+AWARE = datetime(2024, 1, 1, tzinfo=UTC)
+NAIVE = datetime(2024, 1, 1)
+LONG = "x" * 65_536
+BIG = bytes(limits.body_bytes_max + 1)
+BEYOND = 2**63
+COUNT_BEYOND = 2**62 + 1
+
+
+def publish(*arguments, **options):
+    return lambda w: w.engine.publish(*arguments, **options)
+
+
+def tuples(*messages):
+    return lambda w: w.engine.publish_many("jobs", [("out.before",), *messages])
+
+
+def queue(name, **properties):
+    return lambda w: w.engine.create_queue(name, **properties)
+
+
+def selector(source="jobs", **properties):
+    properties = {"when": always, "do": discard} | properties
+    return lambda w: w.engine.create_selector(source, **properties)
+
+
+def raises_when_read():
+    yield ("out.first",)
+    raise LookupError("the source broke")
+
+
+def in_transaction(*operations):
+    """Each operation is called with the world and the transaction."""
+    def call(w):
+        with w.engine.transaction() as tx:
+            for operation in operations:
+                operation(w, tx)
+    return call
+
+
+def reuse(w):
+    with w.engine.transaction() as tx:
+        pass
+    with tx:
+        pass
+
+
+def crowd(w):
+    with w.engine.transaction() as tx:
+        tx.ack(w.kept)
+        for _ in range(60):
+            tx.publish("jobs")
+
+
+def raising_block(w):
+    with w.engine.transaction() as tx:
+        tx.publish("jobs", "out.x")
+        tx.ack(w.kept)
+        raise LookupError("in the block")
+
+
+ERRORS = {
+    # what is published
+    "body a str": (publish("jobs", "a", "text"), TypeError, ["body", "bytes", "str", "encode it"]),
+    "body a list": (publish("jobs", "a", [1]), TypeError, ["body", "bytes", "list"]),
+    "body None": (publish("jobs", "a", None), TypeError, ["body", "bytes", "NoneType"]),
+    "body too large": (publish("jobs", "a", BIG), ValueError, ["body", str(len(BIG)), str(limits.body_bytes_max)]),
+    "address None": (publish("jobs", None), TypeError, ["address", "str", "NoneType"]),
+    "address bytes": (publish("jobs", b"a"), TypeError, ["address", "str", "bytes"]),
+    "address too long": (publish("jobs", LONG), ValueError, ["address", "65536", "65534"]),
+    "address too long in UTF-8": (publish("jobs", "ä" * 32768), ValueError, ["address", "65536", "65534"]),
+    "address without UTF-8": (publish("jobs", "ab\ud800"), ValueError, ["address", "surrogate", r"'\ud800', at 2"]),
+    "reply_to without UTF-8": (publish("jobs", reply_to="\ud800"), ValueError, ["reply_to", "surrogate", "at 0"]),
+    "message_id without UTF-8": (publish("jobs", message_id="a\udfff"), ValueError, ["message_id", r"'\udfff', at 1"]),
+    "reply_to a number": (publish("jobs", reply_to=5), TypeError, ["reply_to", "str", "int"]),
+    "reply_to too long": (publish("jobs", reply_to=LONG), ValueError, ["reply_to", "65536", "65534"]),
+    "message_id bytes": (publish("jobs", message_id=b"1"), TypeError, ["message_id", "str", "bytes"]),
+    "message_id too long": (publish("jobs", message_id=LONG), ValueError, ["message_id", "65536", "65534"]),
+    "headers a list": (publish("jobs", headers=[("a", 1)]), TypeError, ["headers", "mapping", "list"]),
+    "headers a str": (publish("jobs", headers="a"), TypeError, ["headers", "mapping", "str"]),
+    "header a list": (publish("jobs", headers={"n": [1]}), TypeError, ["'n'", "bool, int, float, str or bytes", "list"]),
+    "header None": (publish("jobs", headers={"first": 1, "n": None}), TypeError, ["'n'", "NoneType"]),
+    "header of a mapping": (publish("jobs", headers=MappingProxyType({"n": {}})), TypeError, ["'n'", "dict"]),
+    "header's name a number": (publish("jobs", headers={5: 1}), TypeError, ["name", "str", "int"]),
+    "header's name empty": (publish("jobs", headers={"": 1}), ValueError, ["name", "0 bytes", "1 to 65535"]),
+    "header's name too long": (publish("jobs", headers={LONG: 1}), ValueError, ["name", "65536", "65535"]),
+    "header's name without UTF-8": (publish("jobs", headers={"n": 1, "x\ud800": 1}), ValueError, ["header's name", "at 1"]),
+    "header without UTF-8": (publish("jobs", headers={"n": "x\ud800"}), ValueError, ["header 'n'", "surrogate", "at 1"]),
+    "header beyond 64 bits": (publish("jobs", headers={"n": BEYOND}), ValueError, ["'n'", str(BEYOND), "64 bits", "2**63 - 1"]),
+    "header below 64 bits": (publish("jobs", headers={"n": -BEYOND - 1}), ValueError, ["'n'", str(-BEYOND - 1), "-2**63"]),
+    "headers too large": (publish("jobs", headers={"n": "x" * 2**20}), ValueError, ["headers", "1048584", str(2**20)]),
+    "many headers too large": (
+        publish("jobs", headers={f"{n:04}": b"x" * 1021 for n in range(1024)}), ValueError, ["headers", "1056768", str(2**20)]),
+    "more arguments": (publish("jobs", "a", b"", None, "reply"), TypeError, ["publish"]),
+    # into which queue
+    "publish nowhere": (publish("nowhere"), QueueNotFound, ["'nowhere'"]),
+    "publish to a number": (publish(5), TypeError, ["str", "Queue", "int"]),
+    "publish to None": (publish(None), TypeError, ["str", "Queue", "NoneType"]),
+    "publish to bytes": (publish(b"jobs"), TypeError, ["str", "Queue", "bytes"]),
+    "publish to another engine's": (lambda w: w.engine.publish(w.foreign), QueueNotFound, ["'jobs'", "another engine"]),
+    "publish to a full one": (publish("full"), QueueFull, ["'full'", "1 ready", "limit is 1"]),
+    "publish_many to another engine's": (lambda w: w.engine.publish_many(w.foreign, [("a",)]), QueueNotFound, ["another engine"]),
+    "publish to a name too long": (publish(LONG), ValueError, ["queue's name", "65536", "65534"]),
+    "publish_many to a name too long": (lambda w: w.engine.publish_many(LONG, [("a",)]), ValueError, ["queue's name", "65536"]),
+    "publish_many to a number": (lambda w: w.engine.publish_many(5, [("a",)]), TypeError, ["str", "Queue", "int"]),
+    "publish_many without room": (
+        lambda w: w.engine.publish_many("jobs", [("a",)] * 47), QueueFull, ["'jobs'", "4 ready", "limit of 50", "message 47"]),
+    "publish_many to a full one": (lambda w: w.engine.publish_many("full", [("a",)]), QueueFull, ["'full'", "1"]),
+    # many messages
+    "many: a number": (lambda w: w.engine.publish_many("jobs", 5), TypeError, ["int", "iterable"]),
+    "many: None": (lambda w: w.engine.publish_many("jobs", None), TypeError, ["NoneType", "iterable"]),
+    "many: a source that breaks": (lambda w: w.engine.publish_many("jobs", raises_when_read()), LookupError, ["source broke"]),
+    "many: a list": (tuples(["a"]), TypeError, ["Message", "tuple", "list"]),
+    "many: a str": (lambda w: w.engine.publish_many("jobs", "ab"), TypeError, ["Message", "tuple", "str"]),
+    "many: six parts": (tuples(("a", b"", None, None, None, 6)), TypeError, ["at most 5", "got 6", "reply_to"]),
+    "many: body a str": (tuples(("a", "b")), TypeError, ["body", "bytes", "str"]),
+    "many: body None": (tuples(("a", None)), TypeError, ["body", "NoneType"]),
+    "many: address None": (tuples((None,)), TypeError, ["address", "NoneType"]),
+    "many: header a list": (tuples(("a", b"", {"n": [1]})), TypeError, ["'n'", "list"]),
+    "many: reply_to a number": (tuples(("a", b"", None, 5)), TypeError, ["reply_to", "int"]),
+    "many: message_id a number": (tuples(("a", b"", None, None, 5)), TypeError, ["message_id", "int"]),
+    # queues
+    "queue's name a number": (queue(5), TypeError, ["queue name", "str", "int"]),
+    "queue's name empty": (queue(""), ValueError, ["queue name", "empty"]),
+    "queue's name without UTF-8": (queue("\ud800"), ValueError, ["queue name", "surrogate", "at 0"]),
+    "dead_letter without UTF-8": (queue("new", dead_letter="a\ud800"), ValueError, ["dead_letter", "surrogate", "at 1"]),
+    "limit a str": (queue("new", limit="5"), TypeError, ["limit", "int", "str"]),
+    "limit a bool": (queue("new", limit=True), TypeError, ["limit", "int", "bool"]),
+    "limit a float": (queue("new", limit=5.0), TypeError, ["limit", "int", "float"]),
+    "limit below": (queue("new", limit=-1), ValueError, ["limit", "0", str(2**62), "-1"]),
+    "limit beyond": (queue("new", limit=COUNT_BEYOND), ValueError, ["limit", str(2**62), str(COUNT_BEYOND)]),
+    "history_limit a str": (queue("new", history_limit="all"), TypeError, ["history_limit", "int", "str"]),
+    "history_limit below": (queue("new", history_limit=-1), ValueError, ["history_limit", "-1"]),
+    "history_limit beyond": (queue("new", history_limit=COUNT_BEYOND), ValueError, ["history_limit", str(COUNT_BEYOND)]),
+    "delivery_limit a str": (queue("new", delivery_limit="3"), TypeError, ["delivery_limit", "int", "str"]),
+    "delivery_limit 0": (queue("new", delivery_limit=0), ValueError, ["delivery_limit", "from 1", "got 0"]),
+    "delivery_limit beyond": (queue("new", delivery_limit=2**32), ValueError, ["delivery_limit", "65535", str(2**32)]),
+    "auto_delete a number": (queue("new", auto_delete=1), TypeError, ["auto_delete", "bool", "int"]),
+    "dead_letter a number": (queue("new", dead_letter=5), TypeError, ["dead_letter", "str", "int"]),
+    "dead_letter empty": (queue("new", dead_letter=""), ValueError, ["dead_letter", "empty"]),
+    "store unknown": (queue("new", store="disk"), StoreNotFound, ["'disk'", "'ram'"]),
+    "store a number": (queue("new", store=5), TypeError, ["store", "str", "int"]),
+    "another store": (queue("jobs", store="disk"), StoreNotFound, ["'disk'", "'ram'"]),
+    **{
+        f"again with other {name}": (
+            queue("jobs", **{"limit": 50, "history_limit": 2, "delivery_limit": 3} | {name: wanted}),
+            Conflict, ["'jobs'", f"{name}={had!r};", f"asked for was {wanted!r}"])
+        for name, had, wanted in [
+            ("limit", 50, 51), ("limit", 50, None), ("history_limit", 2, None), ("auto_delete", False, True),
+            ("dead_letter", None, "dead"), ("delivery_limit", 3, 4), ("delivery_limit", 3, None)]
+    },
+    # stores
+    "store's type unknown": (lambda w: w.engine.create_store("s", "disk"), StoreNotFound, ["'disk'", "ram"]),
+    "store's type a list": (lambda w: w.engine.create_store("s", []), TypeError, ["store type", "str", "list"]),
+    "store's name without UTF-8": (lambda w: w.engine.create_store("\ud800"), ValueError, ["store name", "surrogate"]),
+    "delete_store of a list": (lambda w: w.engine.delete_store([]), TypeError, ["str", "Store", "list"]),
+    "store's name a number": (lambda w: w.engine.create_store(5), TypeError, ["store name", "str", "int"]),
+    "store's name empty": (lambda w: w.engine.create_store(""), ValueError, ["store name", "empty"]),
+    "store's options": (lambda w: w.engine.create_store("s", "ram", path="p"), TypeError, ["'ram'", "path", "none"]),
+    "store again, of another type": (lambda w: w.engine.create_store("ram", "disk"), Conflict, ["'ram'", "'disk'"]),
+    "store again, with options": (lambda w: w.engine.create_store("ram", path="p"), Conflict, ["'ram'", "path"]),
+    "the store ram": (lambda w: w.engine.delete_store("ram"), ValueError, ["'ram'", "cannot be deleted"]),
+    # selectors: where from, when, what, where to
+    "source unknown": (selector("nowhere"), QueueNotFound, ["source", "'nowhere'"]),
+    "source a number": (selector(5), TypeError, ["source", "queue", "int"]),
+    "source deleted": (lambda w: selector(w.gone)(w), QueueNotFound, ["source", "'gone'"]),
+    "source of another engine": (lambda w: selector(w.foreign)(w), QueueNotFound, ["source", "'jobs'"]),
+    "when a str": (selector(when="n > 1"), TypeError, ["when", "where(...)", "str"]),
+    "when None": (selector(when=None), TypeError, ["when", "always", "NoneType"]),
+    "when an action": (selector(when=discard), TypeError, ["when", "condition", "Action"]),
+    "when one's own": (selector(when=Condition()), TypeError, ["Condition", "no condition"]),
+    "do a str": (selector(do="discard"), TypeError, ["do", "move_to", "str"]),
+    "do a condition": (selector(do=always), TypeError, ["do", "action", "Role"]),
+    **{
+        f"{verb} to none": (selector(do=do("nowhere")), QueueNotFound, ["target", "'nowhere'"])
+        for verb, do in {
+            "copy": copy_to, "move": move_to, "bounce": bounce_to, "deliver": lambda name: deliver("d", name)}.items()
+    },
+    "target deleted": (lambda w: selector(do=move_to(w.gone))(w), QueueNotFound, ["target", "'gone'"]),
+    "overflow copies": (selector("work", when=overflow, do=copy_to("spill")), ValueError, ["overflow", "copy_to"]),
+    "overflow to itself": (selector("work", when=overflow, do=move_to("work")), ValueError, ["own queue", "'work'"]),
+    "overflow bounces to itself": (selector("work", when=overflow, do=bounce_to("work")), ValueError, ["own queue", "'work'"]),
+    "overflow delivers to itself": (
+        lambda w: selector(w.work, when=overflow, do=deliver("d", w.work))(w), ValueError, ["own queue", "'work'"]),
+    "credit a str": (selector(credit="1"), TypeError, ["credit", "int", "str"]),
+    "credit None": (selector(credit=None), TypeError, ["credit", "int or xump.INFINITE", "NoneType"]),
+    "credit a float": (selector(credit=float("inf")), TypeError, ["credit", "int or xump.INFINITE", "float"]),
+    "credit a bool": (selector(credit=True), TypeError, ["credit", "int", "bool"]),
+    "credit infinite": (selector(credit=float("inf")), TypeError, ["credit", "int", "float"]),
+    "credit below": (selector(credit=-1), ValueError, ["credit", "from 0", "-1"]),
+    "credit beyond": (selector(credit=COUNT_BEYOND), ValueError, ["credit", str(2**62), str(COUNT_BEYOND)]),
+    "enabled a number": (selector(enabled=1), TypeError, ["enabled", "bool", "int"]),
+    "selector's name a number": (selector(name=5), TypeError, ["selector name", "str", "int"]),
+    "selector's name without UTF-8": (selector(name="\ud800"), ValueError, ["selector name", "surrogate"]),
+    "selector's name empty": (selector(name=""), ValueError, ["selector name", "empty"]),
+    **{
+        f"{do.verb} from {start!r}": (selector(do=do, start=start), ValueError, [repr(start), "copy_to", "'current'"])
+        for do in (discard, move_to("spill"), deliver("d"), bounce_to("spill")) for start in ("head", "tail", 3, AWARE)
+    },
+    "start unknown": (
+        selector(do=copy_to("spill"), start="last"), ValueError, ["'last'", "'head', 'tail', 'current'", "an id", "datetime"]),
+    "start naive": (selector(do=copy_to("spill"), start=NAIVE), ValueError, ["2024", "time zone", "aware"]),
+    "start None": (selector(do=copy_to("spill"), start=None), TypeError, ["start", "datetime", "NoneType"]),
+    "start a bool": (selector(do=copy_to("spill"), start=True), TypeError, ["start", "bool"]),
+    "start a float": (selector(do=copy_to("spill"), start=1.0), TypeError, ["start", "float"]),
+    "start below": (selector(do=copy_to("spill"), start=-1), ValueError, ["start", "from 0", "-1"]),
+    "start beyond": (selector(do=copy_to("spill"), start=2**64 - 1), ValueError, ["start", str(2**64 - 2), str(2**64 - 1)]),
+    "replay without room": (selector(do=copy_to("full"), start="head"), QueueFull, ["'full'", "limit of 1", "replay"]),
+    "second default": (selector(when=default), Conflict, ["'jobs'", "default", "number 4"]),
+    "second overflow": (selector("full", when=overflow), Conflict, ["'full'", "overflow", "number 6"]),
+    "second default enabled": (lambda w: w.second_default.enable(), Conflict, ["'jobs'", "default", "number 4"]),
+    "second overflow enabled": (lambda w: w.second_overflow.enable(), Conflict, ["'full'", "overflow", "number 6"]),
+    **{
+        f"selector again with other {name}": (
+            selector(**{"source": "jobs", "when": match("topic", "out.#"), "do": deliver("worker"), "credit": 6, "name": "out"}
+                     | {name: wanted}),
+            Conflict, ["'out'", f"{name}=", f"asked for was {wanted!r}"])
+        for name, wanted in [
+            ("source", "work"), ("when", match("topic", "out.*")), ("do", deliver("rest")), ("credit", 7), ("credit", INFINITE),
+            ("enabled", False)]
+    },
+    "selector again with other start": (
+        selector("parked", when=where({"n": 1}), do=copy_to("spill"), enabled=False, name="replay", start="tail"),
+        Conflict, ["'replay'", "start='head'", "'tail'"]),
+    "selector again with a filter of another type": (
+        selector("parked", when=where({"n": True}), do=copy_to("spill"), enabled=False, name="replay", start="head"),
+        Conflict, ["'replay'", "when=", "True"]),
+    # what is deleted
+    "delete_queue of a number": (lambda w: w.engine.delete_queue(5), TypeError, ["str", "Queue", "int"]),
+    "delete_queue of None": (lambda w: w.engine.delete_queue(None), TypeError, ["str", "Queue", "NoneType"]),
+    "delete_selector of a bool": (lambda w: w.engine.delete_selector(True), TypeError, ["Selector", "id", "bool"]),
+    "delete_selector of a float": (lambda w: w.engine.delete_selector(2.0), TypeError, ["Selector", "id", "float"]),
+    "delete_selector of a list": (lambda w: w.engine.delete_selector([]), TypeError, ["Selector", "id", "list"]),
+    "delete_selector of a name": (lambda w: w.engine.delete_selector("out"), TypeError, ["Selector", "id", "str"]),
+    # selectors: verbs
+    "grant a str": (lambda w: w.out.grant("1"), TypeError, ["credits", "str"]),
+    "grant a bool": (lambda w: w.out.grant(True), TypeError, ["credits", "bool"]),
+    "grant below what is outstanding": (lambda w: w.out.grant(-1), ValueError, ["-1", "window of 6", "6 are outstanding"]),
+    "grant beyond": (lambda w: w.out.grant(2**62), ValueError, [str(2**62), "window of 6"]),
+    "grant far beyond": (lambda w: w.out.grant(10**30), ValueError, [str(10**30), "window of 6"]),
+    "grant far below": (lambda w: w.out.grant(-10**30), ValueError, [str(-10**30), "window of 6"]),
+    "grant to INFINITE": (lambda w: w.endless.grant(1), ValueError, ["INFINITE", "9"]),
+    "grant after deletion": (lambda w: w.gone_selector.grant(1), SelectorNotFound, ["13"]),
+    "pay a float": (lambda w: w.out.pay(1.0), TypeError, ["messages", "float"]),
+    "pay below": (lambda w: w.out.pay(-1), ValueError, ["negative", "-1"]),
+    "pay beyond what was taken": (lambda w: w.out.pay(4), ValueError, ["cannot pay for 4", "taken 2", "selector 1"]),
+    "pay far beyond": (lambda w: w.out.pay(10**30), ValueError, [str(10**30), "taken 2"]),
+    "pay a MOVE": (lambda w: w.down.pay(), ValueError, ["move_to('work')", "paid from below"]),
+    "pay a COPY": (lambda w: w.copies.pay(), ValueError, ["copy_to('spill')", "paid from below"]),
+    "pay INFINITE": (lambda w: w.endless.pay(), ValueError, ["INFINITE", "settled when it is taken"]),
+    "pay after deletion": (lambda w: w.gone_selector.pay(), SelectorNotFound, ["13"]),
+    "enable after deletion": (lambda w: w.gone_selector.enable(), SelectorNotFound, ["13"]),
+    "disable after deletion": (lambda w: w.gone_selector.disable(), SelectorNotFound, ["13"]),
+    # queues: verbs
+    "hold after deletion": (lambda w: w.gone.hold(), QueueNotFound, ["'gone'"]),
+    "release after deletion": (lambda w: w.gone.release(), QueueNotFound, ["'gone'"]),
+    "purge after deletion": (lambda w: w.gone.purge(), QueueNotFound, ["'gone'"]),
+    "fetch after deletion": (lambda w: w.gone.fetch(1), QueueNotFound, ["'gone'"]),
+    "delete after deletion": (lambda w: w.gone.delete(1), QueueNotFound, ["'gone'"]),
+    "browse after deletion": (lambda w: list(w.gone.browse()), QueueNotFound, ["'gone'"]),
+    "browse current after deletion": (lambda w: list(w.gone.browse("current")), QueueNotFound, ["'gone'"]),
+    "fetch a str": (lambda w: w.jobs.fetch("1"), TypeError, ["id", "int", "str"]),
+    "fetch a bool": (lambda w: w.jobs.fetch(True), TypeError, ["id", "int", "bool"]),
+    "delete None": (lambda w: w.jobs.delete(None), TypeError, ["id", "int", "NoneType"]),
+    "browse from nowhere": (lambda w: w.jobs.browse("tail"), ValueError, ["'tail'", "'head', 'current'"]),
+    "browse from a naive time": (lambda w: w.jobs.browse(NAIVE), ValueError, ["2024", "time zone", "aware"]),
+    "browse from None": (lambda w: w.jobs.browse(None), TypeError, ["start", "NoneType"]),
+    "browse from below": (lambda w: w.jobs.browse(-1), ValueError, ["start", "-1"]),
+    "browse from beyond": (lambda w: w.jobs.browse(2**64), ValueError, ["start", str(2**64)]),
+    "browse a state": (lambda w: w.jobs.browse(state="gone"), ValueError, ["'gone'", "'ready', 'outstanding', 'history'"]),
+    "browse a limit": (lambda w: w.jobs.browse(limit=-1), ValueError, ["limit", "-1"]),
+    "browse a limit, a str": (lambda w: w.jobs.browse(limit="x"), TypeError, ["limit", "str"]),
+    "browse a limit, a bool": (lambda w: w.jobs.browse(limit=True), TypeError, ["limit", "bool"]),
+    "browse reverse a str": (lambda w: w.jobs.browse(reverse="no"), TypeError, ["reverse", "bool", "str"]),
+    "browse where, a match": (lambda w: w.jobs.browse(where=match("eq", "a")), TypeError, ["filter", "Match"]),
+    "browse where, what has a tree": (
+        lambda w: w.jobs.browse(where=SimpleNamespace(tree=("=", 1, 1), source="n = 1")), TypeError,
+        ["filter", "SimpleNamespace"]),
+    "browse where": (lambda w: w.jobs.browse(where="n >"), InvalidFilter, ["3", "value"]),
+    "browse where a number": (lambda w: w.jobs.browse(where=5), TypeError, ["filter", "int"]),
+    # taking
+    "take a str": (lambda w: w.engine.take("1"), TypeError, ["n", "int", "str"]),
+    "take a bool": (lambda w: w.engine.take(True), TypeError, ["n", "int", "bool"]),
+    "take below": (lambda w: w.engine.take(-1), ValueError, ["n", "from 0", "-1"]),
+    "take beyond": (lambda w: w.engine.take(COUNT_BEYOND), ValueError, ["n", str(2**62), str(COUNT_BEYOND)]),
+    "take from a number": (lambda w: w.engine.take(1, 5), TypeError, ["destination", "str or None", "int"]),
+    "take within a str": (lambda w: w.engine.take(1, timeout="1"), TypeError, ["timeout", "seconds", "str"]),
+    "take within a bool": (lambda w: w.engine.take(1, timeout=True), TypeError, ["timeout", "seconds", "bool"]),
+    "take before now": (lambda w: w.engine.take(1, timeout=-0.1), ValueError, ["timeout", "negative", "-0.1"]),
+    "take within nan": (lambda w: w.engine.take(1, timeout=float("nan")), ValueError, ["timeout", "nan"]),
+    "take within no float": (lambda w: w.engine.take(1, timeout=10**400), ValueError, ["timeout", "float", "None"]),
+    "deliveries within no float": (lambda w: w.engine.deliveries(timeout=10**400), ValueError, ["timeout", "float"]),
+    "take_batch a str": (lambda w: w.engine.take_batch("1"), TypeError, ["n", "int", "str"]),
+    "take_batch below": (lambda w: w.engine.take_batch(-1), ValueError, ["n", "-1"]),
+    "take_batch from a number": (lambda w: w.engine.take_batch(1, 5), TypeError, ["destination", "int"]),
+    "take_batch before now": (lambda w: w.engine.take_batch(1, timeout=-1), ValueError, ["timeout", "-1"]),
+    "deliveries from a number": (lambda w: w.engine.deliveries(5), TypeError, ["destination", "int"]),
+    "deliveries within a str": (lambda w: w.engine.deliveries(timeout="1"), TypeError, ["timeout", "str"]),
+    "deliveries before now": (lambda w: w.engine.deliveries(timeout=-1), ValueError, ["timeout", "-1"]),
+    "sync before now": (lambda w: w.engine.sync(timeout=-1), ValueError, ["timeout", "-1"]),
+    "sync within a str": (lambda w: w.engine.sync(timeout="1"), TypeError, ["timeout", "str"]),
+    "a delivery of one's own": (lambda w: Delivery(), TypeError, ["take()", "deliveries()"]),
+    "a batch of one's own": (lambda w: type(w.batch)(), TypeError, ["take_batch()"]),
+    # answers
+    "ack a number": (lambda w: w.engine.ack(5), TypeError, ["int", "iterable"]),
+    "ack a str": (lambda w: w.engine.ack([w.kept, "x"]), TypeError, ["Delivery", "str"]),
+    "ack None": (lambda w: w.engine.ack([None]), TypeError, ["Delivery", "NoneType"]),
+    "ack a message": (lambda w: w.engine.ack([w.kept.message]), TypeError, ["Delivery", "Message"]),
+    "ack of another engine": (lambda w: w.engine.ack(w.of_another_engine), StaleDelivery, ["message 1", "another engine"]),
+    "ack of another engine among others": (
+        lambda w: w.engine.ack([w.kept, w.settled, w.of_another_engine]), StaleDelivery, ["another engine"]),
+    "ack given twice": (lambda w: w.engine.ack([w.kept, w.kept]), StaleDelivery, ["message 5", "'jobs'", "twice"]),
+    "nack with a str": (lambda w: w.kept.nack(requeue="no"), TypeError, ["requeue", "bool", "str"]),
+    "nack with a number": (lambda w: w.kept.nack(requeue=0), TypeError, ["requeue", "bool", "int"]),
+    "nack with None": (lambda w: w.kept.nack(requeue=None), TypeError, ["requeue", "bool", "NoneType"]),
+    "reject without UTF-8": (lambda w: w.kept.reject("no\ud800"), ValueError, ["reason", "surrogate", "at 2"]),
+    "reject at length": (lambda w: w.kept.reject(LONG), ValueError, ["reason", "65536", "65534"]),
+    "reject for a number": (lambda w: w.kept.reject(5), TypeError, ["reason", "str", "int"]),
+    "reject for None": (lambda w: w.kept.reject(None), TypeError, ["reason", "str", "NoneType"]),
+    **{
+        f"{verb} of the {which}": (lambda w, which=which, act=act: act(w, getattr(w, which)), StaleDelivery, ["message", "stale"])
+        for which in ("acked", "nacked", "rejected", "paid", "recalled")
+        for verb, act in {
+            "ack": lambda w, delivery: delivery.ack(), "nack": lambda w, delivery: delivery.nack(),
+            "nack without requeue": lambda w, delivery: delivery.nack(requeue=False),
+            "reject": lambda w, delivery: delivery.reject(),
+            "ack by the engine": lambda w, delivery: w.engine.ack([w.kept, delivery]),
+        }.items()
+    },
+    "ack of an unknown row": (lambda w: w.batch.ack([99]), ValueError, ["99", "batch"]),
+    "ack of a row twice": (lambda w: w.batch.ack([6, 6]), StaleDelivery, ["twice"]),
+    "nack of a row twice": (lambda w: w.batch.nack([6, ("jobs", 6)]), StaleDelivery, ["twice"]),
+    "ack of rows that are none": (lambda w: w.batch.ack(6), TypeError, ["int", "iterable"]),
+    # transactions
+    "transaction: in the block": (raising_block, LookupError, ["in the block"]),
+    "transaction: body a str": (in_transaction(lambda w, tx: tx.publish("jobs", "a", "b")), TypeError, ["body", "str"]),
+    "transaction: header": (
+        in_transaction(lambda w, tx: tx.publish("jobs", headers={"n": BEYOND})), ValueError, ["'n'", "64 bits"]),
+    "transaction: queue a number": (in_transaction(lambda w, tx: tx.publish(5)), TypeError, ["str", "Queue", "int"]),
+    "transaction: another engine's": (
+        in_transaction(lambda w, tx: tx.publish("jobs"), lambda w, tx: tx.publish(w.foreign)), QueueNotFound, ["another engine"]),
+    "transaction: a full queue": (
+        in_transaction(lambda w, tx: tx.publish("jobs", "out.x"), lambda w, tx: tx.publish("full")), QueueFull, ["'full'", "1"]),
+    "transaction: ack a number": (in_transaction(lambda w, tx: tx.ack(5)), TypeError, ["int"]),
+    "transaction: ack a batch": (
+        in_transaction(lambda w, tx: tx.ack(w.batch)), TypeError, ["DeliveryBatch", "batch.ack"]),
+    "transaction: ack many, one is none": (in_transaction(lambda w, tx: tx.ack([w.kept, None])), TypeError, ["NoneType"]),
+    "transaction: ack a str": (
+        in_transaction(lambda w, tx: tx.publish("jobs"), lambda w, tx: tx.ack("x")), TypeError, ["Delivery", "str"]),
+    "transaction: stale": (
+        in_transaction(lambda w, tx: tx.publish("jobs", "out.x"), lambda w, tx: tx.ack(w.acked)), StaleDelivery, ["stale"]),
+    "transaction: given twice": (
+        in_transaction(lambda w, tx: tx.ack(w.kept), lambda w, tx: tx.ack(w.kept)), StaleDelivery, ["twice"]),
+    "transaction: another engine's delivery": (
+        in_transaction(lambda w, tx: tx.publish("jobs", "out.x"), lambda w, tx: tx.ack(w.of_another_engine)),
+        StaleDelivery, ["another engine"]),
+    "transaction: again": (reuse, TransactionError, ["committed", "once"]),
+    "transaction: before its block": (lambda w: w.engine.transaction().publish("jobs"), TransactionError, ["new", "with block"]),
+    "transaction: ack before its block": (lambda w: w.engine.transaction().ack(w.kept), TransactionError, ["new", "with block"]),
+    "transaction: without room": (crowd, QueueFull, ["'jobs'", "limit of 50", "no room for message ", " of 60"]),
+    # topologies
+    "Housecat: recipient a number": (
+        lambda w: xump.Housecat(w.engine, "jobs").join(5), TypeError, ["recipient must be a str", "int"]),
+    "Housecat: address a number": (
+        lambda w: xump.Housecat(w.engine, "jobs").join("new", 5), TypeError, ["address must be a str", "int"]),
+    "Parrot: recipient a number": (
+        lambda w: xump.Parrot(w.engine, "jobs").join(5, "#"), TypeError, ["recipient must be a str", "int"]),
+    "Parrot: pattern a number": (
+        lambda w: xump.Parrot(w.engine, "jobs").join("new", 5), TypeError, ["pattern must be a str", "int"]),
+    "Wolfpack: recipient a number": (
+        lambda w: xump.Wolfpack(w.engine, "jobs").join(5), TypeError, ["recipient must be a str", "int"]),
+    "apply a list": (lambda w: w.engine.apply([]), TypeError, ["list"]),
+    "apply another version": (lambda w: w.engine.apply({"version": 2}), Conflict, ["version is 2", "version = 1"]),
+    # Arrow data
+    "batch: a number": (lambda w: w.engine.publish_batch("jobs", 5), TypeError, ["__arrow_c_stream__", "int"]),
+    "batch: to a number": (
+        lambda w: w.engine.publish_batch(5, pyarrow.table({"address": ["a"]})), TypeError, ["str", "Queue", "int"]),
+    "batch: to another engine's": (
+        lambda w: w.engine.publish_batch(w.foreign, pyarrow.table({"address": ["a"]})), QueueNotFound, ["another engine"]),
+    "batch: without room": (
+        lambda w: w.engine.publish_batch("jobs", pyarrow.table({"address": ["a"] * 47})), QueueFull, ["'jobs'", "50"]),
+    "batch: of nothing to nobody": (
+        lambda w: w.engine.publish_batch("nope", pyarrow.table({"address": pyarrow.array([], "string")})),
+        QueueNotFound, ["'nope'", "dead_letter"]),
+    "batch: unknown column": (
+        lambda w: w.engine.publish_batch("jobs", pyarrow.table({"adress": ["a"]})), ValueError, ["'adress'", "address, body"]),
+    "batch: column of numbers": (
+        lambda w: w.engine.publish_batch("jobs", pyarrow.table({"address": [1]})), TypeError, ["'address'", "int64"]),
+    "batch: headers of text": (
+        lambda w: w.engine.publish_batch("spill", pyarrow.table({"headers": ["a"]})), TypeError, ["'headers'"]),
+    "batch: an address too long": (
+        lambda w: w.engine.publish_batch("spill", pyarrow.table({"address": ["a", LONG]})), ValueError,
+        ["row 1", "65536", "65534"]),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_raises_says_why_and_changes_nothing(w, case):
+    call, error, fragments = ERRORS[case]
+    with pytest.raises(error) as raised:
+        call(w)
+    assert raised.type is error
+    assert [fragment for fragment in fragments if fragment not in str(raised.value)] == [], str(raised.value)
+    nothing_changed(w)
+
+
+def test_damaged_arrow_data_changes_nothing(w):
+    before = seen(w)
+    for name in ("spill", "jobs", "nowhere"):       # of any number, limited, unknown
+        for column, error, _ in DAMAGE.values():
+            for stream in (False, True):
+                if not (stream and column.array_released):      # that is how a stream ends
+                    with pytest.raises((error, QueueNotFound)):
+                        w.engine.publish_batch(name, Given(column, stream=stream))
+    assert seen(w) == before
+    nothing_changed(w)
+
+
+@pytest.mark.parametrize("operations", [
+    [("ack",), ("publish", "full")], [("ack",), ("publish", 5)], [("ack",), ("ack",)],
+    [("publish", "jobs", "out.x"), ("ack",), ("raise",)],
+])
+def test_an_ack_that_failed_is_no_answer(w, operations):
+    """The block around a delivery acks at its end, as if nobody had tried before."""
+    with w.kept:
+        with pytest.raises((QueueFull, StaleDelivery, TypeError, ZeroDivisionError)), w.engine.transaction() as tx:
+            for verb, *arguments in operations:
+                if verb == "raise":
+                    raise ZeroDivisionError
+                getattr(tx, verb)(*(arguments or [w.kept]))
+        with pytest.raises(StaleDelivery):
+            w.engine.ack([w.kept, w.acked])
+        assert "stale" not in repr(w.kept)
+    assert "stale" in repr(w.kept)
+    w.engine.check()
+
+
+# ---- values: conditions, actions, messages, operators, stores, engines
+
+POSITIONS = {
+    "topic": (lambda: match("topic", "a.b*"), InvalidPattern, 3, ["'a.b*'", "'*' at 3", "word of its own"]),
+    "topic, at first": (lambda: match("topic", "#a.b"), InvalidPattern, 0, ["'#' at 0"]),
+    "topic, two wildcards": (lambda: match("topic", "a.**"), InvalidPattern, 2, ["at 2"]),
+    "topic, too many words": (lambda: match("topic", "#." * 1000 + "a"), InvalidPattern, 2000, ["1001 words", "1000"]),
+    "field, surrogate": (lambda: match("eq", "a", "headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
+    "target field, surrogate": (lambda: field("headers.\ud800"), InvalidPattern, 8, ["surrogate", "8"]),
+    "pattern too long": (lambda: match("eq", LONG), InvalidPattern, 65534, ["65536", "65534"]),
+    "operator unknown": (lambda: match("like", "a"), InvalidPattern, 0, ["'like'", "eq, topic, prefix"]),
+    "field unknown": (lambda: match("eq", "a", "body"), InvalidPattern, 0, ["'body'", "'address'", "headers.NAME"]),
+    "field without a name": (lambda: match("eq", "a", "headers."), InvalidPattern, 0, ["'headers.'", "headers.NAME"]),
+    "field, destination": (lambda: match("eq", "a", "destination"), InvalidPattern, 0, ["'destination'", "'reply_to'"]),
+    "target field unknown": (lambda: field("message_id"), InvalidPattern, 0, ["'message_id'", "'destination'"]),
+    "filter ends": (lambda: where("n >"), InvalidFilter, 3, ["value", "at 3", "in the filter 'n >'"]),
+    "filter empty": (lambda: where(""), InvalidFilter, 0, ["at 0"]),
+    "filter goes on": (lambda: where("n > 1 2"), InvalidFilter, 6, ["at 6", "operator or the end", "'2'"]),
+    "filter chains": (lambda: where("1 < n < 3"), InvalidFilter, 6, ["at 6", "chain"]),
+    "filter of text": (lambda: where("a AND 'b'"), InvalidFilter, 6, ["AND", "at 6"]),
+    "filter not closed": (lambda: where("a = 'b"), InvalidFilter, 4, ["'", "at 4", "not closed"]),
+    "filter, parenthesis": (lambda: where("(a = 1"), InvalidFilter, 6, [")", "at 6"]),
+    "filter, equality of C": (lambda: where("a == 1"), InvalidFilter, 2, ["==", "at 2", "write ="]),
+    "filter, octal": (lambda: where("a = 007"), InvalidFilter, 4, ["007", "leading zero"]),
+    "filter, name of the system": (lambda: where("sys.body = 1"), InvalidFilter, 0, ["sys.body", "sys.address"]),
+    "filter, LIKE": (lambda: where("a LIKE 1"), InvalidFilter, 7, ["string", "at 7"]),
+    "filter, ESCAPE": (lambda: where("a LIKE 'b' ESCAPE 'cd'"), InvalidFilter, 18, ["'cd'", "one character"]),
+    "filter, IN": (lambda: where("a IN ()"), InvalidFilter, 6, ["literal", "at 6"]),
+    "filter too long": (lambda: where("n = " + "1" * 4093), InvalidFilter, 4096, ["4097", "4096"]),
+    "filter too deep": (lambda: where("(" * 101 + "TRUE" + ")" * 101), InvalidFilter, 100, ["101 levels", "100"]),
+    "filter beyond 64 bits": (lambda: where(f"n = {BEYOND}"), InvalidFilter, 4, [str(BEYOND), "64 bits"]),
+    "filter, surrogate": (lambda: where("n = '\ud800'"), InvalidFilter, 5, ["surrogate", "5"]),
+    "mapping empty": (lambda: where({}), InvalidFilter, 0, ["empty mapping", "always"]),
+    "mapping, no value": (lambda: where({"n": []}), InvalidFilter, 0, ["'n'", "empty list"]),
+    "mapping beyond 64 bits": (lambda: where({"n": BEYOND}), InvalidFilter, 0, ["'n'", str(BEYOND), "64 bits"]),
+    "mapping, nan": (lambda: where({"n": float("nan")}), InvalidFilter, 0, ["'n'", "nan"]),
+    "mapping, name empty": (lambda: where({"": 1}), InvalidFilter, 0, ["0 bytes", "65535"]),
+    "mapping, name too long": (lambda: where({LONG: 1}), InvalidFilter, 0, ["65536", "65535"]),
+    "mapping too large": (lambda: where({"n": "x" * 2**20}), InvalidFilter, 0, [str(2**20 + 1), str(2**20)]),
+}
+
+
+@pytest.mark.parametrize("case", POSITIONS)
+def test_a_text_that_cannot_be_read_says_where(case):
+    call, error, position, fragments = POSITIONS[case]
+    with pytest.raises(error) as raised:
+        call()
+    assert raised.type is error and raised.value.position == position, raised.value
+    assert [fragment for fragment in fragments if fragment not in str(raised.value)] == [], str(raised.value)
+
+
+MESSAGE = Message("a", headers={"n": 1})
+
+VALUES = {
+    "operator a number": (lambda: match(5, "a"), TypeError, ["operator", "str", "int"]),
+    "pattern bytes": (lambda: match("eq", b"a"), TypeError, ["pattern", "str", "bytes"]),
+    "field a number": (lambda: match("eq", "a", 5), TypeError, ["field", "str", "int"]),
+    "target field a number": (lambda: field(5), TypeError, ["field", "str", "int"]),
+    "filter a number": (lambda: where(5), TypeError, ["filter", "str, a mapping or a callable", "int"]),
+    "filter None": (lambda: where(None), TypeError, ["filter", "NoneType"]),
+    "mapping, name a number": (lambda: where({5: 1}), TypeError, ["name", "str", "int"]),      # type: ignore[dict-item]
+    "mapping, None": (lambda: where({"n": None}), TypeError, ["'n'", "NoneType", "IS NULL"]),
+    "mapping, a list in a list": (lambda: where({"n": [[1]]}), TypeError, ["'n'", "list"]),
+    "filter a condition": (lambda: where(always), TypeError, ["filter", "Role"]),
+    "filter an action": (lambda: where(discard), TypeError, ["filter", "Action"]),
+    "always called": (always, TypeError, ["always is a value", "without the parentheses"]),
+    "discard called": (discard, TypeError, ["discard is a value", "without the parentheses"]),
+    "a match called": (lambda: match("eq", "a")(MESSAGE), TypeError, ["match('eq', 'a') is a value"]),
+    "match without an operator": (lambda: match("sport.#"), TypeError, ["'sport.#' alone", "eq, topic, prefix"]),
+    "or": (lambda: match("eq", "a") | where("n = 1"), TypeError, ["a selector for each", "where('... OR ...')"]),
+    "or, roles": (lambda: always | default, TypeError, ["a selector for each"]),
+    "or, on the left": (lambda: "a" | always, TypeError, ["a selector for each"]),
+    "not": (lambda: ~match("eq", "a"), TypeError, ["where('NOT ...')", "when=default"]),
+    "always & always": (lambda: always & always, TypeError, ["always", "alone"]),
+    "default in a conjunction": (lambda: match("eq", "a") & default, TypeError, ["default", "alone"]),
+    "overflow in a conjunction": (lambda: overflow & where("n = 1"), TypeError, ["overflow", "alone"]),
+    "conjunction with a str": (lambda: match("eq", "a") & "n = 1", TypeError, ["&", "Match", "str"]),  # type: ignore[operator]
+    "target a number": (lambda: move_to(5), TypeError, ["target queue", "a name, a Queue or field(...)", "int"]),
+    "target with a name": (lambda: move_to(SimpleNamespace(name="q")), TypeError, ["target queue", "SimpleNamespace"]),
+    "target without UTF-8": (lambda: move_to("q\ud800"), ValueError, ["target queue", "surrogate", "at 1"]),
+    "destination too long": (lambda: deliver("d" * 65535), ValueError, ["destination", "65535", "65534"]),
+    "target too long": (lambda: move_to("ä" * 32768), ValueError, ["target queue", "65536", "65534"]),
+    "destination without UTF-8": (lambda: deliver("\ud800"), ValueError, ["destination", "surrogate", "at 0"]),
+    "target None": (lambda: copy_to(None), TypeError, ["target queue", "NoneType"]),
+    "target empty": (lambda: bounce_to(""), ValueError, ["target queue", "empty"]),
+    "destination a number": (lambda: deliver(5), TypeError, ["destination", "int"]),
+    "destination None": (lambda: deliver(None, "q"), TypeError, ["destination", "NoneType"]),
+    "destination empty": (lambda: deliver(""), ValueError, ["destination", "empty"]),
+    "target of a delivery a number": (lambda: deliver("d", 5), TypeError, ["target queue", "int"]),
+    "message: body a str": (lambda: Message("a", "b"), TypeError, ["body", "str", "encode it"]),
+    "message: address None": (lambda: Message(None), TypeError, ["address", "NoneType"]),
+    "message: header": (lambda: Message(headers={"n": [1]}), TypeError, ["'n'", "list"]),      # type: ignore[dict-item]
+    "message: replaced": (lambda: Message().replace(id=5), TypeError, ["'id'", "address, body"]),    # type: ignore[call-arg]
+    "message: replaced by nonsense": (lambda: Message().replace(body="b"), TypeError, ["body", "str"]),
+    "a delivery of one's own, uninitialised": (lambda: Delivery.__new__(Delivery), TypeError, ["take()", "deliveries()"]),
+    "message: headers of one's own, uninitialised": (
+        lambda: type(MESSAGE.headers).__new__(type(MESSAGE.headers)), TypeError, ["Message(headers={...})"]),
+    "an engine again": (lambda: Engine.__init__(Engine()), TypeError, ["once"]),
+    "message again": (lambda: Message("a").__init__("b"), TypeError, ["immutable", "replace()"]),
+    "message: headers of one's own": (type(MESSAGE.headers), TypeError, ["Message(headers={...})"]),
+    "clock a number": (lambda: Engine(clock=5), TypeError, ["clock", "callable", "int"]),
+    "hop_limit a str": (lambda: Engine(hop_limit="9"), TypeError, ["hop_limit", "int", "str"]),
+    "hop_limit a bool": (lambda: Engine(hop_limit=True), TypeError, ["hop_limit", "bool"]),
+    "hop_limit 0": (lambda: Engine(hop_limit=0), ValueError, ["hop_limit", "from 1 to 65534", "0"]),
+    "hop_limit beyond": (lambda: Engine(hop_limit=65535), ValueError, ["hop_limit", "65534", "65535"]),
+    "dead_letter a number": (lambda: Engine(dead_letter=5), TypeError, ["dead_letter", "str", "int"]),
+    "dead_letter empty": (lambda: Engine(dead_letter=""), ValueError, ["dead_letter", "empty"]),
+    "operator's name a number": (lambda: register_operator(5, str.startswith), TypeError, ["operator", "str", "5"]),
+    "operator's name empty": (lambda: register_operator("", str.startswith), TypeError, ["operator", "''"]),
+    "operator no function": (lambda: register_operator("new", 5), TypeError, ["'new'", "callable", "int"]),
+    "operator's check no function": (
+        lambda: register_operator("new", str.startswith, 5), TypeError, ["'new'", "callable", "int"]),
+    "operator built in": (lambda: register_operator("topic", str.startswith), Conflict, ["'topic'", "eq, topic, prefix"]),
+    "store's type a number": (lambda: register_store(5, dict), TypeError, ["type", "str", "5"]),
+    "store's type empty": (lambda: register_store("", dict), TypeError, ["type", "''"]),
+    "store no function": (lambda: register_store("new", 5), TypeError, ["'new'", "callable", "int"]),
+    "store built in": (lambda: register_store("ram", dict), Conflict, ["'ram'", "ram"]),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_what_is_no_value_is_refused(case):
+    call, error, fragments = VALUES[case]
+    registered = operator_names(), store_types()
+    with pytest.raises(error) as raised:
+        call()
+    assert raised.type is error
+    assert [fragment for fragment in fragments if fragment not in str(raised.value)] == [], str(raised.value)
+    assert (operator_names(), store_types()) == registered
+
+
+def test_an_operator_is_registered_once():
+    if "errors_once" not in operator_names():
+        register_operator("errors_once", str.endswith, lambda pattern: int(pattern) and None)
+    with pytest.raises(Conflict, match="'errors_once'.*errors_once"):
+        register_operator("errors_once", str.endswith)
+    with pytest.raises(InvalidPattern, match="'errors_once' does not accept 'x'.*'x'"):
+        match("errors_once", "x")
+    assert match("errors_once", "5")
+
+
+def test_limits_are_allowed_and_one_more_is_not():
+    with Engine(hop_limit=65534) as engine:
+        queue = engine.create_queue("q", limit=2**62, history_limit=2**62, delivery_limit=65_535)
+        selector = engine.create_selector("q", when=match("eq", "x" * limits.pattern_bytes_max), do=deliver("d"), credit=2**62)
+        headers = {"n": 2**63 - 1, "m": -2**63, "x" * 65535: b""}
+        taken = sum(3 + len(name) for name in headers) + 8 + 8 + 4
+        headers["y"] = "z" * (limits.headers_bytes_max - taken - (3 + 1 + 4))
+        address = "x" * limits.address_bytes_max
+        queue.publish(address, bytes(limits.body_bytes_max), headers, reply_to=address, message_id=address)
+        [delivery] = engine.take(2**62)
+        assert (dict(delivery.message.headers), len(delivery.message.body)) == (headers, limits.body_bytes_max)
+        assert (selector.credit, selector.outstanding) == (2**62, 1)
+        engine.check()
+        with pytest.raises(ValueError, match=f"headers have {2**20 + 1} bytes"):
+            queue.publish(headers=headers | {"y": headers["y"] + "z"})
+
+
+# ---- after close()
+
+def of_jobs(name, w):
+    return getattr(w.jobs, name)
+
+
+def of_out(name, w):
+    return getattr(w.out, name)
+
+
+EVERY_CALL = {
+    "Engine.ack": lambda w: w.engine.ack([w.kept]),
+    "Engine.apply": lambda w: w.engine.apply({"version": 1}),
+    "Engine.building": lambda w: w.engine.building().__enter__(),
+    "Engine.check": lambda w: w.engine.check(),
+    "Engine.create_queue": lambda w: w.engine.create_queue("new"),
+    "Engine.create_selector": lambda w: w.engine.create_selector("jobs", when=always, do=discard),
+    "Engine.create_store": lambda w: w.engine.create_store("new"),
+    "Engine.delete_queue": lambda w: w.engine.delete_queue("jobs"),
+    "Engine.delete_selector": lambda w: w.engine.delete_selector(1),
+    "Engine.delete_store": lambda w: w.engine.delete_store("disk"),
+    "Engine.deliveries": lambda w: w.engine.deliveries(),
+    "Engine.publish": lambda w: w.engine.publish("jobs"),
+    "Engine.publish_batch": lambda w: w.engine.publish_batch("jobs", pyarrow.table({"address": ["a"]})),
+    "Engine.publish_many": lambda w: w.engine.publish_many("jobs", []),
+    "Engine.stats": lambda w: w.engine.stats(),
+    "Engine.sync": lambda w: w.engine.sync(),
+    "Engine.take": lambda w: w.engine.take(1),
+    "Engine.take_batch": lambda w: w.engine.take_batch(1),
+    "Engine.to_dot": lambda w: w.engine.to_dot(),
+    "Engine.to_mermaid": lambda w: w.engine.to_mermaid(),
+    "Engine.topology": lambda w: w.engine.topology(),
+    "Engine.transaction": lambda w: w.engine.transaction(),
+    "Engine.transaction, its end": lambda w: w.transaction.__exit__(None, None, None),
+    "Engine as a context": lambda w: w.engine.__enter__(),
+    "Queue.browse": lambda w: list(w.jobs.browse()),
+    "Selector.pay": lambda w: w.out.pay(),
+    "Queue.delete": lambda w: w.jobs.delete(1),
+    "Queue.fetch": lambda w: w.jobs.fetch(1),
+    "Queue.hold": lambda w: w.jobs.hold(),
+    "Queue.publish": lambda w: w.jobs.publish(),
+    "Queue.purge": lambda w: w.jobs.purge(),
+    "Queue.release": lambda w: w.held.release(),
+    "Selector.delete": lambda w: w.out.delete(),
+    "Selector.disable": lambda w: w.out.disable(),
+    "Selector.enable": lambda w: w.disabled.enable(),
+    "Selector.grant": lambda w: w.out.grant(1),
+    "Delivery.ack": lambda w: w.kept.ack(),
+    "Delivery.ack of a stale one": lambda w: w.acked.ack(),
+    "Delivery.nack": lambda w: w.kept.nack(),
+    "Delivery.reject": lambda w: w.kept.reject(),
+    "Delivery as a context": lambda w: w.kept.__exit__(None, None, None),
+    "DeliveryBatch.ack": lambda w: w.batch.ack(),
+    "DeliveryBatch.nack": lambda w: w.batch.nack(),
+    "DeliveryIterator": lambda w: next(w.iterator),
+    "DeliveryIterator, waiting": lambda w: next(w.waiting_iterator),
+    "Engine.take, waiting": lambda w: w.engine.take(1, timeout=None),
+}
+# What can be read without entering the engine.
+READINGS = {
+    "Queue.browse, from the frontier": lambda w: list(w.jobs.browse("current")),
+    "Queue.counters": lambda w: w.jobs.counters(),
+    **{f"Queue.{name}": partial(of_jobs, name) for name in (
+        "auto_delete", "dead_letter", "delivery_limit", "durable_id", "frontier", "held", "history", "history_limit", "last_id",
+        "limit", "outstanding", "ready")},
+    "Queue of one that was deleted": lambda w: w.gone.ready,
+    **{f"Selector.{name}": partial(of_out, name) for name in ("available", "blocked", "credit", "enabled", "outstanding")},
+    "Selector of one that was deleted": lambda w: w.gone_selector.credit,
+    "Selector.counters": lambda w: w.out.counters(),
+}
+OTHERS = {"Engine.close", "Queue.counters", "Selector.counters"}
+
+
+def test_every_public_call_is_in_the_table():
+    calls = {f"{kind.__name__}.{name}" for kind in (Engine, Queue, Selector, Delivery) for name in dir(kind)
+             if not name.startswith("_") and callable(getattr(kind, name))}
+    assert calls - {name.partition(",")[0] for name in EVERY_CALL} - OTHERS == set()
+
+
+@pytest.mark.parametrize("case", [*EVERY_CALL, *READINGS])
+def test_after_close_every_call_says_so(w, case):
+    w.iterator, w.waiting_iterator = w.engine.deliveries(), w.engine.deliveries(timeout=None)
+    w.engine.close()
+    assert w.engine.closed and "closed" in repr(w.engine)
+    with pytest.raises(Closed, match="closed"):
+        (EVERY_CALL | READINGS)[case](w)
+    w.engine.close()
+
+
+def test_after_close_what_was_settled_stays_settled(w):
+    w.engine.close()
+    w.settled.ack()
+    w.settled.nack()
+    w.settled.reject()
+    assert (w.settled.message.address, w.kept.message.body) == ("b", b"1")
+    assert dict(w.engine.queues) == dict(w.engine.selectors) == {}
+    assert [repr(thing) for thing in (w.jobs, w.out)] == ["<Queue 'jobs', deleted>", "<Selector 1 'out', deleted>"]
+    assert "stale" in repr(w.kept)
+    assert (w.jobs.name, str(w.jobs), w.jobs.store.name, w.out.id, w.out.name, w.out.source.name) == (
+        "jobs", "jobs", "ram", 1, "out", "jobs")
+    assert (w.out.when, w.out.do, w.kept.queue, w.kept.selector, w.kept.id) == (
+        match("topic", "out.#"), deliver("worker"), w.jobs, w.out, 5)
+
+
+# ---- what is not there
+
+
+def test_deleting_what_is_not_there_is_never_an_error(w):
+    newer = w.engine.create_queue("gone")
+    other_store = w.other.create_store("disk")
+    w.engine.create_store("disk")
+    for call in (
+        lambda: w.engine.delete_queue("nowhere"), lambda: w.engine.delete_queue(w.foreign), lambda: w.engine.delete_queue(w.gone),
+        lambda: w.engine.delete_selector(99), lambda: w.engine.delete_selector(-1), lambda: w.engine.delete_selector(10**30),
+        lambda: w.engine.delete_selector(w.foreign_selector), lambda: w.engine.delete_selector(w.gone_selector),
+        w.gone_selector.delete, lambda: w.engine.delete_store("nowhere"), lambda: w.engine.delete_store(other_store),
+        lambda: w.engine.delete_store(w.other.stores["ram"]),
+    ):
+        assert call() is False
+    assert w.engine.queues["gone"] is newer and "disk" in w.engine.stores
+    assert w.engine.delete_store(w.engine.stores["disk"]) is True
+
+
+def test_publishing_to_a_queue_that_was_deleted_goes_by_the_name(w):
+    """By every verb that publishes; what else is asked of the object is asked of what is not there any more."""
+    table = pyarrow.table({"address": ["a"]})
+
+    def transact():
+        with w.engine.transaction() as tx:
+            tx.publish(w.gone)
+        return tx.ids[0]
+
+    verbs = [w.gone.publish, lambda: w.engine.publish(w.gone), lambda: w.engine.publish_many(w.gone, [("a",)]), transact,
+             lambda: w.engine.publish_batch(w.gone, table)]
+    dead = w.engine.create_queue("dead")
+    assert [bool(verb()) for verb in verbs] == [False] * 5      # into the engine's dead letter
+    assert [message.headers["xump_bounced_from"] for message in dead.browse()] == ["gone"] * 5
+    newer = w.engine.create_queue("gone")
+    ids = [verb() for verb in verbs]
+    assert ids == [1, 2, range(3, 4), 4, range(5, 6)] and newer.ready == 5
+    for call in (w.gone.hold, w.gone.purge, lambda: w.gone.fetch(1), lambda: w.gone.ready,
+                 lambda: w.engine.create_selector(w.gone, when=always, do=discard)):
+        with pytest.raises(QueueNotFound, match="'gone'"):
+            call()
+
+
+# ---- the tree of errors
+
+@pytest.mark.parametrize("error, base", [
+    (QueueNotFound, KeyError), (StoreNotFound, KeyError), (SelectorNotFound, KeyError), (QueueFull, standard_queue.Full),
+    (StoreFull, OSError), (Conflict, ValueError), (InvalidPattern, ValueError), (InvalidFilter, ValueError),
+    (StaleDelivery, ValueError), (TransactionError, RuntimeError), (Closed, RuntimeError), (Reentrant, RuntimeError),
+    (StoreLocked, OSError), (StoreFailed, OSError), (StoreCorrupt, OSError), (ForkedError, RuntimeError),
+    (InvariantError, AssertionError),
+])
+def test_errors_are_what_a_python_programmer_expects(error, base):
+    assert issubclass(error, XumpError) and issubclass(error, base)
+    assert str(error("the message")) == "the message"
+    assert getattr(xump, error.__name__) is error
+
+
+def test_not_found_is_a_key_error_that_can_be_read():
+    with Engine() as engine, pytest.raises(KeyError) as raised:
+        engine.publish("jobs")
+    assert isinstance(raised.value, NotFound)
+    assert str(raised.value).startswith("no queue 'jobs'; make it with create_queue, or ")
+    assert "Engine(dead_letter=...)" in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "key", "error"), [
+    ("queues", "nope", QueueNotFound), ("stores", "nope", StoreNotFound), ("selectors", 7, SelectorNotFound),
+])
+def test_what_an_engine_has_is_a_mapping_that_names_what_it_has_not(name, key, error):
+    with Engine() as engine:
+        engine.create_queue("a")
+        engine.create_selector("a", when=always, do=discard)
+        things = getattr(engine, name)
+        with pytest.raises(error) as raised:
+            things[key]
+        assert str(raised.value) == f"no {name[:-1]} {key!r} in this engine"
+        assert things.get(key) is None and things.get(key, 5) == 5 and key not in things
+        [(known, thing)] = things.items()
+        assert things[known] is things.get(known) is thing and known in things
+        assert list(things) == list(things.keys()) == list(reversed(things)) == [known] and list(things.values()) == [thing]
+        assert len(things) == 1 and things == {known: thing} == dict(things) and repr(things) == repr({known: thing})
+        with pytest.raises(TypeError):
+            things[known] = thing
+        with pytest.raises(TypeError):
+            del things[known]
+
+
+@pytest.mark.parametrize("filter", ["n = 'a", "x" * 300 + " = ", "a = 1 2" + " " * 300, " " * 200 + "?" + " " * 200])
+def test_the_error_of_a_long_filter_shows_where_it_is(filter):
+    with pytest.raises(InvalidFilter) as raised:
+        where(filter)
+    shown = str(raised.value).split(", in the filter ")[1]
+    assert len(shown) <= 80 + 4
+    at = raised.value.position
+    assert filter[max(0, at - 5):at + 5] in shown
+
+
+def test_an_action_of_one_s_own_is_a_value_like_any_other():
+    assert Action("move", "q") == move_to("q")

@@ -1,0 +1,168 @@
+"""Memory ends: the Nth allocation of the core fails, N counting up, once and for ever.
+
+Either the call raises MemoryError and nothing has changed, or the engine is shut: every call says so, and `close` does not
+crash. Each case runs in a process of its own, `python -m tests.memory.test_allocation_failures NAME`, which tells of every N.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xump import Closed, Engine, always, copy_to, default, deliver, match, move_to, overflow, where
+
+ROOT = Path(__file__).parents[2]
+SHIM = ROOT / "build" / "failing_malloc.so"
+
+# Preloaded: the Nth allocation that the core asks for fails, once or from then on. `fail_at(n, for_ever)` arms it.
+SHIM_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static long left = -1;
+static int for_ever = 0, failed = 0;
+
+void fail_at(long n, int ever) { left = n; for_ever = ever; failed = 0; }
+int failures(void) { left = -1; return failed; }
+
+static int fails(void *caller) {
+    Dl_info info;
+    if (left < 0 || !dladdr(caller, &info) || !info.dli_fname || !strstr(info.dli_fname, "xump_ext")) return 0;
+    if (left > 0) { left--; return 0; }
+    failed++;
+    if (!for_ever) left = -1;
+    errno = ENOMEM;
+    return 1;
+}
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+void *malloc(size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size); }
+void *realloc(void *old, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(old, size); }
+int posix_memalign(void **out, size_t alignment, size_t size) {
+    if (fails(__builtin_return_address(0))) return ENOMEM;
+    *out = __libc_memalign(alignment, size);
+    return *out ? 0 : ENOMEM;
+}
+"""
+
+def in_building(engine):
+    with engine.building():
+        engine.publish("a", "x.y")
+        engine.publish("a", "x.z")
+
+
+CALLS = {
+    "publish": lambda engine: engine.publish("a", "x.new", b"body", {"n": 1}),
+    "publish to many": lambda engine: engine.publish("fan", "x", b"body"),
+    "publish_many": lambda engine: engine.publish_many("a", [(f"x.{number}", b"body") for number in range(200)]),
+    "publish what is parked": lambda engine: engine.publish("p", "x", b"body"),
+    "overflow": lambda engine: engine.publish_many("full", [("x",)] * 3),
+    "building": in_building,
+    "create_queue": lambda engine: engine.create_queue("new"),
+    "create_selector": lambda engine: engine.create_selector("a", when=match("prefix", "x"), do=copy_to("c")),
+    "a replay": lambda engine: engine.selectors[max(engine.selectors)].enable(),
+    "create a mover": lambda engine: engine.create_selector("b", when=always, do=move_to("c"), credit=100),
+    "take and nack": lambda engine: [delivery.nack() for delivery in engine.take(3)],
+    "delete_queue": lambda engine: engine.delete_queue("a"),
+    "purge": lambda engine: engine.queues["h"].purge(),
+}
+
+
+def busy_engine():
+    engine = Engine(dead_letter="z")
+    for name in ("b", "c", "z", "fan", *(f"fan-{number}" for number in range(50))):
+        engine.create_queue(name)
+    engine.create_queue("a")
+    engine.create_queue("full", limit=0)
+    engine.create_queue("h", history_limit=None)
+    engine.create_selector("full", when=overflow, do=move_to("c"), credit=10)
+    for number in range(50):
+        engine.create_selector("fan", when=always, do=copy_to(f"fan-{number}"))
+    engine.create_selector("a", when=match("topic", "x.#"), do=copy_to("b"))
+    engine.create_selector("a", when=always, do=copy_to("h"))
+    engine.create_selector("a", when=match("eq", "x.y"), do=move_to("c"), credit=3)
+    engine.create_selector("h", when=where({"n": 1}), do=copy_to("b"))
+    engine.create_selector("c", when=always, do=deliver("d"), credit=5)
+    engine.create_queue("r").hold()         # nothing was routed there: what is known of its selectors is found out by the replay
+    engine.publish_many("r", [("x",)] * 3)
+    engine.create_selector("r", when=always, do=copy_to("b"))
+    engine.create_selector("r", when=where({"n": 1}), do=copy_to("c"))
+    engine.create_selector("r", when=default, do=copy_to("h"), start="head", enabled=False)
+    engine.create_queue("p")
+    engine.create_selector("p", when=always, do=copy_to("b"), enabled=False)
+    for number in range(70):
+        engine.publish("a", f"x.{number % 5}", bytes(number), {"n": number % 3})
+    return engine
+
+
+def one(name, at, ever, shim):
+    """What happened: "done", "unchanged", "shut"."""
+    engine = busy_engine()
+    before = engine.stats()
+    shim.fail_at(at, ever)
+    raised = None
+    try:
+        CALLS[name](engine)
+    except (MemoryError, Closed) as error:
+        raised = error
+    failed = shim.failures()
+    try:
+        engine.check()
+    except Closed:
+        outcome = "shut"
+        with pytest.raises(Closed):
+            engine.publish("a")
+    else:
+        if raised is not None:
+            after = engine.stats()
+            assert after == before or name in ("take and nack", "building", "purge"), (name, at, ever)
+        engine.publish("a", "x.y", b"later")
+        engine.check()
+        outcome = "done" if raised is None else "unchanged"
+    engine.close()
+    return outcome, failed
+
+
+def program(name):
+    shim = ctypes.CDLL(str(SHIM))
+    outcomes = []
+    for ever in (0, 1):
+        at, failed = 0, 1
+        while failed:
+            outcome, failed = one(name, at, ever, shim)
+            outcomes.append(outcome)
+            at += 1
+    print(json.dumps(outcomes))
+
+
+@pytest.fixture(scope="module")
+def shim():
+    """Compiled once for each source."""
+    source = SHIM.with_suffix(".c")
+    if not SHIM.exists() or source.read_text() != SHIM_SOURCE:
+        SHIM.parent.mkdir(exist_ok=True)
+        source.write_text(SHIM_SOURCE)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", SHIM, source, "-ldl"], check=True)
+    return SHIM
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_allocation_may_fail(name, shim):
+    done = subprocess.run([sys.executable, "-m", "tests.memory.test_allocation_failures", name], cwd=ROOT, capture_output=True,
+                          env=os.environ | {"LD_PRELOAD": str(shim)}, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    outcomes = json.loads(done.stdout)
+    assert outcomes[-1] == "done"
+
+
+if __name__ == "__main__":
+    program(sys.argv[1])

@@ -1,0 +1,114 @@
+"""What is there when the durable stores of a model are opened again, after an orderly end or a crash (DESIGN section 5).
+
+Nothing is left of queues in RAM and of selectors. Of what was synced everything is there: queues with their properties, ids and
+counts, held; their messages, in order of time, then of their queues' age.
+
+    ready           ready, routed or not, as it was
+    outstanding     ready, and redelivered; but settled, if what it became is further down in a durable queue (after a crash: of
+                    the same store; if it is in another one, both are ready, and the lower one may be marked redelivered)
+    history         history, in order of id
+    gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if somebody had it)
+
+What was handed out is known exactly after an orderly end. After a crash all that may have been handed out counts as that.
+"""
+
+from tests.model.engine import EITHER, ModelEngine
+
+AHEAD = 1024        # a crash: ids up to so many beyond the highest that was offered may have been handed out
+
+
+def reopened(model, crashed):
+    """A new engine over the stores of this one, whose calls are all over."""
+    new = ModelEngine(clock=model.clock, hop_limit=model.hop_limit, dead_letter=model.dead_letter)
+    new.stores = model.stores
+    queues = [queue for queue in model.queues.values() if queue.durable]
+    queues.sort(key=lambda queue: model.stores.index(queue.store))
+    frontiers = {queue: queue.frontier for queue in queues}
+    entries = [entry for queue in queues for entry in stays(model, queue, crashed)]
+    for entry in entries:
+        come_back(entry, below(entry, model), frontiers[entry.queue], crashed)
+    for queue in queues:
+        open_queue(new, queue, crashed)
+    entries.sort(key=lambda e: (model.stores.index(e.queue.store), e.message.timestamp, queues.index(e.queue), e.id))
+    for entry in entries:
+        new.sequence += 1
+        open_entry(new.queue_by_name[entry.queue.name], entry, new.sequence)
+    for queue in queues:
+        open_counts(new.queue_by_name[queue.name])
+    return new
+
+
+def stays(model, queue, crashed):
+    """The entries that its store has of a queue."""
+    lent = [e.owner for other in model.queues.values() for e in other.entries if e.owner is not None and e.owner.queue is queue]
+    for entry in lent:
+        entry.state = "lent"
+    found = {*queue.entries, *lent}
+    return [e for e in found if not (e.state in ("outstanding", "lent") and is_further_down(model, e, crashed))]
+
+
+def is_further_down(model, entry, crashed):
+    """Whether a store has what became of it; after a crash: whether its own has."""
+    queues = [queue for queue in model.queues.values() if queue.durable and queue.store in (entry.queue.store, *(
+        () if crashed else model.stores))]
+    live = [e for queue in queues for e in queue.entries if e.state != "history"]
+    return any(e.parent is not None and model._owner(e.parent) is entry for e in live)
+
+
+def below(entry, model):
+    """What has become of it, as far down as that goes."""
+    next_one = next((e for queue in model.queues.values() for e in queue.entries if entry in (e.owner, e.parent)), None)
+    return [] if next_one is None else [next_one, *below(next_one, model)]
+
+
+def come_back(entry, became, frontier, crashed):
+    """What its store says of it."""
+    if entry.state == "history":
+        return
+    if crashed:
+        entry.delivery_count, entry.redelivered = entry.logged
+        if entry.queue.handed and entry.id <= entry.queue.handed + AHEAD:
+            entry.delivery_count, entry.redelivered = max(1, entry.delivery_count), True
+        if entry.foreign and entry.redelivered is not True:
+            entry.redelivered = EITHER      # its store cannot tell whether that was settled by an orderly end before
+    elif entry.state in ("outstanding", "lent"):
+        last = [entry, *became][-1]
+        somebody_had_it = entry.state == "outstanding" or any(e.state == "outstanding" for e in became)
+        entry.delivery_count, entry.redelivered = last.delivery_count, somebody_had_it or last.redelivered
+    entry.logged = entry.delivery_count, entry.redelivered
+    entry.state = "waiting" if entry.id < frontier else "unrouted"
+
+
+def open_queue(new, old, crashed):
+    queue = new.create_queue(
+        old.name, store=old.store, limit=old.limit, history_limit=old.history_limit, auto_delete=old.auto_delete,
+        dead_letter=old.dead_letter, delivery_limit=old.delivery_limit)
+    queue.held = True
+    new.reopened.append(queue)
+    queue.next_id, queue.timestamp, queue.entered = old.next_id, old.timestamp, old.entered
+    queue.durable_id = old.next_id - 1
+    queue.deleted, queue.dropped, queue.dead_lettered = old.deleted, old.dropped, old.dead_lettered
+    queue.handed = old.handed if crashed else 0
+
+
+def open_entry(queue, entry, sequence):
+    """As new, but for what its store knows of it."""
+    entry.queue, entry.sequence = queue, sequence
+    entry.parent = entry.child = entry.selector = entry.delivery = entry.owner = None
+    entry.holds, entry.hits, entry.parked, entry.marked, entry.nack_number = {}, [], False, False, 0
+    entry.recovered = entry.state == "waiting"
+    entry.trip, entry.dead = None, False
+    if entry.dead_entry:
+        entry.message = entry.message.replace(hops=0)
+    queue.entries.append(entry)
+    queue.entries.sort(key=lambda e: e.id)
+    if entry.state == "history":
+        queue.processed = [e for e in queue.entries if e.state == "history"]
+
+
+def open_counts(queue):
+    """What is gone was settled, but for what was dropped or deleted; counted anew where more than that has come back."""
+    gone = queue.entered - len(queue.entries)
+    if queue.deleted + sum(queue.dropped.values()) > gone:
+        queue.deleted, queue.dropped = 0, {}
+    queue.settled = gone - queue.deleted - sum(queue.dropped.values())

@@ -1,0 +1,116 @@
+"""The lock by which one process owns a store: its file, readers beside each other, and a file that changes under the claim."""
+
+import os
+
+import pytest
+
+from tests.stores.toy_store import ToyStore
+from xump.errors import StoreLocked
+from xump.stores import owner
+from xump.stores.owner import claim, claim_made
+from xump.testing.conformance import in_child
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"store")
+    return str(file)
+
+
+def test_an_owner_keeps_all_others_away(file):
+    ours = claim(file, purpose="as store 's'")
+    again = rf"^{file} is open in this process already, pid {os.getpid()}, as store 's'; a store is open once: close it first$"
+    for shared in (False, True):
+        with pytest.raises(StoreLocked, match=again):
+            claim(file, shared=shared)
+        told = in_child(lambda shared=shared: claim(file, shared=shared))
+        assert told == f"StoreLocked: {file} is owned by process {os.getpid()}; one process owns a store: close it there first"
+    ours.release()
+    claim(file).release()
+
+
+def test_another_name_in_messages(file):
+    ours = claim(file, store="the store")
+    with pytest.raises(StoreLocked, match="^the store is open in this process already"):
+        claim(file, store="the store")
+    assert in_child(lambda: claim(file, store="the store")).startswith("StoreLocked: the store is owned by process ")
+    ours.release()
+
+
+def test_readers_beside_each_other(file):
+    ours = claim(file, shared=True)
+    assert in_child(lambda: claim(file, shared=True).made) is False
+    assert f"process {os.getpid()}" in in_child(lambda: claim(file))
+    ours.release()
+
+
+def test_a_second_release_does_nothing(file):
+    first = claim(file)
+    first.release()
+    second = claim(file)
+    first.release()
+    assert in_child(lambda: claim(file)).startswith("StoreLocked")
+    second.release()
+
+
+def test_a_child_owns_nothing(file):
+    ours = claim(file)
+    assert in_child(lambda: (ours.release(remove=True), os.fstat(ours.fd).st_size)[1]) == 5
+    assert os.path.exists(file)
+    assert in_child(lambda: claim(file)).startswith("StoreLocked")
+    ours.release()
+
+
+def test_a_missing_file(tmp_path):
+    file = str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        claim(file)
+    with pytest.raises(FileNotFoundError):
+        claim(str(tmp_path / "no" / "file"), create=True)
+    reader = claim(file, shared=True, create=True)
+    assert reader.made and os.path.exists(file)
+    reader.release()
+    assert not os.path.exists(file), "a reader leaves no file that it made"
+    ours = claim(file, create=True)
+    ours.release()
+    assert ours.made and os.path.exists(file)
+    ours = claim(file, create=True)
+    assert not ours.made
+    ours.release(remove=True)
+    assert not os.path.exists(file)
+
+
+def test_a_file_that_is_replaced_meanwhile(file, tmp_path, monkeypatch):
+    """The claim is on the file that has the name, not on one that a repair has just put away."""
+    lock = owner._lock
+
+    def late(*arguments):
+        lock(*arguments)
+        monkeypatch.setattr(owner, "_lock", lock)
+        (tmp_path / "new").write_bytes(b"repaired")
+        os.replace(tmp_path / "new", file)
+
+    monkeypatch.setattr(owner, "_lock", late)
+    ours = claim(file)
+    assert os.pread(ours.fd, 100, 0) == b"repaired"
+    ours.release()
+
+
+def test_a_file_before_it_has_its_name(tmp_path):
+    temporary, file = tmp_path / "temporary", tmp_path / "file"
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    ours = claim_made(fd, str(temporary))
+    os.rename(temporary, file)
+    with pytest.raises(StoreLocked):
+        claim(str(file))
+    assert in_child(lambda: claim(str(file))).startswith("StoreLocked")
+    ours.release()
+    claim(str(file)).release()
+
+
+def test_stores_use_it(tmp_path):
+    store = ToyStore("toy", tmp_path / "toy")
+    with pytest.raises(StoreLocked, match="open in this process already"):
+        claim(str(tmp_path / "toy"))
+    store.close()

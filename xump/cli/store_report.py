@@ -1,0 +1,255 @@
+"""How the commands that look after stores show what they found: progress, damage, tables, messages."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from xump.topology.drawing import printable, shortened
+
+if TYPE_CHECKING:
+    from xump_ext.message.message import Message
+    from xump_ext.store import Remains, Report
+
+BAR = 30
+PATIENCE_SECONDS = 1.0
+"""What takes no longer shows no bar."""
+
+STEP_SECONDS = 0.1
+COLUMNS_MAX = 160
+"""Where no terminal says how wide it is."""
+
+BODY_CHARS_MIN = 20
+HEADERS_CHARS_MAX = 60
+BOUNCED = ("xump_reason", "xump_bounced_from", "xump_detail", "xump_original_address")
+BOUNCED_CHARS_MAX = 100
+"""The headers for which one looks into a dead letter queue come first, and longer."""
+
+
+class Progress:
+    """A bar on the standard error, if that is a terminal and it takes long; gone at the end. Called as stores do it."""
+
+    def __init__(self, verb: str, path: str) -> None:
+        self._text = f"{verb} {shortened(path, 40)}"
+        self._again = time.monotonic() + PATIENCE_SECONDS
+        self._shown = False
+
+    def __call__(self, done: int, all: int) -> None:
+        if not sys.stderr.isatty() or time.monotonic() < self._again:
+            return
+        self._again, self._shown = time.monotonic() + STEP_SECONDS, True
+        share = done / all if all else 1.0
+        bar = "█" * round(share * BAR)
+        print(f"\r{self._text} {bar:·<{BAR}} {share:4.0%} of {size_text(all)}", end="\x1b[K", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "record"), counted(1000, "record")
+    ('1 record', '1,000 records')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def is_or_are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def size_text(size: float) -> str:
+    """
+    >>> size_text(0), size_text(1023), size_text(1536), size_text(5 << 30)
+    ('0 B', '1,023 B', '1.5 KiB', '5.0 GiB')
+    """
+    if size < 1024:
+        return f"{size:,.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:,.1f} TiB"
+
+
+def show_damage(report: Report) -> None:
+    """A line for each thing that is wrong, by queue and message, then what is of none: where it is, and what."""
+    for damage in sorted(report.damage, key=lambda damage: (not damage.queue, damage.queue, damage.id)):
+        where = []
+        if damage.queue:
+            name = report.queues.get(damage.queue)
+            where.append(f"queue number {damage.queue}" if name is None else f"queue {name!r}")
+        if damage.id:
+            where.append(f"message {damage.id}")
+        size = f" ({counted(damage.bytes, 'byte')})" if damage.bytes else ""
+        print(f"  {', '.join(where) or 'the store'}: {damage.what}{size}")
+
+
+def show_remains(report: Report, repaired: bool = False) -> None:
+    """A line for each queue that is not known to be complete: what is left of it; then what else there is to say."""
+    complete = 0
+    for number, left in sorted(report.remains.items()):
+        if left.lost == 0 and not left.doubtful:
+            complete += 1
+        else:
+            name = repr(left.name) if number in report.queues else f"number {number}"
+            print(f"  queue {name}: {remains_text(left, repaired)}")
+    if complete:
+        others = "other " * (complete < len(report.remains))
+        print(f"  {counted(complete, others + 'queue')} {'has' if complete == 1 else 'have'} all messages")
+    for note in report.notes:
+        print(f"  {note}")
+
+
+def remains_text(left: Remains, repaired: bool) -> str:
+    """
+    >>> from xump_ext.store import Remains
+    >>> remains_text(Remains("jobs", 4012, 4011, 0, 988, True), False)
+    '4,012 messages are whole: 1 ready, 4,011 in the history; 988 are lost'
+    >>> remains_text(Remains("jobs", 7, 0, 1, 2, False), True)
+    '7 messages are whole: 7 ready (of which 1 may have been settled or handed out: marked as redelivered), 0 in the history; at \
+least 2 are lost'
+    """
+    doubtful = ""
+    if left.doubtful:
+        marked = "marked" if repaired else "repair marks these"
+        doubtful = f" (of which {left.doubtful:,} may have been settled or handed out: {marked} as redelivered)"
+    whole = f"{counted(left.messages, 'message')} {is_or_are(left.messages)} whole"
+    lost = f"{'' if left.exact else 'at least '}{left.lost or 0:,} {is_or_are(left.lost or 0)} lost"
+    if left.lost is None:
+        lost = "how many are lost is not known: what counts them is lost, too"
+    return f"{whole}: {left.messages - left.history:,} ready{doubtful}, {left.history:,} in the history; {lost}"
+
+
+def show_compacted(path: str, before: int, after: int, report: Report) -> None:
+    saved = f", {size_text(before - after)} less" if after < before else ""
+    print(f"{path}: {size_text(before)} before, {size_text(after)} after{saved}.")
+
+
+def show_stats(stats: Mapping[str, Any]) -> None:
+    size, live, queues = stats["file_bytes"], stats["live_bytes"], stats["queues"]
+    share = f" ({min(1.0, live / size):.1%})" if size else ""
+    print(f"{stats['path']}: a store of type {stats['type']}, {counted(len(queues), 'queue')}; {size_text(size)} on the disk, "
+          f"of which {size_text(live)}{share} is live")
+    if not queues:
+        return
+    rows = [("queue", "ready", "history", "bytes", "last id", "properties")]
+    rows += [(printable(name), f"{numbers['ready']:,}", f"{numbers['history']:,}", size_text(numbers["bytes"]),
+              f"{numbers['last_id']:,}", properties(numbers)) for name, numbers in queues.items()]
+    totals = [sum(numbers[key] for numbers in queues.values()) for key in ("ready", "history", "bytes")]
+    rows.append(("", f"{totals[0]:,}", f"{totals[1]:,}", size_text(totals[2]), "", ""))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    print()
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)), row[5]]
+        print("  ".join(cells).rstrip())
+
+
+def properties(numbers: Mapping[str, Any]) -> str:
+    """Those that are not as usual."""
+    said = []
+    if numbers["limit"] is not None:
+        said.append(f"limit {numbers['limit']:,}")
+    if numbers["history_limit"] != 0:
+        kept = numbers["history_limit"]
+        said.append("keeps all history" if kept is None else f"keeps {kept:,}")
+    if numbers["dead_letter"] is not None:
+        said.append(f"dead letters to {printable(numbers['dead_letter'])!r}")
+    if numbers["delivery_limit"] is not None:
+        said.append(f"delivered at most {numbers['delivery_limit']:,} times")
+    if numbers["auto_delete"]:
+        said.append("deletes itself")
+    return ", ".join(said)
+
+
+# ---- messages
+
+def time_text(nanoseconds: int) -> str:
+    """In UTC, to the millisecond, as --start takes it.
+
+    >>> time_text(1_700_000_000_123_456_789)
+    '2023-11-14T22:13:20.123Z'
+    """
+    try:
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=nanoseconds // 1000)   # noqa: DTZ001 - UTC
+    except OverflowError:
+        return f"{nanoseconds} ns"
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
+
+
+def line_of_message(message: Message) -> str:
+    """What fits: as wide as the terminal, but for what is too wide before the body."""
+    bounced = [(name, message.headers[name]) for name in BOUNCED if name in message.headers]
+    others = [(name, value) for name, value in message.headers.items() if name not in BOUNCED]
+    line = f"{message.id:>8}  {time_text(message.timestamp)}  {_word(message.address)}  {size_text(len(message.body))}"
+    for headers, chars in ((bounced, BOUNCED_CHARS_MAX), (others, HEADERS_CHARS_MAX)):
+        text = " ".join(f"{_word(name)}={_value(value)}" for name, value in headers)
+        line += f"  {shortened(text, chars)}" if text else ""
+    chars = max(BODY_CHARS_MIN, shutil.get_terminal_size((COLUMNS_MAX, 0)).columns - len(line) - 2)
+    return f"{line}  {shortened(body_text(message.body[:4 * chars + 4]), chars)}".rstrip()
+
+
+def _word(text: str) -> str:
+    """As it is, if it cannot be taken for several words, or none."""
+    return text if text and text.isprintable() and not any(c in " \"'=" for c in text) else repr(text)
+
+
+def _value(value: Any) -> str:
+    return _word(value) if isinstance(value, str) else repr(value)
+
+
+def body_text(body: bytes) -> str:
+    """As text where it is text, else as bytes. It may be cut in the middle of a character.
+
+    >>> body_text(b"cat.png"), body_text(bytes([0, 255])), body_text("é".encode()[:1])
+    ('cat.png', "b'\\\\x00\\\\xff'", "b'\\\\xc3'")
+    """
+    for cut in range(min(4, len(body)) or 1):
+        try:
+            text = body[: len(body) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+        if text or not body:
+            return text if all(c.isprintable() or c in "\t\r\n" for c in text) else repr(body)
+    return repr(body)
+
+
+def json_of_message(message: Message) -> dict[str, Any]:
+    """All of it. What JSON has no value for is a dict: {"base64": …} for bytes, a body that is no text too; {"float": "nan"}."""
+    return {
+        "id": message.id, "timestamp": message.timestamp, "time": time_text(message.timestamp), "address": message.address,
+        "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
+        "message_id": message.message_id, "destination": message.destination, "hops": message.hops,
+        "body": _json_body(message.body),
+    }
+
+
+def _json_body(body: bytes) -> Any:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return _json_value(body)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def print_json(value: Any, indent: int | None = None) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=indent))

@@ -1,0 +1,130 @@
+"""The command `xump demo`: replays the flights in RAM, or through a store on disk with a process killed half way."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from xump.cli.store_report import counted, size_text
+from xump.demo.durable import clear, numbered, recover, run_and_kill, wrong_at_the_end
+from xump.demo.errors import DemoError, MissingExtra, Unwritable
+from xump.demo.flights import FLIGHTS, MISSING_EXTRA, data_folder, read_airlines, read_flights
+from xump.demo.replay import build, news, run
+from xump.engine import Engine
+from xump.errors import XumpError
+from xump.store_types import factory_of
+
+EPILOG = """\
+examples:
+    xump demo                                      everything, into ./xump-demo
+    xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
+    xump demo --store lmdb                         the queues on disk; a kill -9 in between, and nothing is lost
+    xump demo --store ring && xump stats xump-demo/flights.ring
+"""
+
+STORES = ("ram", "lmdb", "ring")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the demo with the arguments of a command line.
+
+    Returns the exit status: 1 when a book does not balance, 2 when the extra is not installed or the output cannot be written.
+    """
+    options = _options(argv)
+    try:
+        folder = data_folder()
+        if importlib.util.find_spec("rich") is None:
+            raise MissingExtra(MISSING_EXTRA.format("the package rich"))
+        make_folder(Path(options.output))       # before the work, which would be in vain
+        return _in_ram(options, folder) if options.store == "ram" else _killed_half_way(options, folder)
+    except DemoError as error:
+        print(f"xump: {error}", file=sys.stderr)
+        return 2
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder for the files, and a file in it for a moment. Raises `Unwritable`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Unwritable(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _in_ram(options: argparse.Namespace, folder: Path) -> int:
+    from xump.demo import report as demo_report
+
+    with Engine(dead_letter="dead") as engine:
+        replay = build(engine)
+        screen = demo_report.Screen(options.quiet)
+        with screen.progress(options.messages) as tell:
+            run(replay, read_flights(folder), options.messages, tell)
+        engine.check()
+        return demo_report.report(replay, read_airlines(folder), Path(options.output), screen)
+
+
+def _killed_half_way(options: argparse.Namespace, folder: Path) -> int:
+    """Raises `Unwritable`, `ProcessEnded`."""
+    from xump.demo import report as demo_report
+
+    kind, total, screen = options.store, options.messages, demo_report.Screen(options.quiet)
+    path = str(Path(options.output) / f"flights.{kind}")
+    factory: Any = factory_of(kind)
+    clear(factory, path)
+    try:
+        with ExitStack() as stack:
+            with screen.progress(total) as tell:
+                killed = run_and_kill(kind, path, total, tell)
+                replay, recovery = recover(kind, path, killed)
+                engine = stack.enter_context(replay.engine)
+                for worker in replay.workers:
+                    worker.hears = recovery.hears
+                tell(replay.published, news(replay))
+                run(replay, numbered(read_flights(folder), replay.published + 1), total, tell)
+            engine.sync()
+            engine.check()
+            after = demo_report.AfterKill(demo_report.rows_of(recovery), wrong_at_the_end(replay, recovery))
+            status = demo_report.report(replay, read_airlines(folder), Path(options.output), screen, after)
+        report = factory.check(path)
+    except (XumpError, OSError) as error:
+        raise Unwritable(f"{path}: {error}") from error
+    if not options.quiet:
+        state = "DAMAGED" if report.damage else "whole"
+        print(f"{path} is {state}: {counted(report.records, 'record')}, {size_text(report.bytes)}; try: xump stats {path}")
+    return status or int(bool(report.damage))
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="xump demo", description="Replay a year of flights out of New York through one engine.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--messages", type=_count, default=FLIGHTS, metavar="N",
+                        help=f"how many flights, up to {FLIGHTS:,} (default: all)")
+    parser.add_argument("--store", choices=STORES, default="ram",
+                        help="where the queues are (default: ram); with another one, the process is killed half way, and what it "
+                             "had is recovered")
+    parser.add_argument("--output", default="xump-demo", metavar="DIR",
+                        help="folder for the pictures and the report (default: ./xump-demo)")
+    parser.add_argument("--quiet", action="store_true", help="print the last line only")
+    return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    """A number, with commas at its thousands or not."""
+    plain = text.replace(",", "") if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text) else text
+    if not re.fullmatch(r"[0-9]{1,9}", plain) or not 1 <= int(plain) <= FLIGHTS:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {FLIGHTS:,}, got {text!r}")
+    return int(plain)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""A durable store joins an engine: its queues come back, held, and a committer writes for it from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from xump.durability.committer import Committer
+from xump.errors import Conflict
+from xump.queue import Queue
+from xump_ext.engine.stores import StorePort
+from xump_ext.recovery.log_reader import Recovery
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+    from xump.store_types import Store
+
+RESIDENT_BYTES_MAX = 64 << 20
+"""Contents of messages that were written stay in memory up to here, per store; others are read when somebody asks."""
+
+
+def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None = None) -> list[Queue]:
+    """Reads the store that was just opened; returns its queues. `told` hears how many bytes of it were read. Raises `Conflict`
+    where a queue of the engine has the name of one of them, StoreCorrupt; then nothing changed, and the store is closed."""
+    backend = store.backend
+    try:
+        journal = engine._open_journal(backend, store.name, RESIDENT_BYTES_MAX)
+    except BaseException:
+        backend.close()
+        raise
+    queues: list[Queue] = []
+    read = 0
+
+    def create(number: int, name: str, properties: tuple[Any, ...]) -> None:
+        queue = Queue.__new__(Queue)
+        queue._name(engine, name, store)
+        engine._create_recovered(queue, properties, journal, number)
+        queues.append(queue)
+
+    try:
+        recovery = Recovery(journal, create)
+        for _, records in backend.scan():
+            recovery.feed(records)
+            if told is not None:
+                read += memoryview(records).nbytes
+                told(read)
+        taken = sorted(set(recovery.names()) & set(engine.queues))
+        if taken:
+            other = engine.queues[taken[0]].store.name
+            raise Conflict(f"store {store.name!r} has a queue {taken[0]!r}, and so has the engine, in store {other!r}; open the "
+                           "store in another engine, or delete that queue first")
+        journal.open_at(backend.end, backend.room())
+        engine._recover(recovery)
+    except BaseException:
+        try:
+            engine._drop_store(journal, queues)
+        finally:
+            backend.close()
+        raise
+    store.journal = journal
+    store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers)
+    return queues

@@ -1,0 +1,5 @@
+"""What every store must do, as tests: for authors of stores. Subclass `StoreConformance`."""
+
+from xump.testing.conformance import StoreConformance
+
+__all__ = ["StoreConformance"]

@@ -1,0 +1,119 @@
+"""Records as `xump_ext/records/record.pxd` draws them, made with `struct` alone: the twin of what the core writes.
+
+    log = Log(salt=7)
+    log.group(queue(1, "jobs"), enter(1, 1, body=b"x"), settle(1, 1))       # bytes of a whole group; `log.end` goes on
+"""
+
+from __future__ import annotations
+
+import struct
+
+from xump_ext.records import crc
+
+MAGIC = 0x5A58
+GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
+REDELIVERED, DEAD_ENTRY, HISTORIC, RARE = 1, 2, 4, 8
+MARKED = 1
+AUTO_DELETE = 1
+UNLIMITED = 2**64 - 1
+NO_TEXT = 65535
+HEAD = 32
+
+Record = tuple[int, int, int, int, bytes, bytes]
+"""kind, flags, queue, id, what its head has behind the first 32 bytes, payload."""
+
+
+def queue(number: int, name: str, limit: int | None = None, history_limit: int | None = 0, auto_delete: bool = False,
+          dead_letter: str | None = None, delivery_limit: int = 0) -> Record:
+    letters = b"" if dead_letter is None else dead_letter.encode()
+    fixed = struct.pack(
+        "<QQIHH", UNLIMITED if limit is None else limit, UNLIMITED if history_limit is None else history_limit, delivery_limit,
+        len(name.encode()), NO_TEXT if dead_letter is None else len(letters))
+    texts = name.encode() + letters
+    return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + texts + bytes(-(HEAD + len(fixed + texts)) % 8), b""
+
+
+def gone(number: int) -> Record:
+    return GONE, 0, number, 0, b"", b""
+
+
+def state(number: int, next_id: int, frontier: int = 1, handed: int = 0, timestamp: int = 0, settled: int = 0, deleted: int = 0,
+          dropped: tuple[int, ...] = (0,) * 6, dead_lettered: tuple[int, ...] = (0,) * 6) -> Record:
+    return STATE, 0, number, next_id, struct.pack(
+        "<QQqQQ6Q6Q", frontier, handed, timestamp, settled, deleted, *dropped, *dead_lettered), b""
+
+
+def enter(number: int, id: int, address: str = "", body: bytes = b"", headers: bytes = b"", header_count: int = 0,
+          reply_to: str | None = None, message_id: str | None = None, destination: str | None = None, timestamp: int = 0,
+          origin: tuple[int, int, int] = (0, 0, 0), delivery_count: int = 0, hops: int = 0, flags: int = 0) -> Record:
+    """`origin`: (store, queue, id)."""
+    texts = [None if text is None else text.encode() for text in (reply_to, message_id, destination)]
+    payload = address.encode() + b"".join(text or b"" for text in texts) + headers + body
+    payload += bytes(-len(payload) % 8)
+    fixed = struct.pack("<qIIIIHHHH", timestamp, 0, len(body), len(headers), header_count, delivery_count, hops,
+                        len(address.encode()), 0)
+    if any(origin) or texts != [None] * 3:
+        flags |= RARE
+        fixed += struct.pack("<QIIHHHH", *origin[::-1], *(NO_TEXT if text is None else len(text) for text in texts), 0)
+    return ENTER, flags, number, id, fixed, payload
+
+
+def mark(number: int, id: int, delivery_count: int = 0, flags: int = 0) -> Record:
+    return MARK, flags, number, id, struct.pack("<II", delivery_count, 0), b""
+
+
+def settle(number: int, id: int, count: int = 1, marked: bool = False) -> Record:
+    return SETTLE, MARKED if marked else 0, number, id, struct.pack("<Q", count), b""
+
+
+def packed(record: Record, position: int, salt: int) -> bytes:
+    kind, flags, number, id, fixed, payload = record
+    if kind == ENTER:
+        fixed = fixed[:8] + struct.pack("<I", crc(payload, salt)) + fixed[12:]
+    head = struct.pack("<HBBIIQQ", MAGIC, kind, flags, HEAD + len(fixed) + len(payload), number, position, id) + fixed
+    return struct.pack("<I", crc(head, salt)) + head + payload
+
+
+class Log:
+    """Groups, one behind the other."""
+
+    def __init__(self, salt: int, end: int = 0) -> None:
+        self.salt = salt
+        self.end = end
+        self.groups = 0
+        self.synced = 0
+
+    def group(self, *records: Record) -> bytes:
+        """The next group."""
+        at, parts = self.end + HEAD + 24, []
+        for record in records:
+            parts.append(packed(record, at, self.salt))
+            at += len(parts[-1])
+        self.groups += 1
+        group = GROUP, 0, 0, self.groups, struct.pack("<QQQ", len(records), at - self.end, self.synced), b""
+        data = packed(group, self.end, self.salt) + b"".join(parts)
+        self.end = at
+        return data
+
+
+class Batch(bytes):
+    """A group as `Backend.write` gets it: a buffer, and what the core says of it."""
+
+    position: int
+    number: int
+    records: int
+
+
+def batch(log: Log, *records: Record) -> Batch:
+    """The next group."""
+    position = log.end
+    made = Batch(log.group(*records))
+    made.position, made.number, made.records = position, log.groups, len(records)
+    return made
+
+
+def unpacked(record: bytes) -> Record:
+    """What a record in a log says, to be written once more."""
+    kind, flags, length, number, _, id = struct.unpack_from("<6xBBIIQQ", record)
+    fixed = length if kind != ENTER else HEAD + 56 if flags & RARE else HEAD + 32
+    return kind, flags, number, id, record[HEAD:fixed], record[fixed:]

@@ -1,0 +1,293 @@
+"""The graph of an engine as text: a Mermaid flowchart, or Graphviz' language.
+
+    queue               a box: its name, its store and limit, what is ready, outstanding and in its history
+    selector            a line: its number or name, when; then what it does and with how much credit
+    destination         a round node: what the application takes under that name
+    named by a field    a hexagon: the message names the target, so there is no line to any one queue
+    discarded           a small circle
+    dead letters        a dashed line; to a dashed box if there is no such queue, so that it counts as none
+
+Any text may be in a name. Node ids are numbers of our own, so names stand in labels only, and what either language or the
+markup inside it would read is escaped. SVG is made in `xump.topology.picture`, of the same texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field as dataclass_field
+from typing import TYPE_CHECKING, Any
+
+from xump.actions import Field
+from xump.conditions import All, Condition, Where
+from xump_ext.infinite import INFINITE, Infinite
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+    from xump.queue import Queue
+    from xump.selector import Selector
+
+CHARS_MAX = 60
+"""Of a name or a condition in a label; what is longer ends in an ellipsis."""
+
+
+Notes = Mapping[str, Sequence[str]]
+"""By the name of a queue: what else its box says, a line each. The engine does not know what was deleted; its user may."""
+
+NO_NOTES: Notes = {}
+
+
+@dataclass
+class Node:
+    """Something that lines go to or from."""
+
+    id: str
+    kind: str
+    lines: list[str]
+
+
+@dataclass
+class Edge:
+    """A selector, or the way of dead letters."""
+
+    source: str
+    target: str
+    lines: list[str]
+    kind: str = "selector"
+
+
+@dataclass
+class Drawing:
+    """Nodes by what they stand for, and edges, each in the order of the engine."""
+
+    nodes: dict[tuple[str, str], Node] = dataclass_field(default_factory=dict)
+    edges: list[Edge] = dataclass_field(default_factory=list)
+
+    def node(self, kind: str, name: str, lines: list[str]) -> str:
+        """The id of the node that stands for a thing, which is made if it is not there."""
+        node = self.nodes.get((kind, name))
+        if node is None:
+            node = self.nodes[kind, name] = Node(f"n{len(self.nodes) + 1}", kind, lines)
+        return node.id
+
+
+def draw(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> Drawing:
+    """The graph as it is now. Without counts: what it is built like, as for an engine that was never used."""
+    engine._check_open()
+    drawing = Drawing()
+    with engine._build_lock:
+        stats = engine.stats()
+        for queue in engine.queues.values():
+            lines = _queue_lines(queue, stats["queues"][queue.name], counts)
+            drawing.node("queue", queue.name, lines + list(map(_short, notes.get(queue.name, ()))))
+        for selector in engine.selectors.values():
+            target = _target(drawing, selector)
+            lines = _selector_lines(selector, stats["selectors"][selector.id], counts)
+            drawing.edges.append(Edge(drawing.nodes["queue", selector.source.name].id, target, lines,
+                                      "selector" if selector.enabled else "disabled"))
+        for source, letters, reasons, _ in letters_of(engine, stats, counts):
+            kind = "queue" if letters in engine.queues else "missing"
+            target = drawing.node(kind, letters, [_short(letters), "no such queue"])
+            lines = ["dead letters", *([", ".join(reasons)] if reasons else [])]
+            drawing.edges.append(Edge(drawing.nodes["queue", source].id, target, lines, "dead letters"))
+    return drawing
+
+
+def letters_of(engine: Engine, stats: dict[str, Any], counts: bool) -> Iterator[tuple[str, str, list[str], int]]:
+    """The ways of dead letters: from queue, to queue, how many for which reason, how many in all.
+
+    A queue's own way is always shown, the engine's where it was taken: it is open to every queue.
+    """
+    for queue in engine.queues.values():
+        reasons = stats["queues"][queue.name]["dead_lettered"] if counts else {}
+        went = [f"{count:,} {reason}" for reason, count in reasons.items()], sum(reasons.values())
+        to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # one that does not exist counts as none
+        if queue.dead_letter is not None:
+            yield queue.name, queue.dead_letter, *(went if to_own else ([], 0))
+        if reasons and engine.dead_letter not in (None, queue.name) and not to_own:
+            yield queue.name, engine.dead_letter, *went
+
+
+def queue_properties(queue: Queue, counts: bool) -> list[str]:
+    """What is not as usual. With counts its state, too."""
+    properties = [] if queue.store.name == "ram" else [f"in {_short(queue.store.name)}"]
+    if queue.limit is not None:
+        properties.append(f"limit {queue.limit:,}")
+    if queue.history_limit is None or (queue.history_limit and not counts):
+        properties.append("keeps all history" if queue.history_limit is None else f"keeps {queue.history_limit:,}")
+    if queue.auto_delete:
+        properties.append("deletes itself")
+    if queue.held and counts:
+        properties.append("held")
+    return properties
+
+
+def queue_counts(numbers: dict[str, Any]) -> list[str]:
+    """How many entered, and what of it is there, or was lost."""
+    texts = [f"{numbers['entered']:,} entered"]
+    texts += [f"{numbers[what]:,} {what}" for what in ("ready", "outstanding") if numbers[what]]
+    if numbers["history"]:
+        texts.append(f"{numbers['history']:,} in history")
+    dropped = sum(numbers["dropped"].values())
+    return [*texts, f"{dropped:,} dropped"] if dropped else texts
+
+
+def credit_text(credit: int | Infinite) -> str:
+    """As it was created.
+
+    >>> credit_text(10_000), credit_text(INFINITE)
+    ('credit 10,000', 'credit INFINITE')
+    """
+    return f"credit {credit!r}" if credit is INFINITE else f"credit {credit:,}"
+
+
+def _queue_lines(queue: Queue, numbers: dict[str, Any], counts: bool) -> list[str]:
+    lines = [[_short(queue.name)], queue_properties(queue, counts), queue_counts(numbers) if counts else []]
+    return [", ".join(texts) for texts in lines if texts]
+
+
+def _selector_lines(selector: Selector, numbers: dict[str, Any], counts: bool) -> list[str]:
+    title = f"{selector.id}" if selector.name is None else f"{selector.id} {_short(selector.name)}"
+    verb = selector.do.verb
+    if verb == "deliver" and selector.do.queue is not None:
+        verb += f" to {_name(selector.do.destination)}"
+    does = [f"{verb} {numbers['copied'] + numbers['served']:,}" if counts else verb]        # a selector does one or the other
+    if counts and numbers["dropped"]:
+        does.append(f"{numbers['dropped']:,} dropped")
+    if selector.do.credited:
+        if selector.credit is INFINITE or not counts:
+            does.append(credit_text(selector.credit))
+        else:
+            does.append(f"{numbers['available']:,} of {numbers['credit']:,} credits left")
+    if counts and numbers["blocked"]:
+        does.append("blocked")
+    if not selector.enabled:
+        does.append("disabled")
+    return [f"{title}, {_short(' & '.join(condition_texts(selector.when)))}", ", ".join(does)]
+
+
+def _target(drawing: Drawing, selector: Selector) -> str:
+    queue, destination = selector.do.queue, selector.do.destination
+    if isinstance(queue, Field):
+        return drawing.node("field", f"queue {queue.name}", ["the queue named by", _short(queue.name)])
+    if queue is not None:
+        return drawing.nodes["queue", queue].id
+    if isinstance(destination, Field):
+        return drawing.node("field", f"destination {destination.name}", ["the destination named by", _short(destination.name)])
+    if destination is not None:
+        return drawing.node("destination", destination, [_short(destination)])
+    return drawing.node("discarded", "", ["discarded"])
+
+
+def _name(name: str | Field | None) -> str:
+    return _short(name.name if isinstance(name, Field) else str(name))
+
+
+def condition_texts(when: Condition) -> list[str]:
+    """The conditions joined in this one, without addresses of functions: one graph gives one text.
+
+    >>> from xump import match, where
+    >>> condition_texts(match("eq", "audit") & where(print))
+    ["match('eq', 'audit')", 'where(print)']
+    """
+    return [_text_of(part) for part in (when.parts if isinstance(when, All) else (when,))]
+
+
+def _text_of(part: Condition) -> str:
+    if isinstance(part, Where) and callable(part.source):
+        name = getattr(part.source, "__qualname__", type(part.source).__qualname__)
+        return f"where({name.rpartition('<locals>.')[2]})"
+    return repr(part)
+
+
+def printable(text: str) -> str:
+    """Control characters are shown as escapes; they would be spaces, or nothing."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, chars_max: int) -> str:
+    """Printable, and what is longer ends in an ellipsis."""
+    text = printable(text)
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def _short(text: str) -> str:
+    return shortened(text, CHARS_MAX)
+
+
+# ---- Mermaid
+
+MERMAID_NODES = {
+    "queue": '["{}"]', "missing": '["{}"]', "destination": '(["{}"])', "field": '{{"{}"}}', "discarded": '(("{}"))',
+}
+MERMAID_PLAIN = re.compile(r"[^\w ,.()/=?!'+-]|(?<![^\W_])_|_(?![^\W_])", re.UNICODE)
+MERMAID_START = re.compile(r"^( +|[-+=]|\d+[.)])")
+
+
+def to_mermaid(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
+    """The graph as a Mermaid flowchart. O(queues + selectors)."""
+    drawing = draw(engine, counts=counts, notes=notes)
+    lines = ["flowchart LR"]
+    for node in drawing.nodes.values():
+        label = _joined(node.lines, "<br/>", mermaid_text)
+        lines.append(f"    {node.id}{MERMAID_NODES[node.kind].replace('{}', label)}")
+    for edge in drawing.edges:
+        label, arrow = _joined(edge.lines, "<br/>", mermaid_text), "-->" if edge.kind == "selector" else "-.->"
+        lines.append(f'    {edge.source} {arrow}|"{label}"| {edge.target}')
+    missing = [node.id for node in drawing.nodes.values() if node.kind == "missing"]
+    if missing:
+        lines += ["    classDef missing stroke-dasharray: 4 4", f"    class {','.join(missing)} missing"]
+    return "\n".join(lines) + "\n"
+
+
+def mermaid_text(text: str) -> str:
+    """Text inside a quoted label: whatever is no letter, digit or harmless sign becomes an entity, `#number;`.
+
+    That covers quotes, the `#` and `;` of entities, HTML, `%%` (a comment even in a label), and Markdown, which newer versions
+    read in every label; what is special at the beginning of a line only (a list, a rule, a block of code) is escaped there.
+
+    >>> mermaid_text('say "#1"')
+    'say #34;#35;1#34;'
+    """
+    text = MERMAID_PLAIN.sub(lambda found: f"#{ord(found[0])};", text)
+    return MERMAID_START.sub(lambda found: f"{found[0][:-1]}#{ord(found[0][-1])};" if found[0] != " " * len(found[0])
+                             else "#32;" * len(found[0]), text)
+
+
+# ---- Graphviz
+
+DOT_NODES = {
+    "queue": "shape=box, style=rounded", "missing": 'shape=box, style="rounded,dashed"', "destination": "shape=ellipse",
+    "field": "shape=hexagon", "discarded": "shape=circle",
+}
+LINE_END = "\\n"
+DOT_EDGES = {"selector": "style=solid", "disabled": "style=dotted", "dead letters": "style=dashed"}
+
+
+def to_dot(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
+    """The graph in Graphviz' language. O(queues + selectors)."""
+    drawing = draw(engine, counts=counts, notes=notes)
+    lines = [
+        "digraph xump {", "    rankdir=LR",
+        '    node [fontname="sans-serif", fontsize=11]', '    edge [fontname="sans-serif", fontsize=9]',
+    ]
+    for node in drawing.nodes.values():
+        label = _joined(node.lines, LINE_END, dot_text)
+        lines.append(f'    {node.id} [label="{label}", {DOT_NODES[node.kind]}]')
+    for edge in drawing.edges:
+        label = _joined(edge.lines, LINE_END, dot_text)
+        lines.append(f'    {edge.source} -> {edge.target} [label="{label}", {DOT_EDGES[edge.kind]}]')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def dot_text(text: str) -> str:
+    r"""Text inside a quoted label: a backslash begins an escape there, and an ampersand an entity.
+
+    >>> print(dot_text(r'say "\N"'))
+    say \"\\N\"
+    """
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+
+
+def _joined(lines: list[str], by: str, escape: Callable[[str], str]) -> str:
+    return by.join(map(escape, lines))

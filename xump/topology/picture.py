@@ -1,0 +1,240 @@
+"""The graph of an engine as a picture: SVG text, drawn without any other program.
+
+Queues and selectors are both drawn as nodes, so that what a selector says never lies on top of a line; one that ends in the
+application, or nowhere, has round ends. Where they stand belongs to `xump.topology.layout`, what their texts say to `xump.topology.drawing`.
+
+The sizes of texts are those of a fixed-width font, so nothing has to be measured. What the numbers mean: `Engine.stats`.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from typing import Any
+from xml.sax.saxutils import escape
+
+from xump.actions import Field
+from xump.engine import Engine
+from xump.selector import Selector
+from xump.topology.drawing import (
+    NO_NOTES,
+    Notes,
+    condition_texts,
+    credit_text,
+    letters_of,
+    printable,
+    queue_counts,
+    queue_properties,
+    shortened,
+)
+from xump.topology.layout import Line, Node, lay_out
+from xump_ext.infinite import INFINITE
+
+CHAR_WIDTH = 6.7
+"""Of the font at 11 px: 0.6 em, and a little."""
+
+NAME_CHAR_WIDTH = 7.5
+"""Of the names of queues, at 12 px and bold."""
+
+LINE_HEIGHT = 15
+GAP_X = 46
+MARGIN = 20
+CHARS_MAX = 42
+"""Of a line of text; what is longer ends in an ellipsis."""
+
+PORT = 7
+"""How far below the middle of a node the lines from right to left end, so that they do not lie on the others."""
+
+COLOURS = {
+    "copy": "#2f6fb3", "move": "#2e7d4f", "deliver": "#4a4a55", "bounce": "#b3651d", "discard": "#8a8a94", "dead": "#b3363a",
+}
+
+
+def to_svg(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
+    """The live graph with its counts, as the text of an SVG file. O(queues × selectors) at worst; meant for graphs to look at.
+
+    A line is the thicker the more messages went along it. Without counts: what the graph is built like, as for an engine that
+    was never used. `notes`: more lines for the boxes of queues, by name.
+
+    >>> from xump import always, deliver
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    ...     to_svg(engine).startswith("<svg ")
+    True
+    """
+    nodes, lines = _graph(engine, counts, notes)
+    for node in nodes:
+        _measure(node)
+    return _draw(lay_out(nodes, lines), lines)
+
+
+def _measure(node: Node) -> None:
+    widths = [sum(map(_columns_of, text)) * CHAR_WIDTH for text in node.lines]
+    if node.kind == "queue":
+        widths[0] *= NAME_CHAR_WIDTH / CHAR_WIDTH
+    node.width = max(widths) + (28 if node.kind == "end" else 20)
+    node.height = len(node.lines) * LINE_HEIGHT + 10
+
+
+def _columns_of(character: str) -> int:
+    """Of a fixed-width font: Chinese characters and the like take two."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+# ---- what there is
+
+def _graph(engine: Engine, counts: bool, notes: Notes) -> tuple[list[Node], list[Line]]:
+    with engine._build_lock:        # so that queues, selectors and counts are those of one graph
+        stats = engine.stats()
+        queues = {name: _queue_node(queue, stats["queues"][name], counts, notes) for name, queue in engine.queues.items()}
+        nodes, lines = list(queues.values()), []
+        fields: dict[str, Node] = {}
+        for selector in sorted(engine.selectors.values(), key=lambda selector: selector.id):
+            numbers = stats["selectors"][selector.id]
+            count = (numbers["copied"] + numbers["served"]) if counts else 0        # a selector does one or the other
+            colour = COLOURS[selector.do.verb]
+            tag = _selector_node(selector, numbers, count, counts)
+            nodes.append(tag)
+            lines.append(Line(queues[selector.source.name], tag, colour, count, arrow=tag.kind == "end"))
+            target = selector.do.queue
+            if isinstance(target, Field):
+                if target.name not in fields:
+                    fields[target.name] = Node("field", [f"queue named by {_short(target.name)}"], colour)
+                    nodes.append(fields[target.name])
+                lines.append(Line(tag, fields[target.name], colour, count))
+            elif target is not None:
+                lines.append(Line(tag, queues[str(target)], colour, count))
+        missing: dict[str, Node] = {}
+        for queue, letters, texts, total in letters_of(engine, stats, counts):
+            if letters not in queues and letters not in missing:
+                missing[letters] = Node("missing", [_short(letters), "no such queue"], COLOURS["dead"])
+                nodes.append(missing[letters])
+            tag = Node("tag", ["dead letters", *texts], COLOURS["dead"])
+            nodes.append(tag)
+            lines.append(Line(queues[queue], tag, COLOURS["dead"], total, dashed=True, arrow=False))
+            lines.append(Line(tag, queues.get(letters) or missing[letters], COLOURS["dead"], total, dashed=True))
+    letters_queues = {id(line.end) for line in lines if line.dashed}
+    for name, node in queues.items():
+        if id(node) not in letters_queues:      # there, much comes from queues that are gone
+            node.came = stats["queues"][name]["entered"] - sum(line.count for line in lines if line.end is node)
+    return nodes or [Node("field", ["no queues"], COLOURS["discard"])], lines
+
+
+def _queue_node(queue: Any, numbers: dict[str, Any], counts: bool, notes: Notes) -> Node:
+    texts = [queue.name, *queue_properties(queue, counts), *(queue_counts(numbers) if counts else []), *notes.get(queue.name, ())]
+    return Node("queue", list(map(_short, texts)), title=queue.name)
+
+
+def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, counts: bool) -> Node:
+    parts = condition_texts(selector.when)
+    texts = [("& " if at else "") + part for at, part in enumerate(parts)]
+    verb, destination = selector.do.verb, selector.do.destination
+    kind = "tag" if selector.do.queue is not None else "end"
+    if destination is not None:
+        texts.append(f"deliver named by {destination.name}" if isinstance(destination, Field) else f"deliver to {destination}")
+        verb = ""
+    if kind == "end" and texts[0] == "always":
+        del texts[0]
+    if selector.name is not None:
+        texts.insert(0, selector.name)
+    state = [f"{verb} {count:,}".strip() if counts else verb]
+    if counts and numbers["dropped"]:
+        state.append(f"dropped {numbers['dropped']:,}")
+    if selector.do.credited:
+        if not counts:
+            state.append(credit_text(selector.credit))
+        elif selector.credit is not INFINITE and numbers["available"] <= 0:
+            state.append("no credit left")
+    if counts and numbers["blocked"]:
+        state.append("blocked")
+    if not selector.enabled:
+        state.append("disabled")
+    texts.append(", ".join(filter(None, state)))
+    name = "" if selector.name is None else f" {selector.name}"
+    title = f"{selector.id}{name}: when {' & '.join(parts)}, do {selector.do!r}, credit {selector.credit!r}"
+    return Node(kind, list(map(_short, filter(None, texts))), COLOURS[selector.do.verb], title)
+
+
+def _short(text: str) -> str:
+    return shortened(text, CHARS_MAX)
+
+
+# ---- the drawing
+
+STYLE = (
+    "text{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:11px;fill:#26262e}"
+    ".name{font-weight:bold;font-size:12px}.small{fill:#5c5c68}"
+)
+
+
+def _draw(columns: list[list[Node]], lines: list[Line]) -> str:
+    widths = [max((node.width for node in column), default=0.0) for column in columns]
+    lefts = [MARGIN + sum(widths[:rank]) + rank * GAP_X for rank in range(len(columns))]
+    width = math.ceil(MARGIN + sum(widths) + max(len(columns) - 1, 0) * GAP_X + MARGIN)
+    height = math.ceil(max((node.y + node.height / 2 for column in columns for node in column), default=0.0) + 2 * MARGIN)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+        f"<style>{STYLE}</style>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        *_markers({line.colour for line in lines}),
+    ]
+    out += [_draw_line(line, lefts, widths) for line in lines]
+    out += [_draw_node(node, lefts[node.rank]) for column in columns for node in column if node.kind != "bend"]
+    return "\n".join([*out, "</svg>\n"])
+
+
+def _markers(colours: set[str]) -> list[str]:
+    return [
+        f'<marker id="arrow-{colour[1:]}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto" '
+        f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
+        for colour in sorted(colours)
+    ]
+
+
+def _draw_line(line: Line, lefts: list[float], widths: list[float]) -> str:
+    """Smooth between columns, level within one: along a bend, and from a narrow node to the edge of its column.
+
+    What goes from right to left ends lower: it would lie on the lines from left to right.
+    """
+    def edges(node: Node) -> tuple[float, float]:
+        return lefts[node.rank], lefts[node.rank] + widths[node.rank]
+
+    port = PORT if line.turned else 0
+    y = line.start.y + MARGIN + port
+    left, right = edges(line.start)
+    path = f"M{left:.1f} {y:.1f}" if line.turned else f"M{left + line.start.width:.1f} {y:.1f}H{right:.1f}"
+    x = left if line.turned else right
+    for node in [*line.bends, line.end]:
+        left, right = edges(node)
+        enter, leave = (right, left) if line.turned else (left, right)
+        middle, level = (x + enter) / 2, node.y + MARGIN + (0 if node.kind == "bend" else port)
+        path += f"C{middle:.1f} {y:.1f} {middle:.1f} {level:.1f} {enter:.1f} {level:.1f}"
+        if node.kind == "bend":
+            path += f"H{leave:.1f}"
+        elif line.turned:
+            path += f"H{left + node.width:.1f}"
+        x, y = leave, level
+    thickness = 1.0 + 0.5 * math.log10(line.count + 1)
+    dash = ' stroke-dasharray="5 4"' if line.dashed else ""
+    arrow = f' marker-end="url(#arrow-{line.colour[1:]})"' if line.arrow or line.turned else ""
+    stroke = f'stroke="{line.colour}" stroke-width="{thickness:.1f}" stroke-opacity=".8"'
+    return f'<path d="{path}" fill="none" {stroke}{dash}{arrow}/>'
+
+
+def _draw_node(node: Node, x: float) -> str:
+    y = node.y - node.height / 2 + MARGIN
+    radius = {"queue": 4.0, "tag": 0.0, "end": node.height / 2, "field": 4.0, "missing": 4.0}[node.kind]
+    fill = {"queue": "#f3ecd8", "end": "#eeeef2"}.get(node.kind, "#ffffff")
+    stroke = "#8d7a45" if node.kind == "queue" else node.colour
+    dash = ' stroke-dasharray="3 3"' if node.kind in ("field", "missing") else ""
+    parts = [f"<g><title>{escape(printable(node.title or ', '.join(node.lines)))}</title>"]
+    parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{node.width:.1f}" height="{node.height:.1f}" rx="{radius:.1f}" '
+                 f'fill="{fill}" stroke="{stroke}"{dash}/>')
+    for number, text in enumerate(node.lines):
+        style = ' class="name"' if node.kind == "queue" and number == 0 else ' class="small"' if number else ""
+        parts.append(f'<text x="{x + node.width / 2:.1f}" y="{y + 16 + number * LINE_HEIGHT:.1f}" text-anchor="middle"{style}>'
+                     f"{escape(text)}</text>")
+    return "".join([*parts, "</g>"])

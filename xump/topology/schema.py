@@ -1,0 +1,213 @@
+"""A topology as data, read: what a plain dict or a TOML file says of stores, queues and selectors.
+
+    version = 1
+
+    [stores.orders]                 # its type and that type's options; if they are left out, "ram" and none
+    type = "ram"
+
+    [queues.jobs]                   # every property may be left out: it has its default then
+    store = "orders"
+    limit = 100_000
+    history_limit = 1_000           # "all": no limit
+    dead_letter = "dead"
+
+    [[selectors]]                   # source, when and do must be there; how they are spelled: `xump.topology.codec`
+    source = "jobs"
+    when = {match = "eq", pattern = "audit"}
+    do = {copy_to = "log"}
+
+Reading never stops at the first fault: it collects them, as sentences. What a description lacks or contradicts, once it could
+be read, and what becomes of it, belong to `xump.topology`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field as dataclass_field
+from typing import Any
+
+from xump.actions import Action
+from xump.conditions import Condition
+from xump.errors import XumpError
+from xump.store_types import factory_of, wrong_options
+from xump.topology.codec import read_action, read_condition, read_credit, spell_option
+from xump_ext.infinite import Infinite
+
+VERSION = 1
+
+QUEUE_DEFAULTS: dict[str, Any] = {
+    "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
+}
+SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "name")
+ALL_HISTORY = "all"
+
+
+@dataclass(frozen=True)
+class StoreItem:
+    """A store that is described; `options` as they are given to `create_store`."""
+
+    name: str
+    type: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QueueItem:
+    """A queue that is described; `properties` has all of them, as they are given to `create_queue`."""
+
+    name: str
+    properties: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SelectorItem:
+    """A selector that is described; the `position` in the list counts from 1."""
+
+    position: int
+    source: str
+    when: Condition
+    do: Action
+    credit: int | Infinite
+    enabled: bool
+    name: str | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two selectors that are alike have in common."""
+        return self.source, self.when, self.do, self.credit, self.enabled
+
+    def __str__(self) -> str:
+        return selector_title(self.position, self.name)
+
+
+def selector_title(position: int, name: object) -> str:
+    """What a sentence calls the selector."""
+    return f"selector {position}" + ("" if name is None else f" ({name!r})")
+
+
+@dataclass
+class Description:
+    """What could be read, and what was wrong with the rest."""
+
+    stores: dict[str, StoreItem] = dataclass_field(default_factory=dict)
+    queues: dict[str, QueueItem] = dataclass_field(default_factory=dict)
+    selectors: list[SelectorItem] = dataclass_field(default_factory=list)
+    faults: list[str] = dataclass_field(default_factory=list)
+
+
+def read(mapping: Mapping[str, Any]) -> Description:
+    """Read a mapping of this shape. Opens nothing; a store's module is imported, to know its options."""
+    description = Description()
+    if not isinstance(mapping, Mapping):
+        description.faults.append(f"a topology is a table (a dict), got {type(mapping).__name__}")
+        return description
+    if mapping.get("version") != VERSION or isinstance(mapping.get("version"), bool):
+        said = f"version is {mapping['version']!r}" if "version" in mapping else "version is missing"
+        description.faults.append(f"{said}; this Xump reads version = {VERSION}")
+        return description
+    description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "selectors"))
+    for name, table in _tables(description, "store", mapping.get("stores", {})):
+        _read_store(description, name, table)
+    for name, table in _tables(description, "queue", mapping.get("queues", {})):
+        _read_queue(description, name, table)
+    _read_selectors(description, mapping.get("selectors", []))
+    return description
+
+
+def _tables(description: Description, what: str, tables: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(tables, Mapping):
+        description.faults.append(f"{what}s must be a table of tables, got {type(tables).__name__}")
+        return
+    for name, table in tables.items():
+        if not isinstance(name, str) or not name:
+            description.faults.append(f"{what} {name!r}: a {what} is named by a text that is not empty")
+        elif not isinstance(table, Mapping):
+            description.faults.append(f"{what} {name!r} must be a table, got {type(table).__name__}")
+        else:
+            yield name, table
+
+
+def _read_store(description: Description, name: str, table: Mapping[str, Any]) -> None:
+    kind = table.get("type", "ram")
+    options = {option: value for option, value in table.items() if option != "type"}
+    item = description.stores[name] = StoreItem(name, kind, options)
+    if not isinstance(kind, str):
+        description.faults.append(f"store {name!r}: type must be a text, got {type(kind).__name__}")
+        return
+    if name == "ram" and (kind, options) != ("ram", {}):
+        description.faults.append("store 'ram' is always there, of type 'ram', without options; another one needs another name")
+        return
+    try:
+        spell_option(options)
+        wrong: object = wrong_options(factory_of(item.type), name, options)
+    except (XumpError, ImportError, TypeError, ValueError) as error:
+        wrong = error
+    if wrong is not None:
+        description.faults.append(f"store {name!r} of type {kind!r}: {wrong}")
+
+
+def _read_queue(description: Description, name: str, table: Mapping[str, Any]) -> None:
+    description.faults += _unknown(f"queue {name!r}", table, QUEUE_DEFAULTS)
+    properties = QUEUE_DEFAULTS | {key: value for key, value in table.items() if key in QUEUE_DEFAULTS}
+    history = properties["history_limit"]
+    if isinstance(history, str):
+        properties["history_limit"] = None if history == ALL_HISTORY else 0
+        if history != ALL_HISTORY:
+            description.faults.append(f'queue {name!r}: history_limit = {history!r}: allowed are a number and "all"')
+    if not isinstance(properties["store"], str):
+        description.faults.append(f"queue {name!r}: store must be the name of a store, got {type(properties['store']).__name__}")
+        properties["store"] = "ram"
+    description.queues[name] = QueueItem(name, properties)
+
+
+def _read_selectors(description: Description, selectors: object) -> None:
+    if not isinstance(selectors, (list, tuple)):
+        description.faults.append(f"selectors must be a list of tables, got {type(selectors).__name__}")
+        return
+    named: dict[str, int] = {}
+    for position, table in enumerate(selectors, 1):
+        if not isinstance(table, Mapping):
+            description.faults.append(f"selector {position} must be a table, got {type(table).__name__}")
+            continue
+        name = table.get("name")
+        title = selector_title(position, name)
+        faults = [*_unknown(title, table, SELECTOR_KEYS, _START), *_selector_faults(title, table, name)]
+        if isinstance(name, str) and named.setdefault(name, position) != position:
+            faults.append(f"{title} has the name of selector {named[name]}; a name stands for one selector")
+        parts: dict[str, Any] = {}
+        for key, read_part, value in (("when", read_condition, table.get("when")), ("do", read_action, table.get("do")),
+                                      ("credit", read_credit, table.get("credit", 1))):
+            if key in table or key == "credit":
+                try:
+                    parts[key] = read_part(value)
+                except (XumpError, TypeError, ValueError) as error:
+                    faults.append(f"{title}: {error}")
+        if not faults:
+            enabled = table.get("enabled", True)
+            description.selectors.append(SelectorItem(position, table["source"], enabled=enabled, name=name, **parts))
+        description.faults += faults
+
+
+_START = {"start": "a replay is an act, not a part of the topology: create that selector in the program"}
+
+
+def _selector_faults(title: str, table: Mapping[str, Any], name: object) -> Iterator[str]:
+    for key in ("source", "when", "do"):
+        if key not in table:
+            yield f"{title} has no {key}"
+    if "source" in table and not isinstance(table["source"], str):
+        yield f"{title}: source must be the name of a queue, got {type(table['source']).__name__}"
+    if not isinstance(table.get("enabled", True), bool):
+        yield f"{title}: enabled must be true or false, got {type(table['enabled']).__name__}"
+    if name is not None and (not isinstance(name, str) or not name):
+        yield f"{title}: a name is a text that is not empty"
+
+
+def _unknown(
+    title: str, table: Mapping[str, Any], allowed: Mapping[str, Any] | tuple[str, ...], why: Mapping[str, str] | None = None
+) -> list[str]:
+    """A sentence for each key that nobody knows."""
+    return [
+        f"{title} has an unknown key {key!r}; {(why or {}).get(key) or 'allowed are ' + ', '.join(allowed)}"
+        for key in table if key not in allowed
+    ]

@@ -1,3 +1,0 @@
-"""Messages at the door; for the compiled modules only."""
-
-class Admissions: ...

@@ -1,0 +1,1 @@
+"""Arrow columns in and out: `publish_batch`, `take_batch`."""

@@ -1,0 +1,384 @@
+"""Many messages in one call, as Arrow columns: what `publish_batch` and `take_batch` do.
+
+The columns are read and written by `arrow_read` and `arrow_write`; here they meet the engine. A batch that is published is
+checked as a whole before the first row enters. A batch that is taken remembers an entry for each row, as a `Delivery` does for
+its one. When the taking is interrupted, its rows become deliveries that the next call hands out.
+"""
+
+from operator import index
+
+from libc.stdint cimport INT32_MAX, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+from xump_ext.arrow.read cimport BatchReader
+from xump_ext.arrow.write cimport ArrowBatch, batch_of_rows, batch_row_t
+from xump_ext.engine.core cimport Core
+from xump_ext.engine.delivery cimport (
+    Delivery, counted, delivery_new, first_offer, is_redelivered, is_spent, keep_undelivered, nack_entry, next_undelivered,
+)
+from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.errors import StaleDelivery, no_pickle
+from xump_ext.message.content cimport content_release, content_share
+from xump_ext.message.headers cimport content_t
+from xump_ext.message.message cimport Message, message_new
+from xump_ext.route.admission cimport Admissions
+from xump_ext.route.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
+from xump_ext.route.routing cimport go_on, run
+from xump_ext.state.constants cimport DELIVERIES_MAX, UNLIMITED
+from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t
+from xump_ext.state.lazy_content cimport content_at, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t
+
+cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
+
+cdef enum:
+    OPEN = 0
+    ANSWERED = 1
+    SETTLED = 2         # by the taking: INFINITE
+
+
+# What a row's delivery would have, if there has to be one.
+cdef struct taken_t:
+    batch_row_t row
+    void* handle              # of the queue
+    void* selector          # its face
+    uint32_t hops
+    bint redelivered
+
+
+def publish_batch(Core core, queue, data):
+    """Lets the rows of Arrow data enter a queue, then drives the graph; the range of the ids."""
+    cdef BatchReader reader = BatchReader(data)     # before the engine is entered: it may run somebody's query
+    cdef queue_t* target
+    core.begin_call()
+    try:
+        target = core.queue_of(queue)
+        if target == NULL or target.limit != UNLIMITED or target.durable:
+            return core.admit_all(admissions_of(reader, queue), target)
+        return enter_all(core, reader, target)
+    finally:
+        core.unlock()
+
+
+cdef Admissions admissions_of(BatchReader reader, object queue):
+    cdef Admissions batch = Admissions.__new__(Admissions)
+    cdef content_t* content
+    while reader.fill(&content, 1):
+        batch.push(content)
+    batch.name = queue
+    return batch
+
+
+cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
+    """Nothing can turn a row away. What nobody consumes stays in its columns until it is asked for."""
+    cdef uint64_t first = queue.next_id
+    cdef lazy_source_t* source = lazy_source_new(reader, row_content, first)
+    try:
+        if not queue.active or queue.held:
+            enter_waiting(&core.e, queue, lazy_content(source), reader.rows)
+        else:
+            for _ in range(reader.rows):
+                enter(&core.e, queue, lazy_content(source), 0, 0, 0, NULL, NULL)
+    finally:
+        source.left = queue.next_id - first
+        if source.left == 0:
+            lazy_source_left(&core.e, source)
+    go_on(&core.e)
+    return range(first, first + reader.rows)
+
+
+cdef content_t* row_content(void* reader, uint64_t row) except NULL:
+    return (<BatchReader> reader).content_at(row)
+
+
+cdef class DeliveryBatch:
+    """Deliveries as Arrow columns: `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`,
+    `reply_to`, `message_id`. Has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`."""
+
+    cdef Core core
+    cdef readonly Py_ssize_t rows
+    cdef Py_ssize_t room            # rows that the arrays have room for
+    cdef taken_t* taken             # only while it is taken
+    cdef entry_t** entries          # NULL: answered, or stale
+    cdef char* answered             # OPEN, ANSWERED or SETTLED
+    cdef list keys                  # (queue, id) of each row
+    cdef list names                 # destinations, or deliveries that were kept back: their rows borrow them
+    cdef ArrowBatch columns
+
+    def __cinit__(self, caller=None):
+        if caller is not CALLER:
+            raise TypeError("delivery batches come from Engine.take_batch()")
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.rows):
+            if in_hands(self.entries[i]):
+                self.entries[i].below.delivery = NULL
+        free(self.entries)
+        free(self.answered)
+
+    def __len__(self):
+        return self.rows
+
+    def __reduce__(self):
+        raise no_pickle(self)
+
+    def __repr__(self):
+        return f"<DeliveryBatch of {self.rows} deliveries>"
+
+    def __arrow_c_schema__(self):
+        return self.columns.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.columns.__arrow_c_array__(requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.columns.__arrow_c_stream__(requested_schema)
+
+    def ack(self, ids=None):
+        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed.
+
+        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy."""
+        self.answer(self.rows_of(ids), True)
+
+    def nack(self, ids=None):
+        """Give these ids back, or all that was not answered yet; each waits at its old place again."""
+        self.answer(self.rows_of(ids), False)
+
+    cdef list rows_of(self, object ids):
+        """Row numbers; an id may be given as (queue, id), and must be where two queues have issued it."""
+        cdef list rows = []
+        if ids is None:
+            return [row for row in range(self.rows) if not self.answered[row] and self.entries[row] != PAID]
+        places = {}
+        for row, key in enumerate(self.keys):
+            places[key] = [row]
+            places.setdefault(key[1], []).append(row)
+        for id in ids:
+            id = plain_id(id)
+            found = places.get(id, ())
+            if not found:
+                raise ValueError(f"{id!r} is not in this batch; give ids, or (queue, id) pairs, of its rows")
+            if len(found) > 1:
+                raise ValueError(f"the id {id!r} is in this batch from several queues; give (queue, id)")
+            rows.append(found[0])
+        return rows
+
+    cdef int answer(self, list rows, bint paid) except -1:
+        cdef entry_t* entry
+        cdef Py_ssize_t row
+        if self.core is None:       # the collector took it apart, or has it from inside `batch_new`
+            raise StaleDelivery("the batch belongs to no engine any more")
+        self.core.begin_call()
+        try:
+            rows = [row for row in rows if self.answered[row] != SETTLED]
+            for row in rows:
+                if self.answered[row] or not in_hands(self.entries[row]):
+                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered, "
+                                        "or taken back by the engine")
+            if len(set(rows)) < len(rows):
+                raise StaleDelivery("an id was given twice")
+            for row in rows if not paid else ():
+                if is_spent(self.entries[row]):
+                    content_at(self.entries[row])       # it will be bounced; when it cannot be read nothing has changed
+            for row in rows:
+                entry = self.entries[row]
+                self.answered[row] = ANSWERED
+                if paid:
+                    pay(&self.core.e, entry)
+                else:
+                    nack_entry(&self.core.e, entry)
+            go_on(&self.core.e)
+        finally:
+            self.core.unlock()
+        return 0
+
+
+cdef object plain_id(object id):
+    """An int, or a queue's name and an int: of the batch's own columns too, whose items may be scalars of Arrow or numpy."""
+    if type(id) is int:
+        return id
+    if isinstance(id, tuple) and len(id) == 2:
+        queue, id = id
+        if isinstance(queue, str):
+            return str(queue), plain_id(id)
+    elif hasattr(id, "as_py"):
+        return plain_id(id.as_py())
+    elif hasattr(id, "__index__") and not isinstance(id, bool):
+        return index(id)
+    raise TypeError(f"ids must be ints or (queue, id) pairs, got {id!r}")
+
+
+def take_batch(Core core, Py_ssize_t n, destination):
+    """Up to n deliveries, as many as there are and as the taking releases."""
+    cdef DeliveryBatch batch = batch_new(core)
+    cdef bint ended = False
+    cdef Py_ssize_t i
+    try:
+        batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
+        core.begin_call()
+        try:
+            fill_batch(core, batch, n, destination)
+        finally:
+            core.unlock()
+        ended = True
+    finally:
+        if not ended:
+            keep_rows(core, batch)
+        for i in range(batch.rows):
+            content_release(batch.taken[i].row.content)
+        free(batch.taken)
+        batch.taken = NULL
+    return batch
+
+
+cdef DeliveryBatch batch_new(Core core):
+    cdef DeliveryBatch batch = DeliveryBatch.__new__(DeliveryBatch, CALLER)
+    batch.core = core
+    batch.keys = []
+    batch.names = []
+    return batch
+
+
+cdef int batch_grow(DeliveryBatch batch, Py_ssize_t room) except -1:
+    """Room for so many rows, whose entries then remember where they are now."""
+    cdef Py_ssize_t i
+    cdef taken_t* taken = <taken_t*> realloc(batch.taken, room * sizeof(taken_t) + 1)
+    cdef char* answered
+    cdef entry_t** entries
+    if taken == NULL:
+        raise MemoryError()
+    batch.taken = taken
+    answered = <char*> realloc(batch.answered, room + 1)
+    if answered == NULL:
+        raise MemoryError()
+    batch.answered = answered
+    entries = <entry_t**> malloc(room * sizeof(entry_t*) + 1)
+    if entries == NULL:
+        raise MemoryError()
+    for i in range(batch.rows):
+        entries[i] = batch.entries[i]
+        if in_hands(entries[i]):
+            entries[i].below.delivery = &entries[i]
+    memset(&entries[batch.rows], 0, (room - batch.rows) * sizeof(entry_t*))
+    free(batch.entries)
+    batch.entries = entries
+    batch.room = room
+    return 0
+
+
+cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination) except -1:
+    cdef batch_row_t* rows
+    cdef Py_ssize_t i
+    while core.undelivered and batch.rows < n:
+        if not take_kept(core, batch, &batch.taken[batch.rows], destination):      # these have room: they were counted
+            break
+    if core.e.interrupted:
+        run(&core.e)
+    while batch.rows < n:
+        if not take_row(core, batch, destination):
+            break
+    rows = <batch_row_t*> malloc(batch.rows * sizeof(batch_row_t) + 1)
+    if rows == NULL:
+        raise MemoryError()
+    try:
+        for i in range(batch.rows):
+            rows[i] = batch.taken[i].row
+        batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX)
+    finally:
+        free(rows)
+    return 0
+
+
+cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1:
+    """Takes one offer; what was bound is settled, and what that releases follows."""
+    cdef offer_t* offer = first_offer(core, destination)
+    cdef entry_t* entry
+    cdef selector_t* selector
+    cdef taken_t* taken
+    if offer == NULL:
+        return False
+    if batch.rows == batch.room:
+        batch_grow(batch, 2 * batch.room + 1)
+    taken = &batch.taken[batch.rows]
+    entry = offer.entry
+    selector = <selector_t*> entry.holder
+    queue = (<object> entry.queue.handle).name
+    batch.keys.append((queue, entry.id))
+    batch.names.append(<object> offer.destination.name)
+    taken.row.content = content_share(content_at(entry))
+    taken.row.id = entry.id
+    taken.row.timestamp = entry.timestamp
+    taken.row.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
+    taken.row.destination = offer.destination.name
+    taken.row.queue = <void*> queue
+    taken.handle = entry.queue.handle
+    taken.selector = selector.handle
+    taken.hops = hops_of(&core.e, entry)
+    taken.redelivered = is_redelivered(entry)
+    batch.answered[batch.rows] = SETTLED if selector.infinite else OPEN
+    batch.rows += 1
+    accept(&core.e, entry, &batch.entries[batch.rows - 1])
+    if selector.infinite:
+        go_on(&core.e)
+    return True
+
+
+# ---- what was taken by a call that raised
+
+cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
+    """Nobody got the batch: its rows become deliveries, which go before all others."""
+    cdef list kept = []
+    cdef Delivery delivery
+    cdef taken_t* taken
+    cdef entry_t* entry
+    cdef Py_ssize_t i
+    for i in range(batch.rows):
+        delivery = delivery_new()
+        taken = &batch.taken[i]
+        delivery.message = message_new(taken.row.content, taken.row.id, taken.row.timestamp, taken.hops)
+        delivery.destination = counted(<void*> taken.row.destination)
+        delivery.queue = counted(taken.handle)
+        delivery.selector = counted(taken.selector)
+        delivery.answered = False
+        delivery.checked = 0
+        delivery.delivery_count = taken.row.delivery_count
+        delivery.redelivered = taken.redelivered
+        delivery.settled = batch.answered[i] == SETTLED
+        entry = batch.entries[i]
+        if in_hands(entry):
+            batch.entries[i] = NULL
+            entry.below.delivery = &delivery.entry
+            delivery.entry = entry
+        kept.append(delivery)
+    return keep_undelivered(core, kept)
+
+
+cdef bint take_kept(Core core, DeliveryBatch batch, taken_t* taken, object destination) except -1:
+    """A row of a delivery that was kept back; the row borrows from it."""
+    cdef Delivery delivery = next_undelivered(core, destination)
+    cdef Message message
+    cdef QueueHandle handle
+    if delivery is None:
+        return False
+    message = <Message> delivery.message
+    handle = <QueueHandle> delivery.queue
+    batch.keys.append((handle.name, message.id))
+    batch.names.append(delivery)
+    taken.row.content = content_share(message.content)
+    taken.row.id = message.id
+    taken.row.timestamp = message.timestamp
+    taken.row.delivery_count = delivery.delivery_count
+    taken.row.destination = <void*> delivery.destination
+    taken.row.queue = <void*> handle.name
+    taken.handle = <void*> delivery.queue
+    taken.selector = <void*> delivery.selector
+    taken.hops = message.hops
+    taken.redelivered = delivery.redelivered
+    batch.answered[batch.rows] = SETTLED if delivery.settled else OPEN
+    if in_hands(delivery.entry):
+        delivery.entry.below.delivery = &batch.entries[batch.rows]
+        batch.entries[batch.rows] = delivery.entry
+        delivery.entry = NULL
+    batch.rows += 1
+    return True

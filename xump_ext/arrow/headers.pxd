@@ -1,0 +1,58 @@
+"""The headers of a batch: a struct with a field for each header, or a map; read from Arrow columns into header blocks."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from xump_ext.arrow.c_data cimport ArrowArray, ArrowSchema
+from xump_ext.arrow.column cimport column_t, type_t
+
+cdef enum:
+    HEADERS_NONE = 0
+    HEADERS_STRUCT
+    HEADERS_MAP
+
+# A header's column, as the schema has it; of a map, field 0 is the keys and field 1 the values.
+cdef struct header_column_t:
+    type_t type
+    uint8_t header_type     # a HEADER_ number; HEADER_TRUE for all bools, 0 for a column of nulls
+    uint32_t prefix_bytes
+    char* prefix            # what stands before each value in the block: type u8 | name_bytes u16 | name
+
+# A header's value in the row being read.
+cdef struct found_t:
+    const header_column_t* field
+    const char* text
+    int64_t size
+    int64_t number
+
+cdef struct headers_t:
+    int kind
+    int64_t field_count
+    header_column_t* fields
+    int64_t found_count     # headers of the row measured last
+    found_t* found
+
+# The headers of one chunk.
+cdef struct headers_chunk_t:
+    int64_t rows
+    int64_t row_first           # the number in errors of row 0
+    const uint8_t* validity     # NULL: no row is without headers; a copy, as all that follows
+    int64_t first               # where row 0 is in the validity and in the offsets of a map: 0 to 7
+    const char* entries         # offsets of a map, into the columns of its keys and values
+    const uint8_t* pairs        # validity of these
+    int64_t entries_first       # the lowest of them
+    column_t* columns           # as many as there are fields
+
+# Raises TypeError for a type that headers cannot have, ValueError for names that they cannot have.
+cdef int headers_read_schema(headers_t* headers, const ArrowSchema* schema) except -1
+cdef void headers_close(headers_t* headers) noexcept
+
+# Opens rows `parent_first` to `parent_first + rows` and checks them. Raises ValueError; the chunk is to be closed in any case.
+cdef int headers_open(
+    headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t parent_first, int64_t rows, int64_t row_first
+) except -1
+cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) noexcept
+
+# Counts the headers of a row (`found_count`) and returns the bytes that they take in the block.
+cdef int64_t headers_measure(headers_t* headers, const headers_chunk_t* chunk, int64_t row) noexcept nogil
+# Writes the block of the row measured last.
+cdef void headers_write(const headers_t* headers, const headers_chunk_t* chunk, int64_t row, char* out) noexcept nogil

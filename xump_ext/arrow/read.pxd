@@ -1,0 +1,51 @@
+"""Messages out of Arrow data: what pyarrow, Polars, DuckDB and all others hand over that have its PyCapsule interface."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from xump_ext.arrow.c_data cimport ArrowArray, ArrowSchema
+from xump_ext.arrow.column cimport column_t, type_t
+from xump_ext.arrow.headers cimport headers_chunk_t, headers_t
+from xump_ext.message.headers cimport content_t
+
+cdef struct chunk_t:
+    ArrowArray array
+    int64_t rows
+    int64_t row_first           # the number of row 0 in the batch
+    column_t columns[4]         # address, body, reply_to, message_id
+    headers_chunk_t headers
+
+# A str made before, found again by its bytes.
+cdef struct slot_t:
+    const char* text            # the str's own: those of the column may change
+    void* string                # NULL: the slot is free
+    uint32_t size
+    uint32_t hash
+
+cdef class BatchReader:
+    cdef readonly Py_ssize_t rows
+    cdef int64_t places[5]      # which child each column is, or -1
+    cdef int64_t table_columns
+    cdef type_t types[4]
+    cdef headers_t headers
+    cdef chunk_t* chunks
+    cdef Py_ssize_t chunk_count
+    cdef Py_ssize_t chunk_at    # where the next row is
+    cdef int64_t row_at         # in that chunk
+    cdef slot_t* slots
+
+    # Makes the contents of the next rows, at most `room`, each with one reference that is the caller's. Returns how many;
+    # 0 at the end. Raises MemoryError only: then none is made and the position is where it was.
+    cdef Py_ssize_t fill(self, content_t** contents, Py_ssize_t room) except -1
+
+    # The content of that row; a new reference. Raises MemoryError only. Rows that follow each other are found at once.
+    cdef content_t* content_at(self, int64_t row) except NULL
+
+    cdef int take_stream(self, object capsule) except -1
+    cdef int take_array(self, object schema_capsule, object array_capsule) except -1
+    cdef chunk_t* chunk_add(self) except NULL
+    cdef int read_schema(self, const ArrowSchema* schema) except -1
+    cdef int open_chunk(self, chunk_t* chunk) except -1
+    cdef Py_ssize_t chunk_of(self, int64_t row) noexcept
+    cdef content_t* content_of_row(self, chunk_t* chunk, int64_t row) except NULL
+    cdef object checked_utf8(self, column_t* column, int64_t row, bint shared)
+    cdef object text_shared(self, const char* text, int64_t size, bint ascii)

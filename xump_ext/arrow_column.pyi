@@ -1,1 +1,0 @@
-"""Arrow columns, checked before they are read; for the compiled readers only."""

@@ -1,1 +1,0 @@
-"""Headers out of Arrow columns; for the compiled reader only."""

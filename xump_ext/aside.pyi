@@ -1,1 +1,0 @@
-"""Who came back between others; for the compiled modules only."""

@@ -1,1 +1,0 @@
-"""Queues and selectors come and go; for the compiled modules only."""

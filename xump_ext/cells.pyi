@@ -1,1 +1,0 @@
-"""Memory for what there are many of; for the compiled modules only."""

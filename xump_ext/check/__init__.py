@@ -1,0 +1,1 @@
+"""Every law of the engine, verified from scratch: `Engine.check()`."""

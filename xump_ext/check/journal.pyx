@@ -1,0 +1,298 @@
+"""The books of durable stores (`log/journal.pyx`, `log/append.pyx`, `log/fences.pyx`), verified from scratch.
+
+    Links      stores, their queues and the lists of what has to be written refer to each other; whoever in RAM has the last word
+               of a durable message is known, and so is the message
+    Recount    the bytes of contents in memory, those of what is live in the store, and what waits behind fences are what a walk
+               finds; the open group holds the records that it counts
+    Order      records stand where they say, groups and ids are durable only after they were issued
+    Once       a message has one who has its last word
+"""
+
+from libc.stdint cimport uint64_t, uintptr_t
+
+from xump_ext.check.structure cimport broken, of_entry, of_queue
+from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.log.journal cimport Journal
+from xump_ext.log.owners cimport Owner, has_owner
+from xump_ext.log.writer cimport entry_charge, made_bytes, store_queue
+from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
+from xump_ext.state.constants cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED
+from xump_ext.state.graph cimport entry_t, fence_t, queue_t, store_t
+from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
+from xump_ext.state.lazy_content cimport is_lazy, is_loaded
+
+
+cdef int check_journal(Books books) except -1:
+    """Everything in this file; relies on the queues and their indexes."""
+    cdef Journal journal
+    cdef dict waiting = {}      # store -> charges of what has ended, and of which the log does not know
+    check_stores(books)
+    check_queues(books)
+    check_owners(books, waiting)
+    for journal in books.core.journals:
+        check_touched(books, &journal.store)
+        check_waitset(&journal.store)
+        check_fences(books, &journal.store, waiting)
+        check_bytes(&journal.store, waiting.get(<uintptr_t> &journal.store, 0))
+    return 0
+
+
+cdef str of_store(const store_t* store):
+    return f"store {(<Journal> store.handle).name!r}"
+
+
+# ---- stores and their queues
+
+cdef int check_stores(Books books) except -1:
+    """The engine links the stores of its journals, each once."""
+    cdef Journal journal
+    cdef store_t* store = books.e.stores
+    cdef set known = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
+    cdef set slots = set(), listed = set()
+    while store != NULL:
+        if <uintptr_t> store not in known or <uintptr_t> store in listed:
+            raise broken("Links", "engine", "the list of its durable stores is not that of its journals")
+        listed.add(<uintptr_t> store)
+        slots.add(store.slot)
+        store = store.next
+    if listed != known or books.e.store_count != len(known):
+        raise broken("Recount", "engine", f"{books.e.store_count} durable stores, {len(listed)} linked, found {len(known)}")
+    if len(slots) != len(known) or (slots and max(slots) >= 64):
+        raise broken("Once", "engine", f"durable stores share a number: {sorted(slots)}")
+    for journal in books.core.journals:
+        store = &journal.store
+        if store.engine != books.e or store.handle != <void*> journal or store.queues != <void*> journal.queues:
+            raise broken("Links", of_store(store), "its engine, its journal or its queues are those of another one")
+    if books.e.claim != NULL:
+        raise broken("Quiet", "engine", "the last word of a message was promised to one that did not come")
+    return check_dirty(books, known)
+
+
+cdef int check_dirty(Books books, set known) except -1:
+    """Those that have something to write since the last call ended are those that say so."""
+    cdef Journal journal
+    cdef store_t* store = books.e.changed_stores
+    cdef set listed = set()
+    while store != NULL:
+        if <uintptr_t> store not in known or <uintptr_t> store in listed:
+            raise broken("Links", "engine", "the list of stores that have something to write is broken")
+        listed.add(<uintptr_t> store)
+        store = store.next_changed
+    for journal in books.core.journals:
+        if journal.store.is_changed != (<uintptr_t> &journal.store in listed):
+            raise broken("Links", of_store(&journal.store), "it is not in the list of those that have something to write and "
+                         "says so, or the other way round")
+    return 0
+
+
+cdef int check_queues(Books books) except -1:
+    """A queue with a log is the one that its store has under its number."""
+    cdef QueueHandle handle
+    cdef Journal journal
+    cdef queue_t* queue
+    cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
+    for journal in books.core.journals:
+        for number, address in journal.queues.items():
+            if address not in books.queues or (<queue_t*> <uintptr_t> address).store != &journal.store:
+                raise broken("Links", of_store(&journal.store), f"its queue number {number} is not there, or of another store")
+    for handle in books.core._queues.values():
+        queue = handle.queue
+        if queue.durable != (queue.store != NULL) or (queue.store != NULL and <uintptr_t> queue.store not in stores):
+            raise broken("Links", of_queue(queue), "its store is not one of this engine's")
+        if queue.durable:
+            check_durable_queue(queue)
+        elif queue.touched or queue.durable_id or queue.frontier_waits:
+            raise broken("Links", of_queue(queue), "it is in RAM, and something of it is to be logged")
+    return 0
+
+
+cdef int check_durable_queue(queue_t* queue) except -1:
+    cdef Journal journal = <Journal> queue.store.handle
+    if store_queue(queue.store, queue.number) != queue or not 0 < queue.number <= journal.last_number:
+        raise broken("Once", of_queue(queue), f"its number, {queue.number} of {journal.last_number}, is not its own")
+    if queue.durable_id >= queue.next_id or queue.written_id >= queue.next_id:
+        raise broken("Order", of_queue(queue), f"ids up to {queue.durable_id} are durable, up to {queue.written_id} written; the "
+                     f"next one is {queue.next_id}")
+    if queue.handed > queue.promised and not queue.touched and not queue.store.failed:
+        raise broken("Order", of_queue(queue), f"ids up to {queue.handed} were handed out, and the log says {queue.promised}")
+    return 0
+
+
+# ---- who has the last word
+
+cdef int check_owners(Books books, dict waiting) except -1:
+    """An entry is owned if the engine knows by whom; the message that owns it is a shadow, or has left its queue."""
+    cdef QueueHandle handle
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef set shadows = set(), owned = set()
+    for handle in books.core._queues.values():
+        at = cursor_start(handle.queue)
+        entry = cursor_step(&at)
+        while entry != NULL:
+            check_flags(entry)
+            if entry.flags & OWNED:
+                owned.add(<uintptr_t> entry)
+            if entry.flags & SHADOW:
+                shadows.add(<uintptr_t> entry)
+            entry = cursor_step(&at)
+    if owned != set(books.core.owners):
+        raise broken("Links", "engine", f"{len(owned)} messages in RAM have the last word of a durable one, "
+                     f"{len(books.core.owners)} are known")
+    check_shadows(books, shadows, waiting)
+    if shadows:
+        raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "nobody has its last word")
+    return 0
+
+
+cdef int check_flags(entry_t* entry) except -1:
+    cdef bint durable = entry.queue.durable
+    if durable and (entry.flags & OWNED or is_lazy(entry)):
+        raise broken("Links", of_entry(entry), "it is in a durable queue, and its content or its last word is elsewhere")
+    if not durable and (entry.flags & (SHADOW | STAINED) or not (is_loaded(entry) or is_lazy(entry))):
+        raise broken("Links", of_entry(entry), "it is in RAM, and a store should know of it")
+    if entry.flags & SHADOW and entry.state != HISTORY:
+        raise broken("Links", of_entry(entry), "somebody in RAM has its last word, and it has not ended here")
+    if entry.flags & OWNED and entry.parent != NULL and has_owner(entry.parent):
+        raise broken("Once", of_entry(entry), "two messages are to hear of its end")
+    return 0
+
+
+cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
+    """Takes those that are owned out of `shadows`."""
+    cdef queue_t* queue
+    cdef entry_t* entry
+    cdef Owner owner
+    cdef set found = set()
+    cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
+    for owner in books.core.owners.values():
+        store, number, id, charge = <uintptr_t> owner.store, owner.queue, owner.id, owner.charge
+        if store not in stores or (store, number, id) in found:
+            raise broken("Once", "engine", f"message {id} of queue number {number} has two last words, or is of no store")
+        found.add((store, number, id))
+        queue = store_queue(<store_t*> <uintptr_t> store, number)
+        if queue == NULL:
+            raise broken("Links", "engine", f"message {id} of queue number {number}, which was deleted, waits for its "
+                         "last word")
+        entry = index_get(&queue.index, id)
+        if entry == NULL:
+            waiting[store] = waiting.get(store, 0) + charge
+        elif <uintptr_t> entry not in shadows:
+            raise broken("Links", of_entry(entry), "somebody in RAM has its last word, and it does not know")
+        else:
+            shadows.remove(<uintptr_t> entry)
+    return 0
+
+
+# ---- what is to be written
+
+cdef int check_touched(Books books, store_t* store) except -1:
+    """The queues whose state the open group gets."""
+    cdef queue_t* queue = store.touched
+    cdef set listed = set()
+    while queue != NULL:
+        if <uintptr_t> queue not in books.queues or <uintptr_t> queue in listed or queue.store != store:
+            raise broken("Links", of_store(store), "the list of queues whose state is to be written is not a list of its queues")
+        listed.add(<uintptr_t> queue)
+        queue = queue.next_touched
+    for address in (<dict> store.queues).values():
+        queue = <queue_t*> <uintptr_t> address
+        if queue.touched != (address in listed):
+            raise broken("Links", of_queue(queue), "it is not in the list of queues whose state is to be written and says so, or "
+                         "the other way round")
+    return 0
+
+
+cdef int check_waitset(store_t* store) except -1:
+    """The records of the open group, one behind the other."""
+    cdef uint64_t at = sizeof(group_record_t), count = 0
+    cdef const head_t* head
+    cdef queue_t* queue
+    cdef set settles = set()
+    if store.failed:
+        return 0            # nobody will write it
+    if store.size < at or store.size > store.capacity or store.durable >= store.group:
+        raise broken("Recount", of_store(store), f"its open group, number {store.group}, has {store.size} bytes of "
+                     f"{store.capacity}; groups up to {store.durable} are durable")
+    while at < store.size:
+        head = <const head_t*> (store.data + at)
+        if at + sizeof(head_t) > store.size or head.magic != MAGIC or head.length < sizeof(head_t) or (
+                head.length > store.size - at or head.position != store.position + at):
+            raise broken("Order", of_store(store), f"at byte {at} of its open group there is no record")
+        if head.kind == SETTLE:
+            settles.add((at, head.queue))
+        count += 1
+        at += head.length
+    if count != store.records:
+        raise broken("Recount", of_store(store), f"{store.records} records in its open group, found {count}")
+    for address in (<dict> store.queues).values():
+        queue = <queue_t*> <uintptr_t> address
+        if queue.settled_group == store.group and (queue.settled_at, queue.number) not in settles:
+            raise broken("Links", of_queue(queue), "the record of what was settled last is not in the open group")
+    return 0
+
+
+cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
+    """What waits for other stores is of this one's, and each fence is before a group that there is."""
+    cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
+    cdef dict states = {}
+    cdef fence_t* fence
+    cdef queue_t* queue
+    cdef uint64_t i
+    where = f"{of_store(store)}, what waits for others"
+    if store.fence_count and (store.fences == NULL or store.fence_count > store.fence_mask + 1):
+        raise broken("Recount", where, f"{store.fence_count} records and fences in {store.fence_mask + 1} places")
+    for i in range(store.fence_count):
+        fence = &store.fences[(store.fence_head + i) & store.fence_mask]
+        if fence.other != NULL:
+            if <uintptr_t> fence.other not in stores or (fence.other == store and 0 < fence.group < UNLIMITED) or (
+                    fence.group > fence.other.group and fence.other != store):
+                raise broken("Links", where, "a fence is for a store that is not there, or a group that will never be")
+            continue
+        queue = store_queue(store, fence.queue)
+        if fence.kind not in (SETTLE, MARK, STATE, GONE) or (fence.id == 0) != (fence.kind == GONE):
+            raise broken("Links", where, f"a record of kind {fence.kind}, of message {fence.id}")
+        if (queue == NULL) != (fence.queue in <set> store.leaving):
+            raise broken("Links", where, f"queue number {fence.queue} was deleted, and its end is not to be told, or the other "
+                         "way round")
+        if fence.kind == SETTLE:
+            waiting[<uintptr_t> store] = waiting.get(<uintptr_t> store, 0) + fence.charge
+        if queue == NULL:
+            continue
+        if fence.id > queue.next_id or (fence.kind == SETTLE and index_get(&queue.index, fence.id) != NULL):
+            raise broken("Order", where, f"message {fence.id} of {of_queue(queue)} has not ended, or never was")
+        if fence.kind == STATE:
+            states.setdefault(fence.queue, []).append(fence.id)
+    for number, address in (<dict> store.queues).items():
+        check_frontier(<queue_t*> <uintptr_t> address, states.get(number, []))
+    return 0
+
+
+cdef int check_frontier(queue_t* queue, list ids) except -1:
+    """Copies in other stores: the log may not say that the messages were routed before these are durable."""
+    if queue.frontier_waits != len(ids):
+        raise broken("Recount", of_queue(queue), f"its frontier waits for {queue.frontier_waits} copies, found {len(ids)}")
+    if ids and not 0 < queue.frontier_safe < min(ids):
+        raise broken("Order", of_queue(queue), f"its frontier is safe up to {queue.frontier_safe}, and waits for a copy of "
+                     f"message {min(ids) - 1}")
+    return 0
+
+
+cdef int check_bytes(store_t* store, uint64_t waiting) except -1:
+    """What contents take in memory; what messages take in the store, those that have ended without its knowing counted in."""
+    cdef uint64_t resident = 0, live = waiting
+    cdef cursor_t at
+    cdef entry_t* entry
+    for address in (<dict> store.queues).values():
+        at = cursor_start(<queue_t*> <uintptr_t> address)
+        entry = cursor_step(&at)
+        while entry != NULL:
+            if is_loaded(entry):
+                resident += made_bytes(entry)
+            live += entry_charge(entry)
+            entry = cursor_step(&at)
+    if store.resident != resident:
+        raise broken("Recount", of_store(store), f"contents in memory count {store.resident} bytes, found {resident}")
+    if store.live != live:
+        raise broken("Recount", of_store(store), f"messages in it count {store.live} bytes, found {live}")
+    return 0

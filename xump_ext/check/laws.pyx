@@ -1,0 +1,304 @@
+"""The laws of the engine, verified from scratch: `Engine.check()`.
+
+    Conservation    entered = ready + outstanding + history + settled + dropped + deleted, for each queue
+    Credit          window = available + outstanding, for each selector; whoever is able stands ready
+    Order           by id a queue's sequences ascend and its timestamps do not descend; lists, heaps and lines are in order
+    Once            ids, sequences, numbers and slots are issued once
+    Links           what refers to something is referred to by it: parents and children, lists, offers, deliveries
+    Recount         every counter equals what a walk finds
+    Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted: nothing is
+                    forgotten that could
+
+The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are
+in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's
+conditions on all that waits there.
+"""
+
+from itertools import pairwise
+
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.string cimport memset
+
+from xump_ext.check.journal cimport check_journal
+from xump_ext.check.quiescence cimport check_quiet
+from xump_ext.check.structure cimport Books, broken, check_structure, of_entry, of_queue, of_selector
+from xump_ext.check.waiting cimport check_waiting
+from xump_ext.engine.core cimport Core
+from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.state.constants cimport (
+    BOUND, COPY, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT, SUSPENDED, TAKEN,
+    UNROUTED, WAITING,
+)
+from xump_ext.state.envelope cimport target_of
+from xump_ext.state.graph cimport entry_t, queue_t, selector_t, waitset_t
+from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
+from xump_ext.state.lazy_content cimport content_at, is_lazy, is_loaded, lazy_source_of, lazy_source_t
+
+cdef enum:
+    STATES = 7
+
+cdef struct tally_t:
+    uint64_t states[STATES]
+    uint64_t grouped        # that wait, as their groups say
+
+
+def check_laws(Core engine not None):
+    """Raises `InvariantError` that says which law does not hold, and where. Cost: everything."""
+    engine.begin_call()
+    try:
+        check_books(Books(engine))
+    finally:
+        engine.unlock()
+
+
+cdef int check_books(Books books) except -1:
+    cdef QueueHandle queue
+    cdef SelectorHandle selector
+    check_structure(books)
+    check_waiting(books)
+    for queue in books.core._queues.values():
+        check_entries(books, queue.queue)
+        check_counts(queue.queue)
+    check_lazy_sources(books)
+    check_holders(books)
+    for selector in books.core._selectors.values():
+        check_credit(selector.selector)
+    check_nacked(books)
+    check_once(books)
+    check_journal(books)
+    return check_quiet(books)
+
+
+cdef int check_lazy_sources(Books books) except -1:
+    """Contents that are not made yet: each source knows how many."""
+    for source, count in books.sources.items():
+        if (<lazy_source_t*> <uintptr_t> source).left != count:
+            raise broken("Recount", "a source of contents", f"{(<lazy_source_t*> <uintptr_t> source).left} entries refer to it by its "
+                         f"own count, {count} do")
+    return 0
+
+
+# ---- Order, Links: message by message
+
+cdef int check_entries(Books books, queue_t* queue) except -1:
+    cdef cursor_t at = cursor_start(queue)
+    cdef entry_t* entry = cursor_step(&at)
+    cdef entry_t* before = NULL
+    while entry != NULL:
+        if not 0 < entry.id < queue.next_id:
+            raise broken("Once", of_entry(entry), f"its id was not issued: the next is {queue.next_id}")
+        if not 0 < entry.sequence <= books.e.sequence or (before != NULL and entry.sequence <= before.sequence):
+            raise broken("Order", of_entry(entry), f"its sequence {entry.sequence} is not above those before it")
+        if entry.timestamp > queue.timestamp or (before != NULL and entry.timestamp < before.timestamp):
+            raise broken("Order", of_entry(entry), f"its timestamp {entry.timestamp} is before that of an older one, or ahead")
+        if is_lazy(entry):
+            if entry.state != UNROUTED:
+                raise broken("Links", of_entry(entry), "it was routed, and its content is not made")
+            books.sources[<uintptr_t> lazy_source_of(entry)] = books.sources.get(<uintptr_t> lazy_source_of(entry), 0) + 1
+        elif is_loaded(entry) and (entry.content.loaded == NULL or entry.content.loaded.references < 1):
+            raise broken("Links", of_entry(entry), "it has no content")
+        check_state(books, entry)
+        check_parent(books, entry)
+        before = entry
+        entry = cursor_step(&at)
+    return 0
+
+
+cdef int check_state(Books books, entry_t* entry) except -1:
+    """Who holds it, and what it became."""
+    if entry.state >= STATES:
+        raise broken("Links", of_entry(entry), f"its state is {entry.state}")
+    if entry.flags & QUEUED or (entry.flags & SUSPENDED and (books.quiet or entry.state > WAITING)):
+        raise broken("Quiet", of_entry(entry), "it is in the midst of a run")
+    if entry.flags & IN_RETURNED_HEAP and entry.state != WAITING:
+        raise broken("Links", of_entry(entry), "it stands aside of others that wait, and does not wait")
+    if entry.state == WAITING:
+        if entry.holder == NULL or (<waitset_t*> entry.holder).queue != entry.queue:
+            raise broken("Links", of_entry(entry), "it waits in a group of another queue")
+    elif entry.state == UNROUTED or entry.state == HISTORY:
+        if entry.holder != NULL:
+            raise broken("Links", of_entry(entry), "somebody holds it")
+    elif <uintptr_t> entry.holder not in books.selectors:
+        raise broken("Links", of_entry(entry), "the selector that holds it is not there")
+    else:
+        return check_held(books, entry, <selector_t*> entry.holder)
+    if entry.below.any != NULL and not entry.flags & SUSPENDED:
+        raise broken("Links", of_entry(entry), "it is held by nobody, and became something")
+    return 0
+
+
+cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1:
+    if selector.source != entry.queue or selector.infinite != (entry.state == BOUND):
+        raise broken("Credit", of_entry(entry), f"{of_selector(selector)} holds it, which has another source or kind of credit")
+    if (entry.state == MOVED) != selector.puts or (entry.state != MOVED and selector.verb != DELIVER):
+        raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, which does something else ({entry.state})")
+    if entry.state == MOVED:
+        return check_child(books, entry, entry.below.child, selector)
+    if entry.state == TAKEN:
+        if entry.below.delivery != NULL and entry.below.delivery[0] != entry:
+            raise broken("Links", of_entry(entry), "its delivery is of another message")
+    elif entry.below.offer == NULL or entry.below.offer.entry != entry or entry.below.offer.number == 0:
+        raise broken("Links", of_entry(entry), "its offer is of another message")
+    return 0
+
+
+cdef int check_child(Books books, entry_t* entry, entry_t* child, selector_t* selector) except -1:
+    """What MOVE made of it, or what INFINITE selectors downstream made of that."""
+    cdef queue_t* target = target_of(selector, content_at(entry))
+    if child == NULL or child.parent != entry:
+        raise broken("Links", of_entry(entry), "what it became is not there, or came from another message")
+    if <uintptr_t> child.queue not in books.queues or index_get(&child.queue.index, child.id) != child:
+        raise broken("Links", of_entry(entry), "what it became is in no queue")
+    if child.queue != target and child.hops < 2:
+        raise broken("Links", of_entry(entry), f"what it became is in {of_queue(child.queue)}, not where "
+                     f"{of_selector(selector)} puts it")
+    if child.sequence <= entry.sequence:
+        raise broken("Order", of_entry(entry), "what it became is older")
+    return 0
+
+
+cdef int check_parent(Books books, entry_t* entry) except -1:
+    cdef entry_t* parent = entry.parent
+    if parent == NULL:
+        return 0
+    if entry.state == HISTORY:
+        raise broken("Links", of_entry(entry), "it is settled, and its parent was not paid for")
+    if <uintptr_t> parent.queue not in books.queues or index_get(&parent.queue.index, parent.id) != parent:
+        raise broken("Links", of_entry(entry), "its parent is in no queue")
+    if parent.state != MOVED or parent.below.child != entry:
+        raise broken("Links", of_entry(entry), f"its parent, {of_entry(parent)}, became something else (state {parent.state})")
+    return 0
+
+
+# ---- Conservation, Recount: queue by queue
+
+cdef int check_counts(queue_t* queue) except -1:
+    cdef tally_t found = tally(queue)
+    cdef uint64_t* states = found.states
+    cdef uint64_t ready = states[UNROUTED] + states[WAITING] + states[BOUND]
+    cdef uint64_t outstanding = states[OFFERED] + states[TAKEN] + states[MOVED]
+    cdef uint64_t gone = queue.settled + queue.deleted
+    cdef int reason
+    check_count(queue, "unrouted", queue.unrouted, states[UNROUTED])
+    check_count(queue, "ready", queue.ready, ready)
+    check_count(queue, "outstanding", queue.outstanding, outstanding)
+    check_count(queue, "history", queue.history.count, states[HISTORY])
+    if queue.history.count > queue.history_limit:
+        raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
+    if found.grouped != states[WAITING]:
+        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in groups")
+    for reason in range(REASON_COUNT):
+        gone += queue.dropped[reason]
+    if queue.next_id - 1 != ready + outstanding + states[HISTORY] + gone:
+        raise broken("Conservation", of_queue(queue), f"{queue.next_id - 1} entered, but {ready} are ready, {outstanding} "
+                     f"outstanding, {states[HISTORY]} in the history and {gone} gone")
+    return 0
+
+
+cdef tally_t tally(queue_t* queue) noexcept:
+    """By walking over the index, and over the groups, whose lists were verified."""
+    cdef tally_t found
+    cdef cursor_t at = cursor_start(queue)
+    cdef entry_t* entry = cursor_step(&at)
+    cdef waitset_t* waitset = queue.waitsets
+    memset(&found, 0, sizeof(tally_t))
+    while entry != NULL:
+        found.states[entry.state] += 1
+        entry = cursor_step(&at)
+    while waitset != NULL:
+        found.grouped += waitset.count
+        waitset = waitset.next
+    if queue.returning != NULL:
+        found.grouped += queue.returning.count
+    return found
+
+
+cdef int check_count(queue_t* queue, str what, uint64_t counted, uint64_t found) except -1:
+    if counted != found:
+        raise broken("Recount", of_queue(queue), f"{what} counts {counted}, found {found}")
+    return 0
+
+
+cdef int check_nacked(Books books) except -1:
+    """The numbers of last nacks are those of messages that say that they have one."""
+    cdef QueueHandle handle
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef Py_ssize_t found = 0
+    for handle in books.core._queues.values():
+        at = cursor_start(handle.queue)
+        entry = cursor_step(&at)
+        while entry != NULL:
+            if entry.flags & NACKED:
+                found += 1
+                if not 0 < books.core.nacked.get(<uintptr_t> entry, 0) <= books.e.nacks:
+                    raise broken("Links", of_entry(entry), "the number of its last nack is not known")
+            entry = cursor_step(&at)
+    if len(books.core.nacked) != found:
+        raise broken("Recount", "engine", f"{len(books.core.nacked)} messages were nacked, found {found}")
+    return 0
+
+
+# ---- Credit: selector by selector
+
+cdef int check_credit(selector_t* selector) except -1:
+    """By the lists of what it holds, which were verified, and which together hold what their queue counts."""
+    cdef uint64_t outstanding = selector.taken.count + (0 if selector.infinite else selector.held.count)
+    cdef uint64_t ended = selector.paid + selector.returned
+    where = of_selector(selector)
+    if selector.infinite:
+        if selector.window or selector.available or outstanding or selector.returned:
+            raise broken("Credit", where, f"INFINITE, and {outstanding} outstanding of a window of {selector.window}")
+    elif selector.available < 0 or selector.window != selector.available + <int64_t> outstanding:
+        raise broken("Credit", where, f"a window of {selector.window}, but {selector.available} available and {outstanding} "
+                     "outstanding")
+    elif selector.verb != DISCARD and selector.verb != COPY and selector.served != ended + outstanding:
+        raise broken("Credit", where, f"{selector.served} served, but {selector.paid} paid, {selector.returned} returned and "
+                     f"{outstanding} outstanding")
+    if selector.verb == COPY and (selector.replayed > selector.start or selector.start > selector.source.next_id):
+        raise broken("Order", where, f"starts at {selector.start}, before what it replayed or behind what will come")
+    return 0
+
+
+cdef int check_holders(Books books) except -1:
+    """The lists of all selectors of a queue hold what is bound or outstanding there."""
+    cdef QueueHandle queue
+    cdef SelectorHandle handle
+    cdef dict held = {}
+    for handle in books.core._selectors.values():
+        address = <uintptr_t> handle.selector.source
+        held[address] = held.get(address, 0) + handle.selector.held.count + handle.selector.taken.count
+    for queue in books.core._queues.values():
+        found = tally(queue.queue)
+        count = found.states[BOUND] + found.states[OFFERED] + found.states[TAKEN] + found.states[MOVED]
+        listed = held.get(<uintptr_t> queue.queue, 0)
+        if listed != count:
+            raise broken("Recount", of_queue(queue.queue), f"its selectors hold {listed}, found {count}")
+    return 0
+
+
+# ---- Once
+
+cdef int check_once(Books books) except -1:
+    """Sequences, and the keys of rotation, are issued once in the whole engine."""
+    cdef QueueHandle queue
+    cdef SelectorHandle handle
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef set keys = set()
+    cdef list sequences = []
+    for queue in books.core._queues.values():
+        at = cursor_start(queue.queue)
+        entry = cursor_step(&at)
+        while entry != NULL:
+            sequences.append(entry.sequence)
+            entry = cursor_step(&at)
+    sequences.sort()
+    for earlier, later in pairwise(sequences):
+        if earlier == later:
+            raise broken("Once", "engine", f"two messages have the sequence {later}")
+    for handle in books.core._selectors.values():
+        if handle.selector.ready.key in keys:
+            raise broken("Once", of_selector(handle.selector), "another one was served at the same moment")
+        keys.add(handle.selector.ready.key)
+    return 0

@@ -1,0 +1,5 @@
+"""That nothing is left to be done: the declarations of `check/quiescence.pyx`."""
+
+from xump_ext.check.structure cimport Books
+
+cdef int check_quiet(Books books) except -1

@@ -1,0 +1,262 @@
+"""That nothing is left to be done, and who stands in which line for it (rules 4 and 5).
+
+When all is quiet, whoever is able and has something to take stands in the line of a queue without room for it. Inside
+`building()` nothing moves; then what could go on has to be remembered: a queue is stirred, a new clause is pending, a lane or
+line is in `able`.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+
+from xump_ext.check.structure cimport broken, of_entry, of_queue, of_selector
+from xump_ext.check.waiting cimport next_in, oldest
+from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.memory.heap cimport heap_t
+from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
+from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.state.constants cimport DIRTY, FIELD_NONE, ROOM_VARIES, SUSPENDED, UNROUTED
+from xump_ext.state.envelope cimport names_queue_now, queue_named
+from xump_ext.state.graph cimport entry_t, lane_t, queue_t, selector_t, waiter_t, waitset_t
+from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
+from xump_ext.state.waiter_table cimport waiter_in
+
+
+cdef int check_quiet(Books books) except -1:
+    """Everything in this file; relies on the books being right."""
+    cdef QueueHandle handle
+    check_all_waiters(books)
+    check_run_queue(books)
+    for handle in books.core._queues.values():
+        check_unrouted(books, handle.queue)
+        if not handle.queue.held:
+            check_parked(books, <Plan> handle.queue.plan)
+            check_lanes(<Plan> handle.queue.plan)
+        check_first_waiter(handle.queue)
+    return 0
+
+
+# ---- lines
+
+cdef int check_all_waiters(Books books) except -1:
+    """Each place in a line is its selector's, and the other way round."""
+    cdef QueueHandle handle
+    cdef SelectorHandle number
+    cdef waiter_t* waiter
+    cdef waiter_t* before
+    cdef uint32_t count
+    cdef set waiters = set()
+    for handle in books.core._queues.values():
+        check_waiters(books, handle.queue, waiters)
+    for number in books.core._selectors.values():
+        waiter = number.selector.waiters
+        before = NULL
+        count = 0
+        while waiter != NULL:
+            if <uintptr_t> waiter not in waiters:
+                raise broken("Links", of_selector(number.selector), "it has a place in no line, or one twice")
+            waiters.remove(<uintptr_t> waiter)
+            if waiter.selector != number.selector or waiter_in(number.selector, waiter.target) != waiter:
+                raise broken("Once", of_selector(number.selector), f"it stands twice in the line of {of_queue(waiter.target)}")
+            if waiter.previous_of_selector != before:
+                raise broken("Links", of_selector(number.selector), "a place in a line is not linked back")
+            count += 1
+            before = waiter
+            waiter = waiter.next_of_selector
+        if number.selector.waiter_count != count:
+            raise broken("Recount", of_selector(number.selector), f"{number.selector.waiter_count} places in lines, found {count}")
+    if waiters:
+        raise broken("Links", "engine", f"{len(waiters)} places in lines belong to no selector")
+    return 0
+
+
+cdef int check_waiters(Books books, queue_t* queue, set waiters) except -1:
+    cdef waiter_t* waiter = queue.waiters_head
+    cdef waiter_t* before = NULL
+    cdef uint32_t own_room = 0
+    cdef bint by_field
+    where = f"{of_queue(queue)}, its line"
+    while waiter != NULL:
+        if waiter.previous != before or waiter.target != queue or <uintptr_t> waiter.selector not in books.selectors:
+            raise broken("Links", where, "a place is not linked back, or is that of another")
+        if not waiter.selector.puts or (waiter.selector.target != queue and waiter.selector.to_queue.kind == FIELD_NONE):
+            raise broken("Links", where, f"{of_selector(waiter.selector)} does not put anything here")
+        waiters.add(<uintptr_t> waiter)
+        own_room += waiter.selector.source == queue or (
+            queue.overflow != NULL and queue.overflow.target == waiter.selector.source)
+        before = waiter
+        waiter = waiter.next
+    if queue.waiters_tail != before:
+        raise broken("Links", where, "its last place is not in it")
+    by_field = queue.overflow != NULL and (
+        queue.overflow.to_queue.kind != FIELD_NONE or queue.overflow.to_destination.kind != FIELD_NONE)
+    if queue.own_room != own_room:
+        raise broken("Recount", where, f"{queue.own_room} places make their own room, found {own_room}")
+    if queue.short and (before == NULL or not may_be_short(queue)):
+        raise broken("Links", where, "it lacks room in a store, and is in none, or nobody waits for that")
+    if queue.is_listed[ROOM_VARIES] != (before != NULL and (by_field or own_room > 0 or queue.short)):
+        raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
+    return 0
+
+
+cdef bint may_be_short(const queue_t* queue) noexcept:
+    return queue.durable or (queue.overflow != NULL and queue.overflow.target != NULL and queue.overflow.target.durable)
+
+
+# ---- Quiet
+
+cdef int check_run_queue(Books books) except -1:
+    """Between calls there is no work, unless a call that raised had stirred a queue: that excuses nothing then."""
+    cdef uint64_t i
+    cdef entry_t* entry
+    if books.e.run_queue_count or books.e.parked_count:
+        raise broken("Quiet", "engine", f"{books.e.run_queue_count + books.e.parked_count} messages are still to be routed")
+    if books.e.backlogs.count:
+        raise broken("Quiet", "engine", f"{books.e.backlogs.count} backlogs are still to be routed")
+    if books.quiet and (books.e.runnable.count or books.e.suspended_count):
+        raise broken("Quiet", "engine", f"{books.e.runnable.count} lanes or lines may go on, {books.e.suspended_count} trips have not "
+                     "ended")
+    if books.quiet and books.e.run_start != books.e.sequence + 1:
+        raise broken("Quiet", "engine", f"the run that began at {books.e.run_start} has not ended at {books.e.sequence}")
+    for i in range(books.e.suspended_count):
+        entry = books.e.suspended[i].entry
+        if books.e.suspended[i].visited == NULL or books.e.suspended[i].visited.references < 1:
+            raise broken("Links", "engine", "a trip that goes on is not there")
+        if entry != NULL and (not entry.flags & SUSPENDED or entry.below.position != i + 1):
+            raise broken("Links", of_entry(entry), "its trip goes on, and it does not know")
+    return 0
+
+
+cdef int check_unrouted(Books books, queue_t* queue) except -1:
+    """What is not routed is behind the frontier, and will be routed when it may."""
+    cdef cursor_t at = cursor_start(queue)
+    cdef entry_t* entry = cursor_step(&at)
+    if not 0 < queue.frontier <= queue.next_id:
+        raise broken("Order", of_queue(queue), f"its frontier is {queue.frontier}, the next id {queue.next_id}")
+    while entry != NULL:
+        if entry.state == UNROUTED:
+            if entry.id < queue.frontier:
+                raise broken("Order", of_entry(entry), f"it is not routed, and the frontier is {queue.frontier}")
+            if queue.active and not queue.held and (books.quiet or not queue.is_listed[DIRTY]):
+                raise broken("Quiet", of_entry(entry), "it can be routed")
+        if entry.flags & SUSPENDED and books.e.suspended[entry.below.position - 1].entry != entry:
+            raise broken("Links", of_entry(entry), "the trip that goes on with it is that of another")
+        entry = cursor_step(&at)
+    return 0
+
+
+cdef int check_parked(Books books, Plan plan) except -1:
+    """Nobody in the hit set of a parked message may act on it."""
+    cdef waitset_t* waitset = plan.queue.waitsets
+    cdef entry_t* entry
+    cdef uint32_t i
+    while waitset != NULL:
+        if waitset.parked and (books.quiet or not plan.queue.is_listed[DIRTY]):
+            entry = next_in(waitset, NULL)
+            while entry != NULL:
+                for i in range(waitset.slot_count):
+                    if clause_may_act(<Clause> plan.by_slot[waitset.slots[i]], entry):
+                        raise broken("Quiet", of_entry(entry), f"it was parked with clause {waitset.slots[i]}, which may act on it")
+                entry = next_in(waitset, entry)
+        waitset = waitset.next
+    return 0
+
+
+cdef bint clause_may_act(Clause clause, entry_t* entry) except -1:
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(clause.c.count):
+        selector = clause.c.selectors[i]
+        if clause.c.consuming:
+            if selector.enabled:
+                return True
+        elif entry.id < selector.start:
+            if entry.id >= selector.replayed:
+                return True
+        elif selector.enabled and names_queue_now(selector, entry):
+            return True
+    return False
+
+
+cdef int check_lanes(Plan plan) except -1:
+    """Whoever is able has taken what waits for it, or stands in the line where that would go."""
+    cdef Clause clause
+    cdef lane_t* lane
+    cdef uint32_t i
+    for clause in plan.clauses.values():
+        lane = clause.c.lanes
+        while lane != NULL:
+            entry = oldest(lane)
+            for i in range(clause.c.count if entry != NULL and not comes_next(lane) and clause not in plan.pending else 0):
+                if can_take(clause.c.selectors[i]):
+                    check_runnable(clause.c.selectors[i], entry, lane)
+            if lane.closed:
+                check_closed(clause, lane)
+            lane = lane.next
+    return 0
+
+
+cdef bint comes_next(const lane_t* lane) noexcept:
+    """Whether the lane will be looked at: it may go on, or is open and the first of those may."""
+    cdef heap_t* open = &lane.clause.open
+    return lane.runnable.position or (lane.open.position and (<lane_t*> open.nodes[0].owner).runnable.position)
+
+
+cdef int check_closed(Clause clause, lane_t* lane) except -1:
+    """Whoever was ready when the lane was closed, or later, stands in the line of its target."""
+    cdef queue_t* target = queue_named(lane.queue.engine, <object> lane.target)
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(clause.c.count if target != NULL else 0):
+        selector = clause.c.selectors[i]
+        if (selector.ready.position or selector.refusals >= lane.closed) and waiter_in(selector, target) == NULL:
+            raise broken("Quiet", of_selector(selector), f"it does not stand in the line of {of_queue(target)}, whose lane "
+                         "is closed")
+    return 0
+
+
+cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) except -1:
+    cdef queue_t* target = selector.target
+    if not selector.puts:
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} is able to take it")
+    if lane.target != NULL:
+        target = queue_named(lane.queue.engine, <object> lane.target)
+    if target != NULL and waiter_in(selector, target) == NULL:
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and does not stand in the line of "
+                     f"{of_queue(target)}")
+    return 0
+
+
+cdef int check_first_waiter(queue_t* queue) except -1:
+    """There is no room for what the first in line would put here. Who has nothing to put stands there until there is room."""
+    cdef waiter_t* waiter = queue.waiters_head
+    cdef entry_t* entry
+    if queue.runnable.position:
+        return 0
+    while waiter != NULL:
+        entry = wanted(waiter)
+        if entry != NULL:
+            if has_room(queue, entry, waiter.selector):
+                raise broken("Quiet", of_entry(entry), f"{of_selector(waiter.selector)} stands first in the line of "
+                             f"{of_queue(queue)}, where there is room for it")
+            return 0
+        if not has_room_for_any(queue):
+            return 0
+        waiter = waiter.next
+    return 0
+
+
+cdef entry_t* wanted(const waiter_t* waiter) except? NULL:
+    """What the selector would put there now, or NULL."""
+    cdef Clause clause = <Clause> waiter.selector.clause.handle
+    if not can_take(waiter.selector) or waiter.selector.source.held:
+        return NULL
+    found = clause.lanes.get((<QueueHandle> waiter.target.handle).name if clause.c.names_queue else None)
+    return NULL if found is None else oldest(<lane_t*> <uintptr_t> found)
+
+
+cdef bint has_room_for_any(queue_t* queue) except -1:
+    cdef selector_t* overflow = queue.overflow
+    if queue.ready < queue.limit:
+        return True
+    if overflow == NULL or overflow.to_queue.kind != FIELD_NONE or overflow.to_destination.kind != FIELD_NONE:
+        return False
+    return overflow_has_room(queue, NULL, NULL)

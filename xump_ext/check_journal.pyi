@@ -1,1 +1,0 @@
-"""The books of durable stores, as `check` sees them; not seen from Python."""

@@ -1,1 +1,0 @@
-"""Who waits for whom, that `check` walks over; not seen from Python."""

@@ -1,1 +1,0 @@
-"""What messages say; for the compiled modules only."""

@@ -1,1 +1,0 @@
-"""What COPY makes; for the compiled modules only."""

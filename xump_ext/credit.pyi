@@ -1,1 +1,0 @@
-"""Credit, rotation and room; for the compiled modules only."""

@@ -1,0 +1,1 @@
+"""The engine as Python calls it: one call at a time."""

@@ -1,0 +1,17 @@
+"""The engine as Python calls it; the declarations of `engine/core.pyx`."""
+
+from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.publish cimport EnginePublish
+from xump_ext.match.filter cimport Filter
+from xump_ext.message.message cimport Message
+from xump_ext.state.graph cimport entry_t, queue_t, selector_t
+
+cdef class Core(EnginePublish):
+    cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1
+    cdef int set_start(self, selector_t* selector, object start) except -1
+    cdef int enable(self, selector_t* selector) except -1
+    cdef int check_replay(self, selector_t* selector, list ids) except -1
+    cdef Message seen(self, entry_t* entry, Filter filter)
+    cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL
+    cdef int close_books(self) except -1
+    cdef int release(self, queue_t* queue) except -1

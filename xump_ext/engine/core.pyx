@@ -1,0 +1,488 @@
+"""The engine as Python calls it: every call enters alone, changes the books, drives the graph until it is quiet, and leaves.
+
+What Python objects want to say about the arguments is said in `xump.engine`, which derives from `Core`; here they are
+right, except for messages, which are checked where they are made.
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free
+
+from xump_ext.engine.delivery cimport Delivery, check_deliveries, first_offer, hand_over, keep_undelivered, next_undelivered
+from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.engine.topology_edit cimport (
+    message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
+)
+from xump_ext.errors import QueueFull, no_pickle
+from xump_ext.match.filter cimport Filter
+from xump_ext.memory.heap cimport heap_free
+from xump_ext.message.content cimport content_release
+from xump_ext.message.headers cimport content_t
+from xump_ext.message.message cimport Message, message_object
+from xump_ext.route.admission cimport Admissions
+from xump_ext.route.copies cimport make_copy
+from xump_ext.route.ledger cimport hops_of, mark_dirty, pay
+from xump_ext.route.requeue cimport rematch
+from xump_ext.route.routing cimport go_on, run, wake_everything
+from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
+from xump_ext.state.constants cimport (
+    BOUND, BROKEN, CLOSED, FORKED, HISTORY, IDLE, MOVED, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
+)
+from xump_ext.state.envelope cimport target_of
+from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
+from xump_ext.state.index cimport index_from, index_get, index_since, index_until
+from xump_ext.state.lazy_content cimport content_at, content_shown, is_loaded
+from xump_ext.state.offers cimport offers_free
+from xump_ext.state.run_queue cimport end_visited
+from xump_ext.state.visited cimport visited_free, visited_new, visited_release
+
+cdef extern from "Python.h":
+    PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
+
+PAGE = 256      # messages read by one call of `browse`
+
+cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
+                    "outstanding": (1 << OFFERED) | (1 << TAKEN) | (1 << MOVED),
+                    "history": 1 << HISTORY, None: 0xFF}
+
+
+cdef class Core(EnginePublish):
+    """The compiled part of `xump.Engine`."""
+
+    def __del__(self):
+        # Called before the collector takes the objects apart, while queues and selectors are still whole.
+        if self.state == IDLE:
+            self.state = CLOSED
+            self._free()
+
+    def __reduce__(self):
+        raise no_pickle(self)
+
+    # ---- taking
+
+    def _take(self, Py_ssize_t n, destination):
+        """Up to n deliveries, as many as there are."""
+        cdef list taken = []
+        cdef bint ended = False
+        try:
+            self.begin_call()
+            try:
+                self.take_into(taken, n, destination)
+            finally:
+                self.unlock()
+            ended = True
+        finally:
+            if not ended and taken:
+                keep_undelivered(self, taken)
+        return taken
+
+    cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
+        cdef offer_t* offer
+        cdef bint settled
+        while n > 0 and self.undelivered:
+            delivery = next_undelivered(self, destination)
+            if delivery is None:
+                break
+            taken.append(delivery)
+            n -= 1
+        if self.e.interrupted:
+            run(&self.e)
+        while n > 0:
+            offer = first_offer(self, destination)
+            if offer == NULL:
+                break
+            if taken and not is_loaded(offer.entry) and not is_readable(offer.entry):
+                break               # those before are not kept back for it; the next call says what is wrong
+            settled = (<selector_t*> offer.entry.holder).infinite
+            taken.append(hand_over(self, offer))
+            if settled:
+                go_on(&self.e)
+            n -= 1
+        return 0
+
+    def ack(self, deliveries):
+        """Ack many deliveries at once: pay for them in order, then drive the graph once.
+
+        Raises `StaleDelivery` if one of them is stale or given twice; then none was acked.
+        """
+        cdef PyObject* given
+        cdef list checked
+        cdef Py_ssize_t i
+        if isinstance(deliveries, Delivery):
+            deliveries = (deliveries,)
+        checked = list(deliveries)
+        self.begin_call()
+        try:
+            check_deliveries(self, checked)
+            for i in range(len(checked)):
+                # Borrowed: the list is our own. The caller's could change meanwhile, by a finalizer that the collector runs.
+                given = PyList_GET_ITEM(checked, i)
+                (<Delivery> given).answered = True
+                if not (<Delivery> given).settled:
+                    pay(&self.e, (<Delivery> given).entry)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    # ---- queues and selectors
+
+    def _create_queue(self, QueueHandle handle, limit, history_limit, auto_delete, letters, delivery_limit, journal):
+        self.begin_call()
+        try:
+            queue_create(&self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, 0)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _delete_queue(self, name):
+        """Returns the names of the queues that are gone."""
+        cdef queue_t* queue
+        self.begin_call()
+        try:
+            queue = self.queue_of(name)
+            if queue == NULL:
+                return []
+            names = queue_delete(&self.e, queue, self._selectors, self.spare_slots)
+            go_on(&self.e)
+            return names
+        finally:
+            self.unlock()
+
+    def _create_selector(
+        self, SelectorHandle handle, int verb, int role, tuple terms, queue_field, target, destination_field, destination,
+        credit, bint enabled, start,
+    ):
+        """`start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
+        cdef selector_t* selector
+        self.begin_call()
+        try:
+            handle.source.live()
+            if target is not None:
+                (<QueueHandle> target).live()
+            selector_create(&self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, False)
+            selector = handle.selector
+            self._selectors[handle.id] = handle
+            try:
+                self.set_start(selector, start)
+                if enabled:
+                    self.enable(selector)
+            except BaseException:
+                auto_delete = handle.source.queue.auto_delete     # it never was there: that deletes no queue
+                handle.source.queue.auto_delete = False
+                selector_delete(&self.e, selector, self._selectors, self.spare_slots)
+                handle.source.queue.auto_delete = auto_delete
+                raise
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    cdef int set_start(self, selector_t* selector, object start) except -1:
+        """From which id on messages are live for a COPY selector, and from which on it replays."""
+        cdef queue_t* queue = selector.source
+        cdef uint64_t tail = queue.next_id
+        if start == "current":
+            selector.start = selector.replayed = (<QueueHandle> queue.handle).frontier
+        elif start == "tail":
+            selector.start = selector.replayed = tail
+        else:
+            selector.start = selector.replayed = tail
+            selector.replay_due = since(queue, start[1]) if isinstance(start, tuple) else min(max(start, 1), tail)
+        return 0
+
+    cdef int enable(self, selector_t* selector) except -1:
+        """Enables; the first time a replay enters its target at once, or has no room: `QueueFull`."""
+        cdef list ids
+        cdef entry_t* entry
+        cdef visited_t* visited
+        if selector.replay_due:
+            ids = replay_of(&self.e, selector)
+            self.check_replay(selector, ids)
+            selector.start = selector.source.next_id
+            selector.replayed = selector.replay_due
+            selector.replay_due = 0
+            for id in ids:
+                entry = index_get(&selector.source.index, id)
+                visited = visited_new(&self.e, selector.source.slot)
+                make_copy(&self.e, selector, entry, visited)
+                visited_release(&self.e, visited)
+        return selector_enable(&self.e, selector, True)
+
+    cdef int check_replay(self, selector_t* selector, list ids) except -1:
+        cdef Admissions batch = Admissions.__new__(Admissions)
+        cdef queue_t* target
+        cdef entry_t* entry
+        batch.engine = &self.e
+        for id in ids:
+            entry = index_get(&selector.source.index, id)
+            target = target_of(selector, content_at(entry))
+            if target != NULL and target != selector.source and hops_of(&self.e, entry) < self.e.hop_limit:
+                if not batch.fits(target, content_at(entry)):
+                    limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
+                    raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and {limit}: no "
+                                    f"room for a replay of {len(ids)} messages")
+        return 0
+
+    def _delete_selector(self, SelectorHandle handle):
+        """Returns the names of the queues that went with it."""
+        self.begin_call()
+        try:
+            if handle.selector == NULL:
+                return None
+            names = selector_delete(&self.e, handle.selector, self._selectors, self.spare_slots)
+            go_on(&self.e)
+            return names
+        finally:
+            self.unlock()
+
+    def _enable(self, SelectorHandle handle, bint enabled):
+        self.begin_call()
+        try:
+            if enabled:
+                if not handle.live().enabled:
+                    self.enable(handle.selector)
+            else:
+                selector_enable(&self.e, handle.live(), False)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _grant(self, SelectorHandle handle, n):
+        cdef selector_t* selector
+        self.begin_call()
+        try:
+            selector = handle.live()
+            outstanding = selector.held.count + selector.taken.count
+            if selector.infinite:
+                raise ValueError(f"selector {handle.id} has INFINITE credit; there is nothing to grant")
+            if not outstanding <= selector.window + n <= 2 ** 62:
+                raise ValueError(f"cannot grant {n}: selector {handle.id} has a window of {selector.window}, of which "
+                                 f"{outstanding} are outstanding")
+            selector.window += n
+            selector.available += n
+            if not can_take(selector):
+                selector_idle(selector)
+            selector_wake(&self.e, selector)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _pay(self, SelectorHandle handle, n):
+        cdef selector_t* selector
+        self.begin_call()
+        try:
+            selector = handle.live()
+            if n > selector.taken.count:
+                raise ValueError(f"cannot pay for {n}: the application has taken {selector.taken.count} from selector {handle.id}")
+            for _ in range(n):
+                pay(&self.e, selector.taken.head)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _hold(self, QueueHandle handle, bint held):
+        cdef queue_t* queue
+        self.begin_call()
+        try:
+            queue = handle.live()
+            if not held:
+                self.release(queue)
+            queue.held = held
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    cdef int release(self, queue_t* queue) except -1:
+        """It is not held any more."""
+        if queue.held:
+            queue.held = False
+            if queue.returning != NULL and queue.returning.count:
+                rematch(&self.e, queue)
+            mark_dirty(&self.e, queue)
+            wake_everything(&self.e, queue)
+        return 0
+
+    def _building(self, int change, list reopened=None):
+        """Enters (1) or leaves (-1) a building block; routing starts when the outermost one ends. A block ends whatever the clock
+        does: when that raises, the next call routes. `reopened`: queues that are held until then."""
+        self.lock()
+        try:
+            if change > 0:
+                if self.clock is not None:
+                    self.read_clock()
+                self.e.building += 1
+                return
+            self.e.building -= 1
+            self.e.interrupted = True
+            if self.e.building == 0 and reopened:
+                for handle in reopened:
+                    if (<QueueHandle> handle).queue != NULL:
+                        self.release((<QueueHandle> handle).queue)
+                reopened.clear()
+            if self.clock is not None:
+                self.read_clock()
+            run(&self.e)
+        finally:
+            self.unlock()
+
+    # ---- reading
+
+    def _page(self, QueueHandle handle, start, bint reverse, state, Filter filter):
+        """(messages, where to go on or None): a page of what `browse` yields."""
+        cdef queue_t* queue
+        cdef entry_t* entry
+        cdef list found = []
+        cdef int wanted = STATES[state], looked = 0
+        cdef uint64_t at
+        self.begin_call()
+        try:
+            queue = handle.live()
+            if not isinstance(start, tuple):
+                at = start
+            elif reverse:
+                at = since(queue, start[1] + 1) - 1     # the last one of that time
+            else:
+                at = since(queue, start[1])
+            entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
+            while entry != NULL and looked < PAGE:
+                if wanted >> entry.state & 1:
+                    message = self.seen(entry, filter)
+                    if message is not None:
+                        found.append(message)
+                looked += 1
+                at = entry.id
+                if reverse:
+                    entry = index_until(&queue.index, at - 1) if at > 1 else NULL
+                else:
+                    entry = index_from(&queue.index, at + 1)
+            return found, None if entry == NULL else entry.id
+        finally:
+            self.unlock()
+
+    cdef Message seen(self, entry_t* entry, Filter filter):
+        """The message of an entry, or None if the filter does not select it."""
+        cdef content_t* content = content_shown(entry)
+        try:
+            if filter is None or filter.evaluate(content, entry.timestamp, entry.delivery_count) == 1:
+                return message_object(content, entry.id, entry.timestamp, hops_of(&self.e, entry))
+            return None
+        finally:
+            content_release(content)
+
+    def _fetch(self, QueueHandle handle, id):
+        cdef entry_t* entry
+        self.begin_call()
+        try:
+            entry = self.entry_of(handle, id)
+            return None if entry == NULL else self.seen(entry, None)
+        finally:
+            self.unlock()
+
+    cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL:
+        cdef queue_t* queue = handle.live()
+        return index_get(&queue.index, id) if 0 < id < queue.next_id else NULL
+
+    def _delete_message(self, QueueHandle handle, id):
+        cdef entry_t* entry
+        self.begin_call()
+        try:
+            entry = self.entry_of(handle, id)
+            if entry == NULL:
+                return False
+            message_delete(&self.e, entry)
+            go_on(&self.e)
+            return True
+        finally:
+            self.unlock()
+
+    def _purge(self, QueueHandle handle):
+        """Deletes the ready messages; returns how many."""
+        cdef queue_t* queue
+        cdef entry_t* entry
+        cdef uint64_t count = 0
+        self.begin_call()
+        try:
+            queue = handle.live()
+            entry = index_from(&queue.index, 1)
+            while entry != NULL:
+                id = entry.id
+                if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND:
+                    message_delete(&self.e, entry)
+                    count += 1
+                entry = index_from(&queue.index, id + 1)
+            go_on(&self.e)
+            return count
+        finally:
+            self.unlock()
+
+    def _stats(self):
+        """All counters and gauges of one moment: no other thread creates or deletes anything meanwhile."""
+        self.lock()
+        try:
+            return {
+                "engine": {"entered": self.e.sequence, "held_messages": self.e.entries, "deliverable": self.e.offer_count,
+                           "no_queue": self.no_queue},
+                "queues": {name: queue.counters() for name, queue in self._queues.items()},
+                "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
+            }
+        finally:
+            self.unlock()
+
+    # ---- the end
+
+    def _close(self):
+        """Nobody enters any more. Whether it was open."""
+        if self.state == FORKED:
+            return False
+        if self.state != NEW and self.state != BROKEN and not self.lock_if_open():
+            return False
+        self.state = CLOSED
+        self.wake_next()
+        return True
+
+    def _free(self):
+        """After `_close`, when the stores have what they need: frees all. Deliveries become stale."""
+        for journal in list(self.journals):
+            self.detach(journal)
+        self.close_books()
+
+    cdef int close_books(self) except -1:
+        """Frees all that the engine holds. Its queues and selectors are as if deleted."""
+        cdef QueueHandle queue
+        if self.e.handle == NULL:
+            return 0
+        if self.e.at_rest == BROKEN:        # nobody can say what is whose: it stays where it is
+            self.e.handle = NULL
+            return 0
+        self.e.building = 1
+        self.undelivered.clear()
+        for queue in list(self._queues.values()):
+            if queue.queue != NULL:
+                queue_delete(&self.e, queue.queue, self._selectors, self.spare_slots)
+        end_visited(&self.e)
+        offers_free(&self.e)
+        visited_free(&self.e)
+        heap_free(&self.e.runnable)
+        heap_free(&self.e.backlogs)
+        free(self.e.run_queue)
+        free(self.e.parked)
+        free(self.e.suspended)
+        self.e.run_queue = NULL
+        self.e.parked = NULL
+        self.e.suspended = NULL
+        self.e.handle = NULL
+        self.spent.clear()
+        return 0
+
+
+cdef bint is_readable(entry_t* entry) except -1:
+    try:
+        content_at(entry)
+    except (OSError, KeyError):
+        return False
+    return True
+
+
+cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
+    """The first id whose message entered at `time` or later. Cost: O(log of the queue's pages)."""
+    cdef entry_t* entry = index_since(&queue.index, time)
+    return queue.next_id if entry == NULL else entry.id

@@ -1,0 +1,61 @@
+"""Deliveries; the declarations of `engine/delivery.pyx`."""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.state.constants cimport REDELIVERED
+from xump_ext.state.graph cimport engine_t, entry_t, offer_t
+
+cdef class Delivery:
+    cdef entry_t* entry             # NULL: stale
+    cdef PyObject* message          # owned; the interpreter reads these four in place
+    cdef PyObject* destination
+    cdef PyObject* queue
+    cdef PyObject* selector
+    cdef readonly uint32_t delivery_count
+    cdef readonly bint redelivered
+    cdef bint settled               # by the taking: INFINITE
+    cdef uint64_t checked           # the check that it was in last, of its engine
+    cdef bint answered              # acked, nacked or rejected by the application
+    cdef PyObject* core(self) except NULL
+    cdef int pay_for_it(self) except -1
+    cdef int give_back(self, bint requeue, object detail) except -1
+
+cdef class DeliveryIterator:
+    cdef object engine
+    cdef EngineLock core
+    cdef object destination
+    cdef object timeout
+    cdef uint64_t began
+    cdef offer_t* passed            # the last one that was skipped,
+    cdef uint64_t passed_number     # and its number then
+    cdef Delivery next_delivery(self)
+    cdef Delivery left_over(self)
+    cdef bint is_picky(self) noexcept
+    cdef offer_t* first_wanted(self) except? NULL
+    cdef offer_t* following(self, const offer_t* offer) noexcept
+
+cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL
+cdef inline offer_t* first_offer(EngineLock core, object destination) except? NULL:
+    """The oldest offer to this destination; None: to any."""
+    return core.e.offers_head if destination is None else first_offer_to(core, destination)
+
+cdef Delivery delivery_new()
+
+cdef inline PyObject* counted(void* held) noexcept:
+    Py_INCREF(<object> held)
+    return <PyObject*> held
+
+cdef inline bint is_redelivered(const entry_t* entry) noexcept:
+    """Whether its next delivery is not the first, or it was outstanding before and came back."""
+    return entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
+
+cdef Delivery hand_over(EngineLock core, offer_t* offer)
+cdef Delivery next_undelivered(EngineLock core, object destination)
+cdef int keep_undelivered(EngineLock core, list deliveries) except -1
+cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
+# Whether a nack will dead-letter it.
+cdef bint is_spent(const entry_t* entry) noexcept
+cdef int check_deliveries(EngineLock core, list deliveries) except -1

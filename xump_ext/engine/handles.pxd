@@ -1,0 +1,22 @@
+"""What Python sees of queues and selectors; the declarations of `engine/handles.pyx`."""
+
+from xump_ext.state.envelope cimport QueueRef
+from xump_ext.state.graph cimport queue_t, selector_t
+
+cdef class QueueHandle(QueueRef):
+    cdef readonly str name
+    cdef readonly object engine         # the Engine that it belongs to
+    cdef readonly object store
+    cdef object plan
+    cdef queue_t* live(self) except NULL
+
+cdef class SelectorHandle:
+    cdef selector_t* selector
+    cdef readonly unsigned int id
+    cdef readonly object name
+    cdef readonly object engine
+    cdef readonly QueueHandle source
+    cdef readonly object when
+    cdef readonly object do
+    cdef readonly tuple created         # the arguments that it was created with
+    cdef selector_t* live(self) except NULL

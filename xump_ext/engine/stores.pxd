@@ -1,0 +1,15 @@
+"""Durable stores of an engine: the declarations of `engine/stores.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.log.journal cimport Journal
+from xump_ext.state.graph cimport queue_t
+
+cdef class EngineStores(EngineLock):
+    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes) except? NULL
+    cdef int detach(self, Journal journal) except -1
+
+cdef class StorePort:
+    cdef EngineStores core
+    cdef Journal journal

@@ -1,0 +1,407 @@
+"""Queues and selectors come and go (rules 9, 13, 14).
+
+Deleting is done in two halves: first every link is undone, downstream children taken back and their parents made to wait
+again, through all queues that delete themselves for it; then, when the books are right, the run goes on.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free
+
+from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.infinite import INFINITE
+from xump_ext.log.append cimport log_queue, log_queue_gone
+from xump_ext.log.journal cimport Journal
+from xump_ext.log.owners cimport owner_settled
+from xump_ext.memory.heap cimport heap_remove
+from xump_ext.memory.slab cimport cell_put, cell_zeroed
+from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind
+from xump_ext.route.requeue cimport release, requeue_entry
+from xump_ext.select.credit cimport (
+    lane_wake, overflow_changed, selector_idle, selector_wake, waiter_leave, waiters_wake, wake_where_room_varies,
+)
+from xump_ext.select.lanes cimport lane_open
+from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.state.constants cimport (
+    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS,
+    REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD, UNLIMITED,
+)
+from xump_ext.state.envelope cimport QueueRef, field_free, field_set
+from xump_ext.state.graph cimport lane_t
+from xump_ext.state.index cimport entry_free, index_free, index_from, list_remove
+from xump_ext.state.lazy_content cimport content_drop, content_needed, fetched_forget
+from xump_ext.state.offers cimport destination_left, destination_named
+from xump_ext.state.queue_lists cimport queue_unlist
+from xump_ext.state.returned_heap cimport returned_free
+from xump_ext.state.run_queue cimport parked_forget
+
+cdef enum:
+    # the two lists that a selector is in
+    OWN = 0
+    TARGET = 1
+
+
+# ---- queues
+
+cdef queue_t* queue_create(
+    engine_t* engine, QueueHandle handle, object limit, object history_limit, bint auto_delete, object dead_letter,
+    object delivery_limit, list spare_slots, Journal journal, uint32_t number
+) except NULL:
+    """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14). `journal`: of its store, if
+    that is durable; `number`: its number there, or 0 if it is new."""
+    cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
+    cdef Plan plan = Plan.__new__(Plan)
+    cdef QueueRef other
+    queue.next_id = 1
+    queue.timestamp = TIME_UNREAD
+    queue.frontier = 1
+    queue.limit = UNLIMITED if limit is None else limit
+    queue.history_limit = UNLIMITED if history_limit is None else history_limit
+    queue.delivery_limit = delivery_limit or 0
+    queue.auto_delete = auto_delete
+    if spare_slots and engine.suspended_count == 0 and engine.run_queue_count == 0 and engine.backlogs.count == 0:
+        queue.slot = spare_slots.pop()
+    else:       # trips that go on may have been to the queue that had a spare number
+        queue.slot = len(<dict> engine.queues) + len(spare_slots)
+    queue.engine = engine
+    queue.handle = <void*> handle
+    queue.plan = <void*> plan
+    if dead_letter is not None:
+        Py_INCREF(dead_letter)
+        queue.dead_letter = <void*> dead_letter
+    plan.queue = queue
+    plan.engine = engine
+    handle.plan = plan
+    handle.queue = queue
+    (<dict> engine.queues)[handle.name] = handle
+    if journal is not None:
+        journal.attach(queue, number)
+        if number == 0:
+            log_queue(queue)
+    try:
+        if engine.lists[ROOM_VARIES] != NULL:    # an overflow selector may have waited for it
+            wake_where_room_varies(engine)
+        for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
+            if other.queue.watched:
+                (<Plan> other.queue.plan).queue_created(queue, handle.name)
+                wake_named(engine, <Plan> other.queue.plan, handle.name)
+            if other.queue.field_copies and (<Plan> other.queue.plan).wake_copies():
+                mark_dirty(engine, other.queue)
+    except BaseException:       # a condition was interrupted: the queue never was there
+        queue_delete(engine, queue, (<EngineLock> engine.handle)._selectors, spare_slots)
+        raise
+    return queue
+
+
+cdef int wake_named(engine_t* engine, Plan plan, object name) except -1:
+    """A queue that messages name has come: they may go on."""
+    cdef Clause clause
+    cdef lane_t* lane
+    for clause in list(plan.clauses.values()):
+        found = clause.lanes.get(name) if clause.c.names_queue else None
+        if found is not None:
+            lane = <lane_t*> <size_t> found
+            lane_open(lane)
+            lane_wake(engine, lane)
+    return 0
+
+
+cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots):
+    """Deletes the queue, its selectors, and every queue that deletes itself for it; returns the names of the queues."""
+    cdef list doomed = [<object> queue.handle], names = []
+    queue.dying = True
+    while doomed:
+        queue = (<QueueRef> doomed.pop()).queue
+        queue_unlink(engine, queue, selectors, doomed)
+        names.append((<object> queue.handle).name)
+        queue_free(engine, queue, spare_slots)
+    return names
+
+
+cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doomed) except -1:
+    """Deletes its selectors and recalls what has an unpaid parent elsewhere."""
+    cdef entry_t* entry
+    cdef entry_t* next
+    cdef entry_t* parent
+    while queue.own != NULL:
+        selector_end(engine, queue.own, selectors, doomed)
+    while queue.sources != NULL:
+        selector_end(engine, queue.sources, selectors, doomed)
+    entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        parent = entry.parent
+        next = index_from(&queue.index, entry.id + 1)
+        if parent != NULL:
+            release(engine, parent)
+            parent.flags |= REDELIVERED
+            requeue_entry(engine, parent)
+        entry = next
+    return 0
+
+
+cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:
+    """What remains goes with it: unrouted, waiting, history."""
+    cdef QueueHandle handle = <QueueHandle> queue.handle    # held: the mapping's may be the last reference
+    cdef entry_t* entry
+    cdef entry_t* next
+    cdef int which
+    if queue.durable:
+        log_queue_gone(queue)
+        fetched_forget(engine)      # contents there are known by the address of their queue
+    while queue.waiters_head != NULL:
+        waiter_leave(engine, queue.waiters_head)
+    heap_remove(&engine.runnable, &queue.runnable)
+    entry = index_from(&queue.index, 1)
+    while entry != NULL:
+        next = index_from(&queue.index, entry.id + 1)
+        (<dict> engine.nacked).pop(<size_t> entry, None)
+        if entry.flags & SUSPENDED:
+            engine.suspended[entry.below.position - 1].entry = NULL
+        elif entry.flags & QUEUED:
+            parked_forget(engine, entry)
+        if entry.flags & OWNED:
+            owner_settled(entry)
+        content_drop(engine, entry)
+        entry_free(engine, entry)
+        entry = next
+    waitsets_empty(queue)
+    (<Plan> queue.plan).close()
+    if queue.returning != NULL:
+        returned_free(queue.returning)
+        free(queue.returning)
+    for which in range(QUEUE_LISTS):
+        queue_unlist(engine, queue, which)
+    index_free(&queue.index)
+    spare_slots.append(queue.slot)
+    del (<dict> engine.queues)[handle.name]
+    if engine.called == queue:
+        engine.called = NULL
+        engine.called_name = NULL
+    handle.queue = NULL
+    handle.plan = None
+    Py_XDECREF(<PyObject*> queue.dead_letter)
+    cell_put(queue, sizeof(queue_t))
+    return 0
+
+
+cdef void waitsets_empty(queue_t* queue) noexcept:
+    waitset = queue.waitsets
+    while waitset != NULL:
+        waitset.head = waitset.tail = NULL
+        waitset.count = waitset.returned_count = 0
+        waitset = waitset.next
+
+
+# ---- selectors
+
+cdef int selector_create(
+    engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
+    object destination_field, object destination, object credit, bint enabled
+) except -1:
+    """A selector of checked properties. `terms` is what the condition asks, compiled by the clause that it joins."""
+    cdef selector_t* selector
+    cdef queue_t* source = handle.source.queue
+    if target is None and queue_field is None and (verb == COPY or verb == MOVE or verb == BOUNCE):
+        raise ValueError(f"selector {handle.id} has no target to put messages into")
+    if destination is None and destination_field is None and verb == DELIVER:
+        raise ValueError(f"selector {handle.id} has no destination to deliver under")
+    selector = <selector_t*> cell_zeroed(sizeof(selector_t))
+    selector.id = handle.id
+    selector.verb = verb
+    selector.role = role
+    selector.puts = verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None)
+    selector.source = source
+    selector.ready.key = handle.id
+    selector.ready.owner = selector
+    selector.infinite = credit is INFINITE
+    selector.window = selector.available = 0 if selector.infinite else credit
+    try:
+        field_set(&selector.to_queue, queue_field)
+        field_set(&selector.to_destination, destination_field)
+    except BaseException:
+        selector_free(engine, selector)
+        raise
+    link(&source.own, selector, OWN)
+    source.selectors += 1
+    if target is not None:
+        selector.target = (<QueueHandle> target).queue
+        link(&selector.target.sources, selector, TARGET)
+        selector.target.overflown += role == OVERFLOW
+    if destination is not None:
+        if target is None and queue_field is None:
+            selector.destination = destination_named(engine, destination)
+            selector.destination.pins += 1
+        else:
+            Py_INCREF(destination)
+            selector.stamp = <void*> destination
+    selector.handle = <void*> handle
+    if role != OVERFLOW:
+        try:
+            key = (role, verb != COPY, tuple([term_key(term) for term in terms]), queue_field, destination_field)
+            (<Plan> source.plan).clause_join(key, selector, list(terms))
+        except BaseException:
+            if selector.clause != NULL:
+                (<Plan> source.plan).clause_leave(selector)
+            selector_unlink(engine, selector)
+            selector_free(engine, selector)
+            raise
+        source.active = True
+        mark_dirty(engine, source)        # unrouted messages, or those that this clause has not been tried on
+    handle.selector = selector
+    if enabled:
+        selector_enable(engine, selector, True)
+    return 0
+
+
+cdef tuple term_key(tuple term):
+    """What tells a term from others; callables by identity: they need not be hashable."""
+    return ("call", id(term[1])) if term[0] == "call" else term
+
+
+cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1:
+    if selector.enabled == enabled:
+        return 0
+    selector.enabled = enabled
+    if selector.role == OVERFLOW:
+        if enabled:
+            selector.source.overflow = selector
+        elif selector.source.overflow == selector:
+            selector.source.overflow = NULL
+        overflow_changed(engine, selector.source)
+    elif enabled:
+        selector.clause.enabled += 1
+        if (<Plan> selector.source.plan).wake_parked(selector):
+            mark_dirty(engine, selector.source)
+    else:
+        selector.clause.enabled -= 1
+        selector_idle(selector)
+    return selector_wake(engine, selector)
+
+
+cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots):
+    """Deletes the selector, and its queue if that deletes itself; returns the names of the queues deleted."""
+    cdef list doomed = [], names = []
+    cdef QueueHandle handle
+    selector_end(engine, selector, selectors, doomed)
+    for handle in doomed:
+        names += queue_delete(engine, handle.queue, selectors, spare_slots)
+    return names
+
+
+cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed) except -1:
+    """Its messages wait again in its queue; the queue is added to `doomed` if that was its last selector."""
+    cdef queue_t* source = selector.source
+    cdef SelectorHandle handle = <SelectorHandle> selector.handle
+    cdef queue_t* target
+    selector_enable(engine, selector, False)
+    while selector.held.tail != NULL:
+        selector_gives_back(engine, selector.held.tail)
+    while selector.taken.tail != NULL:
+        selector_gives_back(engine, selector.taken.tail)
+    while selector.waiters != NULL:
+        target = selector.waiters.target
+        waiter_leave(engine, selector.waiters)
+        waiters_wake(engine, target)
+    if selector.clause != NULL:
+        (<Plan> source.plan).clause_leave(selector)
+        source.active = bool((<Plan> source.plan).clauses)
+    selector_unlink(engine, selector)
+    del selectors[handle.id]
+    if handle.name is not None:
+        (<EngineLock> engine.handle)._named.pop(handle.name, None)
+    handle.selector = NULL
+    selector_free(engine, selector)
+    if source.auto_delete and source.selectors == 0 and not source.dying:
+        source.dying = True
+        doomed.append(<object> source.handle)
+    return 0
+
+
+cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
+    if entry.state == BOUND:
+        unbind(engine, entry)
+        entry.queue.ready -= 1
+    else:
+        release(engine, entry)
+        entry.flags |= REDELIVERED
+    return requeue_entry(engine, entry)
+
+
+cdef inline selector_t** next_of(selector_t* selector, int which) noexcept:
+    return &selector.next_same_target if which == TARGET else &selector.next_own
+
+
+cdef inline selector_t** previous_of(selector_t* selector, int which) noexcept:
+    return &selector.previous_same_target if which == TARGET else &selector.previous_own
+
+
+cdef void link(selector_t** head, selector_t* selector, int which) noexcept:
+    """First in a list: of those with the same source, or the same target."""
+    next_of(selector, which)[0] = head[0]
+    if head[0] != NULL:
+        previous_of(head[0], which)[0] = selector
+    head[0] = selector
+
+
+cdef void unlink(selector_t** head, selector_t* selector, int which) noexcept:
+    cdef selector_t* previous = previous_of(selector, which)[0]
+    cdef selector_t* next = next_of(selector, which)[0]
+    if previous == NULL:
+        head[0] = next
+    else:
+        next_of(previous, which)[0] = next
+    if next != NULL:
+        previous_of(next, which)[0] = previous
+
+
+cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
+    """Out of the lists of its source and its target; its destination is no longer named by it."""
+    unlink(&selector.source.own, selector, OWN)
+    selector.source.selectors -= 1
+    if selector.target != NULL:
+        unlink(&selector.target.sources, selector, TARGET)
+        selector.target.overflown -= selector.role == OVERFLOW
+    if selector.destination != NULL:
+        selector.destination.pins -= 1
+        destination_left(engine, selector.destination)
+    return 0
+
+
+cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
+    Py_XDECREF(<PyObject*> selector.stamp)
+    field_free(&selector.to_queue)
+    field_free(&selector.to_destination)
+    cell_put(selector, sizeof(selector_t))
+    return 0
+
+
+# ---- messages
+
+cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
+    """Deletes a message in whatever state; an outstanding one is taken back first. Who supplied it is paid."""
+    engine.entered_stores = 0
+    if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
+        release(engine, entry)
+    elif entry.state == BOUND:
+        unbind(engine, entry)
+        room_left(engine, entry.queue)
+    elif entry.state == HISTORY:
+        list_remove(&entry.queue.history, entry)
+    else:
+        leave_ready(engine, entry)
+    return settle(engine, entry, DELETED, 0)
+
+
+cdef list replay_of(engine_t* engine, selector_t* selector):
+    """The ids of what a COPY selector replays: all that its queue holds from `replay_due` on and that it selects, in order."""
+    cdef queue_t* queue = selector.source
+    cdef Clause clause = <Clause> selector.clause.handle
+    cdef entry_t* entry = index_from(&queue.index, selector.replay_due)
+    cdef list found = []
+    while entry != NULL:
+        content_needed(engine, entry)
+        if clause.holds(entry) and (selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
+            found.append(entry.id)
+        entry = index_from(&queue.index, entry.id + 1)
+    return found

@@ -1,1 +1,0 @@
-"""What a run begins with; for the compiled modules only."""

@@ -1,2 +1,0 @@
-"""Chunks and pages of a queue's index; for the compiled modules only."""
-

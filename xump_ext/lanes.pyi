@@ -1,1 +1,0 @@
-"""What waits for a clause, and for one target; for the compiled modules only."""

@@ -1,3 +1,0 @@
-"""The books; for the compiled modules only."""
-
-REASONS: tuple[str, ...]

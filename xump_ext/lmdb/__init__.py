@@ -1,0 +1,1 @@
+"""LMDB's file, walked without LMDB. For the store `lmdb` alone."""

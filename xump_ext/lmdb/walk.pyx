@@ -1,0 +1,464 @@
+"""The trees of an LMDB file, walked without LMDB and believing nothing; `lmdb/walk.pxd` draws the pages.
+
+There is no I/O here: `read` is asked for pages, as many at a time as the walk can tell that it will need, and damage is told to
+`tell`, which may raise; what is damaged is left out. What is verified: each page is reached once, says its number and its kind,
+and has its nodes within itself; keys are in order, and between those of the branch above; a value in overflow pages has them all.
+Of records: the CRCs, and that the key is the record's own.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memcmp, memcpy, memset
+
+from xump_ext.records.kinds cimport KEY_BYTES, head_t
+from xump_ext.records.record cimport RECORD_PAYLOAD, RECORD_WHOLE, key_write, record_state
+
+cdef enum:
+    READ_BYTES = 1 << 20        # at once, and handed out at once
+    GAP_PAGES = 16              # that are read along; and as many as are wanted
+    # what is wrong with a record
+    SHORT = 1
+    HEAD = 2
+    PAYLOAD = 3
+    LENGTH = 4
+    OTHER_KEY = 5
+
+cdef uint64_t EMPTY = 0xFFFFFFFFFFFFFFFF        # the root of a tree without pages
+
+
+cdef inline uint16_t u16(const uint8_t* at) noexcept nogil:
+    cdef uint16_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+cdef inline uint64_t u64(const uint8_t* at) noexcept nogil:
+    cdef uint64_t value
+    memcpy(&value, at, sizeof(value))
+    return value
+
+
+# ---- nodes of a page that is filled as it says
+
+cdef inline const uint8_t* node_of(const uint8_t* page, uint32_t index) noexcept nogil:
+    return page + u16(page + HEADER + 2 * index)
+
+
+cdef inline part_t node_key(const uint8_t* node) noexcept nogil:
+    cdef part_t key
+    key.at = node + NODE
+    key.size = u16(node + 6)
+    return key
+
+
+cdef inline uint64_t value_bytes(const uint8_t* node) noexcept nogil:
+    return u16(node) | <uint64_t> u16(node + 2) << 16
+
+
+cdef inline uint64_t child_of(const uint8_t* node) noexcept nogil:
+    return value_bytes(node) | <uint64_t> u16(node + 4) << 32
+
+
+cdef inline bytes bytes_of(part_t part):
+    return PyBytes_FromStringAndSize(<const char*> part.at, part.size)
+
+
+cdef class Walk:
+    """Goes through a tree once, in order of its keys.
+
+    `tree`: what the meta page says of it, as the store's `Tree` has it. `last`: the last page of the file that counts. `reached`:
+    a byte for each page that the file has, 0 until it is reached, then `mark`: MAIN for the tree of the records, or FREE_LIST,
+    whose keys are integers. `read(buffer, page)` fills a buffer from that page on and returns the number of bytes, less at the
+    end of the file. `tell(page, what, key, record)`: a page is damaged, or, with a key, an entry in it.
+    """
+
+    def __cinit__(self, tree, uint32_t page_bytes, uint64_t last, bytearray reached not None, uint8_t mark, read, tell):
+        if not 256 <= page_bytes <= 0x8000 or page_bytes & (page_bytes - 1):
+            raise ValueError(f"page_bytes={page_bytes}; allowed are powers of two from 256 to 32768")
+        if mark != MAIN and mark != FREE_LIST:
+            raise ValueError(f"mark={mark}; allowed are {MAIN} and {FREE_LIST}")
+        self.tree, self.read, self.tell = tree, read, tell
+        self.depth, self.root = tree[2], tree[7]
+        self.page_bytes, self.mark, self.last, self.whole = page_bytes, mark, last, True
+        PyObject_GetBuffer(reached, &self.reached, PyBUF_WRITABLE)
+        self.count = self.reached.len
+        self.limit = last + 1 if last < self.count else self.count
+        self.window = PyByteArray_FromStringAndSize(NULL, READ_BYTES)
+        self.near.at = <uint8_t*> PyByteArray_AS_STRING(self.window)
+        self.near.room = READ_BYTES // page_bytes
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.reached)
+
+    @property
+    def between(self):
+        """For `tell`, which was just told of a page: between which keys all lies that is lost with it, (low, high), the low one
+        included, None where there is no bound. None: it is but the value of one entry."""
+        if self.node:
+            return None
+        return None if self.low.at == NULL else bytes_of(self.low), None if self.high.at == NULL else bytes_of(self.high)
+
+    cdef int bad(self, uint64_t number, what) except -1:
+        """Always 0."""
+        self.whole = False
+        self.tell(number, what, None, None)
+        return 0
+
+    cdef int behind(self, uint64_t number) except -1:
+        return self.bad(number, "lies behind the end of the file")
+
+    cdef int reach(self, uint64_t first, uint64_t pages) except -1:
+        """Whether these pages are there and were not reached before; if not, that is told."""
+        cdef uint8_t* at = <uint8_t*> self.reached.buf
+        cdef uint64_t i
+        if first < 2 or first >= self.limit or pages > self.limit - first:
+            return self.bad(first, f"is named, of {self.limit} pages")
+        for i in range(first, first + pages):
+            if at[i]:
+                return self.bad(first, "is named twice")
+        memset(at + first, self.mark, pages)
+        self.pages += pages
+        return 1
+
+    cdef uint64_t fill(self, bytearray buffer, uint64_t at, uint64_t first, uint64_t pages) except? 0:
+        """Reads pages into a buffer; returns how many of them there were."""
+        cdef uint64_t found
+        with memoryview(buffer)[at : at + pages * self.page_bytes] as part:
+            found = self.read(part, first)
+        return min(found // self.page_bytes, pages)
+
+    # ---- from leaf to leaf
+
+    cdef bint next_page(self) noexcept:
+        """The number of the next child of the branches on the way, and between which keys it lies; False: there is none."""
+        cdef branch_t* branch
+        cdef uint32_t index
+        self.low.at = self.high.at = NULL
+        if not self.begun:
+            self.begun = True
+            self.number = self.root
+            return self.root != EMPTY
+        while self.level:
+            branch = &self.way[self.level - 1]
+            if branch.next < branch.count:
+                index = branch.next
+                branch.next += 1
+                self.number = child_of(node_of(branch.page, index))
+                self.low = node_key(node_of(branch.page, index)) if index else branch.low
+                self.high = node_key(node_of(branch.page, index + 1)) if index + 1 < branch.count else branch.high
+                return True
+            self.level -= 1
+        return False
+
+    cdef int next_leaf(self) except -1:
+        """Goes on to the next leaf that is sound. Returns whether there was one; at the end, what was found is compared with what
+        the tree says of itself."""
+        self.node = self.nodes = 0
+        if self.over:
+            return 0
+        if not self.begun and self.root != EMPTY:
+            if not 1 <= self.depth <= DEPTH_MAX:
+                self.over = True
+                return self.bad(0, f"the tree has depth {self.depth}")
+            self.branch_pages = PyByteArray_FromStringAndSize(NULL, self.depth * self.page_bytes)
+        while self.next_page():
+            if not self.reach(self.number, 1):
+                continue
+            if self.level + 1 < self.depth:
+                self.enter_branch()
+            elif self.enter_leaf():
+                return 1
+        self.over = True
+        self.compare()
+        return 0
+
+    cdef int compare(self) except -1:
+        found, says = (self.branches, self.leaves, self.overflows, self.entries), tuple(self.tree[3:7])
+        if self.whole and found != says:
+            text = "a tree has {} branches, {} leaves, {} overflow pages and {} entries, and says {}, {}, {} and {}"
+            self.bad(0, text.format(*found, *says))
+        return 0
+
+    cdef int enter_branch(self) except -1:
+        """Whether the page is a branch; then its children are the next."""
+        cdef uint64_t at = <uint64_t> self.level * self.page_bytes
+        cdef const uint8_t* page = <const uint8_t*> PyByteArray_AS_STRING(self.branch_pages) + at
+        cdef branch_t* branch = &self.way[self.level]
+        cdef const uint8_t* node
+        cdef uint32_t i, count
+        if self.fill(self.branch_pages, at, self.number, 1) == 0:
+            return self.behind(self.number)
+        self.branches += 1
+        count = self.filled(page, BRANCH)
+        if count == 0:
+            return 0
+        for i in range(count):
+            node = node_of(page, i)
+            if node + NODE + u16(node + 6) > page + self.page_bytes:
+                return self.bad(self.number, f"a node at byte {node - page} has a key of {u16(node + 6)} bytes")
+        if not self.in_order(page, 1, count):       # the first key says nothing
+            return self.bad(self.number, "has keys that are not in order")
+        branch.page = page
+        branch.next = 0
+        branch.count = count
+        branch.low = self.low
+        branch.high = self.high
+        self.level += 1
+        return 1
+
+    cdef int enter_leaf(self) except -1:
+        """Whether the page is a leaf; then its entries are the next. Their values may still be damaged."""
+        cdef const uint8_t* page
+        cdef const uint8_t* node
+        cdef uint32_t i, count
+        cdef uint64_t size
+        cdef uint16_t flags
+        if self.number < self.near.first or self.number >= self.near.first + self.near.count:
+            self.read_leaves()
+            if self.near.count == 0:
+                return self.behind(self.number)
+        self.leaves += 1
+        page = self.near.at + (self.number - self.near.first) * self.page_bytes
+        count = self.filled(page, LEAF)
+        if count == 0:
+            return 0
+        for i in range(count):
+            node = node_of(page, i)
+            flags = u16(node + 4)
+            size = NODE + u16(node + 6) + (NUMBER if flags else value_bytes(node))
+            if flags > BIG or <uint64_t> (node - page) + size > self.page_bytes:
+                return self.bad(self.number, f"a node at byte {node - page} has {size} bytes, flags {flags}")
+        if not self.in_order(page, 0, count):
+            return self.bad(self.number, "has keys that are not in order")
+        self.leaf = page
+        self.nodes = count
+        self.entries += count
+        return 1
+
+    cdef int read_leaves(self) except -1:
+        """The leaf, and those of its siblings that lie around it. None is held if that one is not there."""
+        cdef uint64_t low = self.number, high = self.number, wanted = 1, page, first, last
+        cdef branch_t* branch
+        cdef uint32_t i
+        if self.level:
+            branch = &self.way[self.level - 1]
+            for i in range(branch.next, branch.count):
+                page = child_of(node_of(branch.page, i))
+                if page >= self.limit:
+                    break
+                first = min(low, page)
+                last = max(high, page)
+                if last - first >= self.near.room or last - first > 2 * wanted + GAP_PAGES:
+                    break
+                low = first
+                high = last
+                wanted += 1
+        self.near.count = 0
+        self.near.first = low
+        self.near.count = self.fill(self.window, 0, low, high - low + 1)
+        if self.near.count <= self.number - low:
+            self.near.count = 0
+        return 0
+
+    cdef uint32_t filled(self, const uint8_t* page, uint16_t kind) except? 0:
+        """How many nodes the page has, all of which begin where they may; 0: it is not of that kind, or damaged, and that was
+        told."""
+        cdef uint16_t flags = u16(page + 10), lower = u16(page + 12), upper = u16(page + 14), at
+        cdef uint32_t count, i
+        if u64(page) != self.number or flags != kind:
+            what = "branch" if kind == BRANCH else "leaf"
+            return self.bad(self.number, f"should be a {what}, says that it is page {u64(page)} with flags {flags}")
+        if lower & 1 or not HEADER + 2 <= lower <= upper <= self.page_bytes:
+            return self.bad(self.number, f"is filled up to {lower} and from {upper} on, of {self.page_bytes} bytes")
+        count = (lower - HEADER) // 2
+        for i in range(count):
+            at = u16(page + HEADER + 2 * i)
+            if at < upper or at > self.page_bytes - NODE:
+                return self.bad(self.number, "has a node outside of what is filled")
+        return count
+
+    cdef bint in_order(self, const uint8_t* page, uint32_t first, uint32_t count) noexcept:
+        """Whether the keys from the first on ascend, and lie where the branch above says."""
+        cdef part_t key, before
+        cdef uint32_t i
+        if first >= count:
+            return True
+        before = node_key(node_of(page, first))
+        if self.low.at != NULL and self.less(before, self.low):
+            return False
+        for i in range(first + 1, count):
+            key = node_key(node_of(page, i))
+            if not self.less(before, key):
+                return False
+            before = key
+        return self.high.at == NULL or self.less(before, self.high)
+
+    cdef bint less(self, part_t one, part_t other) noexcept:
+        cdef int order
+        if self.mark == FREE_LIST and one.size == NUMBER and other.size == NUMBER:
+            return u64(one.at) < u64(other.at)
+        order = memcmp(one.at, other.at, min(one.size, other.size))
+        return order < 0 or (order == 0 and one.size < other.size)
+
+    # ---- from entry to entry
+
+    cdef int next_entry(self, part_t* key, part_t* value) except -1:
+        """Whether there is a next entry. It stays where it is until the one after it is asked for."""
+        cdef const uint8_t* node
+        while True:
+            while self.node < self.nodes:
+                node = node_of(self.leaf, self.node)
+                self.node += 1
+                key[0] = node_key(node)
+                value.at = key.at + key.size
+                value.size = value_bytes(node)
+                if u16(node + 4) == BIG:
+                    value.at = self.overflow(u64(value.at), value.size)
+                    if value.at == NULL:
+                        continue
+                return 1
+            if not self.next_leaf():
+                return 0
+
+    cdef const uint8_t* overflow(self, uint64_t first, uint64_t size) except? NULL:
+        """Where the value of that size begins, from that page on; NULL: it is damaged, and that was told."""
+        cdef const uint8_t* page
+        cdef uint64_t pages = self.pages_of(size), says
+        if not self.reach(first, pages):
+            return NULL
+        if first < self.far.first or first + pages > self.far.first + self.far.count:
+            self.read_far(first, pages)
+            if self.far.count < pages:
+                self.behind(first)
+                return NULL
+        page = self.far.at + (first - self.far.first) * self.page_bytes
+        says = value_bytes(page + 12)
+        if u64(page) != first or u16(page + 10) != OVERFLOW or says != pages:
+            self.bad(first, f"should be {pages} overflow pages, says that it is page {u64(page)} with flags {u16(page + 10)}")
+            return NULL
+        self.overflows += pages
+        return page + HEADER
+
+    cdef uint64_t pages_of(self, uint64_t size) noexcept:
+        return (HEADER + size + self.page_bytes - 1) // self.page_bytes
+
+    cdef int read_far(self, uint64_t first, uint64_t pages) except -1:
+        """These, and those of the values that follow in the leaf, as long as they lie one behind the other."""
+        cdef uint64_t end = first + pages, more
+        cdef const uint8_t* node
+        cdef uint32_t i
+        for i in range(self.node, self.nodes):
+            node = node_of(self.leaf, i)
+            if u16(node + 4) == BIG:
+                more = self.pages_of(value_bytes(node))
+                if (u64(node + NODE + u16(node + 6)) != end or end + more > self.limit
+                        or (end + more - first) * self.page_bytes > READ_BYTES):
+                    break
+                end += more
+        self.far.count = 0
+        if self.far_window is None or end - first > self.far.room:
+            self.far.room = max(end - first, <uint64_t> READ_BYTES // self.page_bytes)
+            self.far_window = PyByteArray_FromStringAndSize(NULL, self.far.room * self.page_bytes)
+            self.far.at = <uint8_t*> PyByteArray_AS_STRING(self.far_window)
+        self.far.first = first
+        self.far.count = self.fill(self.far_window, 0, first, end - first)
+        return 0
+
+    # ---- what is asked for
+
+    def first(self):
+        """(key, value) of the first entry; None: there is none."""
+        cdef part_t key, value
+        return (bytes_of(key), bytes_of(value)) if self.next_entry(&key, &value) else None
+
+    def next_records(self, uint32_t salt, bytes own not None):
+        """Whole records, one behind the other, about 1 MiB, to be used before the next are asked for; None: there are no more.
+        The entry under the key `own` is no record. O(bytes)."""
+        cdef part_t key, value
+        cdef uint64_t used = 0
+        cdef bytearray larger
+        cdef int wrong
+        if self.piece is None:
+            self.piece = PyByteArray_FromStringAndSize(NULL, 2 * READ_BYTES)
+        while used < READ_BYTES and self.next_entry(&key, &value):
+            wrong = record_wrong(key, value, salt)
+            if wrong:
+                if key.size != <uint64_t> len(own) or memcmp(key.at, <const char*> own, key.size):
+                    self.tell(self.number, what_is_wrong(wrong, key, value), bytes_of(key), bytes_of(value))
+                continue
+            if used + value.size > <uint64_t> PyByteArray_GET_SIZE(self.piece):
+                larger = PyByteArray_FromStringAndSize(NULL, used + value.size)
+                memcpy(PyByteArray_AS_STRING(larger), PyByteArray_AS_STRING(self.piece), used)
+                self.piece = larger
+            memcpy(PyByteArray_AS_STRING(self.piece) + used, value.at, value.size)
+            used += value.size
+            self.records += 1
+            self.end = max(self.end, (<const head_t*> value.at).position + value.size)
+        return memoryview(self.piece)[:used] if used else None
+
+    def free_pages(self):
+        """Of the list of free pages: (how many it lists, how many of them lie behind the file's end). Those in it are reached."""
+        cdef part_t key, value
+        cdef uint64_t number, count, i, free = 0, beyond = 0
+        cdef uint8_t* reached = <uint8_t*> self.reached.buf
+        while self.next_entry(&key, &value):
+            count = u64(value.at) if value.size >= NUMBER else 0
+            if value.size < NUMBER or key.size != NUMBER or count > value.size // NUMBER - 1:
+                self.bad(self.number, "a list of free pages has no length that can be")
+                continue
+            for i in range(count):
+                number = u64(value.at + NUMBER + NUMBER * i)
+                if number > self.last or number < 2:
+                    self.bad(self.number, f"lists page {number} as free, of {self.last + 1}")
+                elif number >= self.count:      # LMDB need not have written pages that were free from the start
+                    beyond += 1
+                    free += 1
+                elif reached[number]:
+                    self.bad(number, "is in use and listed as free" if reached[number] != FREE else "is listed as free twice")
+                else:
+                    reached[number] = FREE
+                    free += 1
+        return free, beyond
+
+
+# ---- records under their keys
+
+cdef int record_wrong(part_t key, part_t record, uint32_t salt) noexcept nogil:
+    """What is wrong with a record under a key; 0: nothing."""
+    cdef const head_t* head = <const head_t*> record.at
+    cdef unsigned char own[KEY_BYTES]
+    cdef int state
+    if record.size < sizeof(head_t):
+        return SHORT
+    state = record_state(<const char*> record.at, record.size, head.position, salt)
+    if state != RECORD_WHOLE:
+        return PAYLOAD if state == RECORD_PAYLOAD else HEAD
+    if head.length != record.size:
+        return LENGTH
+    if not key_write(head, own) or key.size != KEY_BYTES or memcmp(key.at, own, KEY_BYTES):
+        return OTHER_KEY
+    return 0
+
+
+cdef str what_is_wrong(int wrong, part_t key, part_t record):
+    """For people."""
+    if wrong == SHORT:
+        return f"of {record.size} bytes: less than a record's head"
+    if wrong == LENGTH:
+        return f"of {(<const head_t*> record.at).length} bytes, which is kept as {record.size}"
+    if wrong == OTHER_KEY:
+        return f"which stands under a key that is not its own, {bytes_of(key).hex()}"
+    return "whose content does not fit its CRC" if wrong == PAYLOAD else "whose head does not fit its CRC"
+
+
+def wrong_record(bytes key not None, bytes record not None, uint32_t salt):
+    """What is wrong with a record that is kept under a key, for people; None: nothing. O(bytes)."""
+    cdef part_t its, kept
+    cdef int wrong
+    its.at = <const uint8_t*> <const char*> key
+    its.size = len(key)
+    kept.at = <const uint8_t*> <const char*> record
+    kept.size = len(record)
+    wrong = record_wrong(its, kept, salt)
+    return what_is_wrong(wrong, its, kept) if wrong else None

@@ -1,1 +1,0 @@
-"""Records of what happens in durable queues; for the compiled modules only."""

@@ -1,0 +1,1 @@
+"""What durable stores are told: records of what happens, gathered in groups."""

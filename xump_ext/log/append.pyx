@@ -1,0 +1,291 @@
+"""Records every entry of a durable queue, its end, and the state of the queue.
+
+A queue whose counters changed is *touched*: it gets a STATE record when the group is sealed.
+
+After a crash a message is in one place within its store. A MOVE sees to that in one of two ways:
+
+    finite credit   writes only the ENTER in the target. It names its *origin*, the message in the nearest durable queue
+                    upstream. The origin stays outstanding there, and the reader of the log hides it. A payment settles both,
+                    in one group.
+    INFINITE        writes the end of the one and the ENTER of the other, in one group.
+
+First deliveries are not recorded one by one. The STATE of a queue has a watermark instead: ids up to it may have been handed out.
+It is LOOK_AHEAD ids ahead of the last delivery, so that no delivered message comes back from a crash as new.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
+from xump_ext.log.owners cimport Owner, owner_of, owners_leave
+from xump_ext.log.writer cimport (
+    charge_of, enter_bytes, entry_charge, gone_record, grow, has_texts, made_bytes, mark_record, record_again, record_new,
+    settle_record, store_queue, touch,
+)
+from xump_ext.message.headers cimport headers_of, raw_text_of
+from xump_ext.records.kinds cimport (
+    ENTER, GONE, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE,
+    RECORD_REDELIVERED, SETTLE, STATE, queue_record_t, rare_t, state_record_t,
+)
+from xump_ext.records.record cimport padded, payload_of, rare_of
+from xump_ext.state.constants cimport DEAD_ENTRY, HISTORY, LINKED, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
+from xump_ext.state.graph cimport store_t
+from xump_ext.state.index cimport index_from, index_get, unrouted_from
+from xump_ext.state.lazy_content cimport is_loaded
+
+cdef uint64_t SLACK = 4096          # reserved beside the ENTER itself, for a few small records
+
+
+cdef int log_reserve(queue_t* queue, content_t* content) except -1:
+    cdef store_t* store = queue.store
+    cdef uint64_t bytes = enter_bytes(content, True) + SLACK
+    if not store.failed and store.size + bytes > store.capacity:
+        grow(store, bytes)
+    return 0
+
+
+cdef char* text_put(char* at, const void* text, uint16_t* size) noexcept:
+    cdef Py_ssize_t length
+    cdef const char* bytes
+    if text == NULL:
+        size[0] = NO_TEXT
+        return at
+    bytes = raw_text_of(<object> text, &length)
+    memcpy(at, bytes, length)
+    size[0] = <uint16_t> length
+    return at + length
+
+
+cdef void log_enter(entry_t* entry) noexcept:
+    cdef store_t* store = entry.queue.store
+    cdef const content_t* content = entry.content.loaded
+    cdef int flags = RECORD_DEAD_ENTRY if entry.flags & DEAD_ENTRY else 0
+    cdef enter_record_t* record
+    cdef rare_t* rare
+    cdef rare_t found
+    cdef uint64_t length
+    cdef uint16_t size
+    cdef char* at
+    touch(entry.queue)
+    if origin_found(store, entry.parent, &found):
+        entry.flags |= LINKED
+    length = made_bytes(entry)
+    store.live += charge_of(length)
+    store.largest = max(store.largest, <int64_t> charge_of(length))
+    store.resident += length
+    flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+    flags |= RECORD_RARE if entry.flags & LINKED or has_texts(content) else 0
+    record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
+    if record == NULL:
+        return
+    record.timestamp = entry.timestamp
+    record.payload_crc = 0
+    record.body_bytes = content.body_bytes
+    record.header_bytes = content.header_bytes
+    record.header_count = content.header_count
+    record.delivery_count = entry.delivery_count
+    record.hops = entry.hops
+    record.reserved = 0
+    at = text_put(<char*> payload_of(record), content.address, &size)
+    record.address_bytes = size
+    rare = rare_of(record)
+    if rare != NULL:
+        at = text_put(at, content.reply_to, &size)
+        found.reply_to_bytes = size
+        at = text_put(at, content.message_id, &size)
+        found.message_id_bytes = size
+        at = text_put(at, content.destination, &size)
+        found.destination_bytes = size
+        rare[0] = found
+    memcpy(at, headers_of(content), content.header_bytes)
+    at += content.header_bytes
+    memcpy(at, headers_of(content) + content.header_bytes if content.body_inline else PyBytes_AS_STRING(<object> content.body),
+           content.body_bytes)
+    at += content.body_bytes
+    memset(at, 0, <char*> record + length - at)
+
+
+cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) except -1:
+    """Copy the record of a live message forward, with its present delivery count and flags.
+
+    `anyway`: its end is not in the log yet. Then it is copied even if no index has it, and is not HISTORIC.
+    """
+    cdef entry_t* entry = index_get(&queue.index, old.head.id)
+    cdef enter_record_t* record
+    if entry == NULL and not anyway:
+        return 0
+    record = <enter_record_t*> record_again(queue.store, &old.head)
+    if record != NULL and entry != NULL and not entry.flags & SHADOW:
+        record.delivery_count = entry.delivery_count
+        record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
+            RECORD_HISTORIC if entry.state == HISTORY and not anyway else 0) | (
+            old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE))
+    return 0
+
+
+cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noexcept:
+    """Find the origin: the nearest message upstream that a durable queue holds for this one. False: there is none."""
+    cdef queue_t* queue
+    cdef Owner owner
+    cdef store_t* other
+    memset(found, 0, sizeof(rare_t))
+    while parent != NULL and not parent.queue.durable and not parent.flags & OWNED:
+        parent = parent.parent
+    if parent == NULL:
+        other = store.engine.gone_store
+        if other != NULL and other != store:        # its end waits until this message is durable, so a crash may leave both
+            found.origin_store, found.origin_queue, found.origin_id = other.salt, store.engine.gone_queue, store.engine.gone_id
+        return found.origin_id != 0
+    if parent.flags & OWNED:
+        owner = owner_of(parent)
+        found.origin_queue = owner.queue
+        found.origin_id = owner.id
+        found.origin_store = 0 if owner.store == store else owner.store.salt
+    else:
+        queue = parent.queue
+        found.origin_queue = queue.number
+        found.origin_id = parent.id
+        found.origin_store = 0 if queue.store == store else queue.store.salt
+    return True
+
+
+# ---- entries go
+
+cdef int log_settle(entry_t* entry) except -1:
+    """Record the end of an entry. The end of a shadow is recorded when the entry in RAM that it owns has ended."""
+    cdef queue_t* queue = entry.queue
+    touch(queue)
+    if is_loaded(entry):
+        queue.store.resident -= made_bytes(entry)
+    if entry.flags & SHADOW:
+        return 0
+    if entry.state == HISTORY and queue.store.fence_count:      # its MARK may stand behind a fence, and must be logged before
+        return fence_push(queue.store, SETTLE, queue.number, entry.id, entry_charge(entry),
+                          RECORD_MARKED if entry.flags & STAINED else 0)
+    return settle_or_fence(queue, entry.id, entry_charge(entry), entry.flags & STAINED != 0)
+
+
+cdef int log_handed(entry_t* entry) except -1:
+    cdef Owner owner
+    while entry != NULL:
+        if entry.queue.durable:
+            handed(entry.queue, entry.id)
+        elif entry.flags & OWNED:
+            owner = owner_of(entry)
+            handed(store_queue(owner.store, owner.queue), owner.id)
+        entry = entry.parent
+    return 0
+
+
+cdef int log_taken_again(entry_t* entry) except -1:
+    cdef uint16_t count = entry.delivery_count
+    cdef Owner owner
+    while entry != NULL:
+        if entry.queue.durable:
+            entry.delivery_count = count
+            entry.flags |= REDELIVERED
+            log_mark(entry)
+        elif entry.flags & OWNED:
+            owner = owner_of(entry)
+            mark_record(owner.store, owner.queue, owner.id, count, RECORD_REDELIVERED)
+            owner.stained = True
+        entry = entry.parent
+    return 0
+
+
+cdef inline void handed(queue_t* queue, uint64_t id) noexcept:
+    if id > queue.handed:
+        queue.handed = id
+        if id > queue.promised:
+            touch(queue)
+
+
+# ---- queues
+
+cdef int log_queue(queue_t* queue) except -1:
+    """Write the QUEUE record: the queue is new, was renamed, or its record is copied forward."""
+    cdef Py_ssize_t name_bytes, letter_bytes = 0
+    cdef const char* letters = NULL
+    cdef str text = (<object> queue.handle).name
+    cdef const char* name = raw_text_of(text, &name_bytes)
+    cdef uint64_t length
+    cdef queue_record_t* record
+    if queue.dead_letter != NULL:
+        letters = raw_text_of(<object> queue.dead_letter, &letter_bytes)
+    length = padded(sizeof(queue_record_t) + name_bytes + letter_bytes)
+    record = <queue_record_t*> record_new(
+        queue.store, QUEUE, RECORD_AUTO_DELETE if queue.auto_delete else 0, length, queue.number, 0)
+    touch(queue)
+    queue.described = queue.store.position
+    if record == NULL:
+        return 0
+    record.limit = queue.limit
+    record.history_limit = queue.history_limit
+    record.delivery_limit = queue.delivery_limit
+    record.name_bytes = <uint16_t> name_bytes
+    record.dead_letter_bytes = NO_TEXT if letters == NULL else <uint16_t> letter_bytes
+    memset(<char*> (record + 1), 0, length - sizeof(queue_record_t))
+    memcpy(<char*> (record + 1), name, name_bytes)
+    if letters != NULL:
+        memcpy(<char*> (record + 1) + name_bytes, letters, letter_bytes)
+    return 0
+
+
+cdef int log_queue_gone(queue_t* queue) except -1:
+    """Record the end of the queue and of every message in it.
+
+    Each message gets its own SETTLE, since a store that finds records by key knows no other way to delete them. Messages on
+    their way to other stores have left the queue before, and their ends wait behind fences; then the GONE of the queue waits
+    there, too.
+    """
+    cdef store_t* store = queue.store
+    cdef entry_t* entry = index_from(&queue.index, 1)
+    cdef queue_t** link = &store.touched
+    while entry != NULL:
+        if entry.state == HISTORY and store.fence_count:
+            fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
+        else:
+            settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
+            store.live -= entry_charge(entry)
+        if is_loaded(entry):
+            store.resident -= made_bytes(entry)
+        entry = index_from(&queue.index, entry.id + 1)
+    owners_leave(store, queue.number)
+    if store.fence_count or fences_needed(store):
+        fence_push(store, GONE, queue.number, 0, 0, 0)
+        (<set> store.leaving).add(queue.number)
+    else:
+        gone_record(store, queue.number)
+    while queue.touched and link[0] != queue:
+        link = &link[0].next_touched
+    if queue.touched:
+        link[0] = queue.next_touched
+    del (<dict> store.queues)[queue.number]
+    return 0
+
+
+cdef void frontier_forward(queue_t* queue) noexcept:
+    """Move the frontier past all that was routed. It lags where entries ended before they were routed."""
+    queue.frontier = unrouted_from(&queue.index, queue.frontier).id if queue.unrouted else queue.next_id
+
+
+cdef void log_state(queue_t* queue, bint exact) noexcept:
+    """`exact`: the last STATE before the store is closed. MARKs say which messages were handed out, so it has no watermark."""
+    cdef state_record_t* record
+    cdef int reason
+    record = <state_record_t*> record_new(
+        queue.store, STATE, RECORD_EXACT if exact else 0, sizeof(state_record_t), queue.number, queue.next_id)
+    if record == NULL:
+        return
+    frontier_forward(queue)
+    if queue.handed and not exact:
+        queue.promised = queue.handed + LOOK_AHEAD
+    record.frontier = queue.frontier_safe if queue.frontier_waits else queue.frontier
+    record.handed = 0 if exact else queue.promised
+    record.timestamp = queue.timestamp
+    record.settled = queue.settled
+    record.deleted = queue.deleted
+    for reason in range(REASON_COUNT):
+        record.dropped[reason] = queue.dropped[reason]
+        record.dead_lettered[reason] = queue.dead_lettered[reason]

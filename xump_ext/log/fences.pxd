@@ -1,0 +1,22 @@
+"""Declarations of `fences.pyx`, and the test for whether a record needs a fence."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.state.graph cimport entry_t, queue_t, store_t
+
+cdef inline bint fences_needed(store_t* store) noexcept:
+    """Whether the current message entered another durable store."""
+    return store.engine.entered_stores & ~(<uint64_t> 1 << store.slot) != 0
+
+cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1
+cdef int fences_pass(store_t* store) except -1
+cdef void fences_forget(store_t* store, const store_t* other) noexcept
+cdef bint fences_stuck(const store_t* store) noexcept
+
+# ---- records that are logged now, or wait behind a fence
+
+cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1
+# Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, or is in the history.
+cdef int log_mark(entry_t* entry) except -1
+# A copy of the entry entered another store. The frontier in the log may not pass the entry before that copy is durable.
+cdef int log_copied(entry_t* entry) except -1

@@ -1,0 +1,150 @@
+"""Fences: hold back records of one store until another store has made something durable.
+
+A message that goes from one durable store to another must be in one of them after any crash. So these records of the first store
+wait for the second:
+
+    SETTLE, MARK, GONE      the end of a message that entered the second store, and of a queue with such messages
+    STATE                   a frontier past a message whose copy entered the second store
+
+They stand in a ring, behind *fences*. A fence names another store and the group that has the message:
+
+    fence: store B, group 12 │ SETTLE │ SETTLE │ fence: store C, group 7 │ STATE │ …
+
+When that group is durable the fence is open, and the records behind it are logged. Fences are passed in order, so no two stores
+wait for each other in a circle.
+"""
+
+from libc.stdint cimport uint8_t
+
+from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_queue, touch
+from xump_ext.memory.grow cimport ring_grow
+from xump_ext.records.kinds cimport GONE, MARK, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, SETTLE, STATE
+from xump_ext.state.constants cimport HISTORY, REDELIVERED, SHADOW, STAINED, UNLIMITED
+from xump_ext.state.graph cimport fence_t
+
+
+cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1:
+    """Add a record that waits for the open groups of the other stores that the current message entered, and for all fences
+    before it."""
+    cdef store_t* other = store.engine.stores
+    while other != NULL:
+        if other != store and store.engine.entered_stores >> other.slot & 1 and not fence_stands(store, other):
+            fence_add(store, other, other.group, 0, 0, 0, 0, 0)
+        other = other.next
+    return fence_add(store, NULL, 0, id, charge, queue, kind, flags)
+
+
+cdef bint fence_stands(const store_t* store, const store_t* other) noexcept:
+    """Whether there is a fence for the open group of `other` already. Looks at 64 items only: one fence too many is harmless."""
+    cdef uint64_t i = store.fence_count
+    cdef const fence_t* fence
+    while i:
+        i -= 1
+        fence = &store.fences[(store.fence_head + i) & store.fence_mask]
+        if fence.other == other:
+            return fence.group == other.group
+        if store.fence_count - i > 64:
+            return False
+    return False
+
+
+cdef int fence_add(
+    store_t* store, store_t* other, uint64_t group, uint64_t id, uint64_t charge, uint32_t queue, int kind, int flags
+) except -1:
+    if store.fences == NULL or store.fence_count > store.fence_mask:
+        ring_grow(<void**> &store.fences, &store.fence_head, store.fence_count, &store.fence_mask, sizeof(fence_t))
+    store.fences[(store.fence_head + store.fence_count) & store.fence_mask] = fence_t(
+        other, group, id, charge, queue, <uint8_t> kind, <uint8_t> flags)
+    store.fence_count += 1
+    return 0
+
+
+cdef int fences_pass(store_t* store) except -1:
+    """Log the records behind fences that are open now."""
+    cdef fence_t* fence
+    while store.fence_count:
+        fence = &store.fences[store.fence_head & store.fence_mask]
+        if fence.other != NULL:
+            if fence.other.passed < fence.group:
+                return 0        # for good, if that store failed: the messages behind are there again when this one is opened
+        else:
+            fence_end(store, fence)
+        store.fence_head += 1
+        store.fence_count -= 1
+    return 0
+
+
+cdef int fence_end(store_t* store, const fence_t* fence) except -1:
+    """Log a record that waited. Its queue may have been deleted meanwhile: then the GONE of the queue waits further on."""
+    cdef queue_t* queue = store_queue(store, fence.queue)
+    if queue != NULL:
+        touch(queue)
+    if fence.kind == SETTLE:
+        settle_record(store, fence.queue, fence.id, fence.flags, queue)
+        store.live -= fence.charge
+    elif fence.kind == GONE:
+        gone_record(store, fence.queue)
+        (<set> store.leaving).discard(fence.queue)
+    elif queue != NULL and fence.kind == MARK:
+        mark_record(store, fence.queue, fence.id, fence.charge, fence.flags)
+    elif queue != NULL:
+        queue.frontier_safe = fence.id
+        queue.frontier_waits -= 1
+    return 0
+
+
+cdef void fences_forget(store_t* store, const store_t* other) noexcept:
+    """Open the fences for `other`, which leaves the engine. Those for groups that it failed to make durable stay closed for
+    good."""
+    cdef uint64_t i
+    cdef fence_t* fence
+    for i in range(store.fence_count):
+        fence = &store.fences[(store.fence_head + i) & store.fence_mask]
+        if fence.other == other:
+            fence.other = store
+            fence.group = UNLIMITED if other.failed and other.passed < fence.group else 0
+
+
+cdef bint fences_stuck(const store_t* store) noexcept:
+    """Whether the first fence is for a group that will never be durable."""
+    cdef const fence_t* fence
+    if store.fence_count == 0:
+        return False
+    fence = &store.fences[store.fence_head & store.fence_mask]
+    return fence.other != NULL and fence.other.passed < fence.group and (fence.other.failed or fence.other == store)
+
+
+# ---- records that are logged now, or wait behind a fence
+
+cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
+    cdef store_t* store = queue.store
+    if fences_needed(store) or (queue.frontier_waits and id >= queue.frontier_safe):    # copies of it may not be durable yet
+        fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
+    else:
+        settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)
+        store.live -= charge
+    return 0
+
+
+cdef int log_mark(entry_t* entry) except -1:
+    cdef store_t* store = entry.queue.store
+    cdef bint historic = entry.state == HISTORY and not entry.flags & SHADOW
+    cdef int flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (RECORD_HISTORIC if historic else 0)
+    touch(entry.queue)
+    entry.flags |= STAINED
+    if historic and fences_needed(store):
+        fence_push(store, MARK, entry.queue.number, entry.id, entry.delivery_count, flags)
+    else:
+        mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags)
+    return 0
+
+
+cdef int log_copied(entry_t* entry) except -1:
+    cdef queue_t* queue = entry.queue
+    if not fences_needed(queue.store):
+        return 0
+    if queue.frontier_waits == 0:
+        queue.frontier_safe = entry.id
+    fence_push(queue.store, STATE, queue.number, entry.id + 1, 0, 0)
+    queue.frontier_waits += 1
+    return 0

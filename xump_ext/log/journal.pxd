@@ -1,0 +1,46 @@
+"""Declarations of `journal.pyx`."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from xump_ext.log.group cimport Group
+from xump_ext.state.graph cimport engine_t, queue_t, store_t
+
+cdef class Journal:
+    cdef store_t store
+    cdef object __weakref__
+    cdef readonly object backend
+    cdef readonly str name
+    cdef dict queues                # number -> address of the queue_t
+    cdef set leaving                # numbers of deleted queues whose GONE waits behind a fence
+    cdef uint32_t last_number       # the highest that was issued
+    cdef uint64_t synced            # position up to which the log was synced …
+    cdef uint64_t written_to        # … and written
+    cdef set unsynced               # numbers of queues whose STATE was written after the last sync
+    cdef uint64_t group_bytes       # the size at which a group should be written
+    cdef uint64_t crowded_at        # size of the open group at which `crowded` is called: `group_bytes`, then four times that, …
+    cdef bint carries               # the open group has records that were copied forward
+    cdef readonly uint64_t carried_bytes    # bytes of such records since the store was opened
+    cdef char* spare                # the buffer that is not in use
+    cdef uint64_t spare_capacity
+    cdef object window              # the buffer of the log that was read last
+    cdef uint64_t window_position
+    cdef object committer           # what `connect` was given; None before that
+    cdef object changed             # its method, called after the first call in a group that changed something …
+    cdef bint each_call             # … or after each such call
+    cdef bint signalled             # `changed` was called for the open group
+
+    cdef int keep(self) except -1
+    cdef int attach(self, queue_t* queue, uint32_t number) except -1
+    cdef Group seal(self, bint exact, bint closing)
+    cdef int written(self, Group group, bint enough) except -1
+    cdef int carry(self, data) except -1
+    cdef void fail(self) noexcept
+    cdef int mark_outstanding(self, bint closing) except -1
+    cdef int mark_owners(self, bint closing) except -1
+    cdef int made_durable(self, uint64_t group) except -1
+    cdef int forget_contents(self, Group group, bint forget) except -1
+
+# Takes the store off the engine's list of changed stores: all that was gathered is sealed.
+cdef void store_unchanged(store_t* store) noexcept
+# Tells the committer of every store that this call has changed.
+cdef int tell_stores(engine_t* engine) except -1

@@ -1,0 +1,32 @@
+"""Declarations of `owners.pyx`."""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
+
+
+@cython.final
+cdef class Owner:
+    """The durable message that ends when an entry in RAM ends. `engine.owners` finds it by the entry's address."""
+    cdef store_t* store
+    cdef uint32_t queue         # its number in the store
+    cdef uint64_t id
+    cdef uint64_t charge        # bytes that it takes of the store
+    cdef bint stained           # the store has a MARK of it
+
+
+# The owner of an entry that is OWNED.
+cdef Owner owner_of(const entry_t* entry)
+# `entry` is about to end for good, and its message enters `target`: the next entry takes the claim.
+cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1
+# New entries have the durable message of `entry` as their origin, until `engine.gone_store` is NULL again.
+cdef int gone_note(engine_t* engine, entry_t* entry) except -1
+cdef int claim_take(engine_t* engine, entry_t* entry) except -1
+# Whether a durable queue holds the message of this entry.
+cdef bint has_owner(const entry_t* entry) noexcept
+# A durable queue is deleted: its messages own no entries in RAM any more.
+cdef int owners_leave(store_t* store, uint32_t number) except -1
+# An owned entry has ended, and so does the message that owns it.
+cdef int owner_settled(entry_t* entry) except -1
+cdef set carried_anyway(store_t* store)

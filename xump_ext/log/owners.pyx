@@ -1,0 +1,127 @@
+"""Owners: durable messages that went on in RAM, and how their store hears of their end.
+
+A message may leave a durable queue for a queue in RAM for good, by INFINITE credit or as a dead letter. The log does not settle
+it before it has ended in RAM, or has entered a durable queue again: else a crash would lose it. Until then the entry in RAM is
+*owned* by the durable message. If the history of the durable queue has that message, it is a *shadow* there.
+
+    entry in RAM, OWNED ── engine.owners ──► Owner: store, queue, id ──► durable message, SHADOW or in no index
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uintptr_t
+
+from xump_ext.log.fences cimport log_mark, settle_or_fence
+from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
+from xump_ext.records.kinds cimport RECORD_MARKED
+from xump_ext.state.constants cimport OWNED, SHADOW, STAINED
+from xump_ext.state.graph cimport fence_t
+from xump_ext.state.index cimport index_get
+
+
+cdef Owner owner_of(const entry_t* entry):
+    return (<dict> entry.queue.engine.owners)[<uintptr_t> entry]
+
+
+cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1:
+    """`entry` is about to end for good, and its message enters `target`, in RAM. If there is a durable message behind `entry`, it
+    ends with the new entry instead: the next entry takes this claim."""
+    cdef Owner owner
+    while entry != NULL and not entry.queue.durable and not entry.flags & OWNED:
+        entry = entry.parent
+    if entry == NULL or target.durable or entry.flags & SHADOW:
+        return 0
+    if entry.flags & OWNED:
+        owner = (<dict> engine.owners).pop(<uintptr_t> entry)
+        entry.flags &= ~OWNED
+    else:
+        owner = Owner.__new__(Owner)
+        owner.store = entry.queue.store
+        owner.queue = entry.queue.number
+        owner.id = entry.id
+        owner.charge = entry_charge(entry)
+        owner.stained = entry.flags & STAINED != 0
+        entry.flags |= SHADOW
+    # Ends upstream, in other stores, wait until this store has made durable what it keeps.
+    engine.entered_stores |= <uint64_t> 1 << owner.store.slot
+    Py_INCREF(owner)
+    engine.claim = <void*> owner
+    return 0
+
+
+cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
+    """`entry` is about to end for good, since its message goes on elsewhere. Note which durable message that is."""
+    cdef Owner owner
+    if entry.queue.durable:
+        engine.gone_store, engine.gone_queue, engine.gone_id = entry.queue.store, entry.queue.number, entry.id
+    elif entry.flags & OWNED:
+        owner = owner_of(entry)
+        engine.gone_store, engine.gone_queue, engine.gone_id = owner.store, owner.queue, owner.id
+    return 0
+
+
+cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
+    """The entry takes the claim that `owner_claim` left: from here on it is owned."""
+    (<dict> engine.owners)[<uintptr_t> entry] = <object> engine.claim
+    Py_XDECREF(<PyObject*> engine.claim)
+    engine.claim = NULL
+    entry.flags |= OWNED
+    return 0
+
+
+cdef bint has_owner(const entry_t* entry) noexcept:
+    """Whether a durable queue holds the message of this entry: here, upstream, or as its owner."""
+    while entry != NULL:
+        if entry.queue.durable or entry.flags & OWNED:
+            return True
+        entry = entry.parent
+    return False
+
+
+cdef int owner_settled(entry_t* entry) except -1:
+    """An owned entry has ended, and so does the message that owns it."""
+    cdef entry_t* durable
+    cdef queue_t* queue
+    cdef Owner owner
+    entry.flags &= ~OWNED
+    owner = (<dict> entry.queue.engine.owners).pop(<uintptr_t> entry, None)
+    if owner is None:
+        return 0        # the engine is being closed: the store keeps what it has
+    queue = store_queue(owner.store, owner.queue)
+    durable = index_get(&queue.index, owner.id)
+    if durable != NULL and durable.flags & SHADOW:
+        durable.flags &= ~SHADOW
+        return log_mark(durable)      # it is in the history now
+    touch(queue)
+    return settle_or_fence(queue, owner.id, owner.charge, owner.stained)
+
+
+cdef int owners_leave(store_t* store, uint32_t number) except -1:
+    """The queue is deleted. Its messages own no entries in RAM any more, and their ends are logged now."""
+    cdef dict owners = <dict> store.engine.owners
+    cdef Owner owner
+    for address, owner in list(owners.items()):
+        if owner.store == store and owner.queue == number:
+            (<entry_t*> <uintptr_t> address).flags &= ~OWNED
+            del owners[address]
+            if index_get(&store_queue(store, number).index, owner.id) == NULL:
+                settle_record(store, number, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
+                store.live -= owner.charge
+    return 0
+
+
+cdef set carried_anyway(store_t* store):
+    """(queue, id) of messages that have ended, though the log does not say so yet: they own an entry in RAM, or a record of
+    theirs waits behind a fence."""
+    cdef uint64_t i
+    cdef fence_t* fence
+    cdef Owner owner
+    cdef set found = set()
+    for owner in (<dict> store.engine.owners).values():
+        if owner.store == store:
+            found.add((owner.queue, owner.id))
+    for i in range(store.fence_count):
+        fence = &store.fences[(store.fence_head + i) & store.fence_mask]
+        if fence.other == NULL:
+            found.add((fence.queue, fence.id))
+    return found

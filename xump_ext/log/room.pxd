@@ -1,0 +1,21 @@
+"""Declarations of `room.pyx`."""
+
+from libc.stdint cimport int64_t
+
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.graph cimport entry_t, queue_t, store_t
+
+cdef enum:
+    USUAL_BYTES = 4096      # what a bounce may add to a message, and a little more
+    # steps of a message within its store
+    COMES_IN = 0            # it enters the store
+    ENDS = 31               # it ends where it is, and another one enters for it
+
+cdef bint store_has_room(queue_t* queue, content_t* content) noexcept
+# The error to raise when the store has no room.
+cdef object no_room(queue_t* queue)
+# As `store_has_room`, for a message from upstream with this content; NULL: of any usual size. If refused, it waits for room.
+# `steps`: what `steps_down` gives, or COMES_IN, or ENDS for the dead letter of a message that ends.
+cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept
+cdef int64_t kept_bytes(const store_t* store, int64_t charge) noexcept
+cdef int steps_down(const store_t* store, const entry_t* entry) noexcept

@@ -1,0 +1,112 @@
+"""Writes records into the buffer of a store's open group, one behind the other.
+
+`log/fences.pyx` decides whether a record may be logged yet. A store without memory for its buffer is treated as one whose disk
+failed: it writes nothing more, and the engine goes on.
+"""
+
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy
+
+from xump_ext.message.headers cimport raw_text_of
+from xump_ext.records.kinds cimport GONE, MARK, SETTLE, enter_record_t, mark_record_t, rare_t
+from xump_ext.records.record cimport padded
+from xump_ext.state.constants cimport LINKED
+from xump_ext.state.lazy_content cimport is_loaded
+
+
+cdef bint grow(store_t* store, uint64_t bytes) noexcept:
+    """Grow the buffer so that so many bytes more fit. Without memory the store fails: False."""
+    cdef uint64_t capacity = store.capacity
+    cdef char* data
+    while capacity < store.size + bytes:
+        capacity *= 2
+    data = <char*> realloc(store.data, capacity)
+    if data == NULL:
+        store.failed = True
+        return False
+    store.data = data
+    store.capacity = capacity
+    return True
+
+
+cdef void store_changed(store_t* store) noexcept:
+    store.is_changed = True
+    store.next_changed = store.engine.changed_stores
+    store.engine.changed_stores = store
+
+
+cdef void touch(queue_t* queue) noexcept:
+    """The open group gets a STATE of the queue when it is sealed."""
+    cdef store_t* store = queue.store
+    if not queue.touched:
+        queue.touched = True
+        queue.next_touched = store.touched
+        store.touched = queue
+    if not store.is_changed:
+        store_changed(store)
+
+
+cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept:
+    """Record the end of a message; neighbouring ids share a record. SETTLEs count after all else in their group, so the last one
+    of the queue may be extended."""
+    cdef settle_record_t* record
+    if queue != NULL and queue.settled_group == store.group and not store.failed:
+        record = <settle_record_t*> (store.data + queue.settled_at)
+        if record.head.flags == flags and (record.head.id + record.count == id or record.head.id == id + 1):
+            record.head.id = min(record.head.id, id)
+            record.count += 1
+            return
+    record = <settle_record_t*> record_new(store, SETTLE, flags, sizeof(settle_record_t), number, id)
+    if record != NULL:
+        store.ends += 1
+        record.count = 1
+        if queue != NULL:
+            queue.settled_group = store.group
+            queue.settled_at = store.size - sizeof(settle_record_t)
+
+
+cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags) noexcept:
+    cdef mark_record_t* record = <mark_record_t*> record_new(store, MARK, flags, sizeof(mark_record_t), queue, id)
+    if record != NULL:
+        record.delivery_count = <uint32_t> delivery_count
+        record.reserved = 0
+
+
+cdef void gone_record(store_t* store, uint32_t number) noexcept:
+    record_new(store, GONE, 0, sizeof(head_t), number, 0)
+
+
+cdef head_t* record_again(store_t* store, const head_t* old) noexcept:
+    """Write a record of the log once more; NULL when the store has failed."""
+    cdef head_t* record = record_new(store, old.kind, old.flags, old.length, old.queue, old.id)
+    if record != NULL:
+        memcpy(record + 1, old + 1, old.length - sizeof(head_t))
+    return record
+
+
+# ---- the size of records
+
+cdef inline uint64_t text_size(const void* text) noexcept:
+    """Bytes of a str in UTF-8, which was checked when the message was made; 0 for NULL."""
+    cdef Py_ssize_t size = 0
+    if text != NULL:
+        raw_text_of(<object> text, &size)
+    return size
+
+
+cdef uint64_t enter_bytes(const content_t* content, bint linked) noexcept:
+    cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
+    if linked or has_texts(content):
+        size += sizeof(rare_t)
+        size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
+    return padded(size)
+
+
+cdef uint64_t made_bytes(const entry_t* entry) noexcept:
+    return enter_bytes(entry.content.loaded, entry.flags & LINKED)
+
+
+cdef uint64_t entry_charge(const entry_t* entry) noexcept:
+    if is_loaded(entry):
+        return charge_of(made_bytes(entry))
+    return class_bytes((entry.content.bits >> 2) & ((1 << LENGTH_BITS) - 1)) + sizeof(settle_record_t)

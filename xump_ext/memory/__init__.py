@@ -1,0 +1,1 @@
+"""Slabs, heaps, free lists and growable arrays. Nothing here knows about messages."""

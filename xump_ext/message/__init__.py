@@ -1,0 +1,1 @@
+"""Messages: compact headers, immutable content, and the `Message` that Python sees."""

@@ -1,0 +1,140 @@
+"""The content of a message: one immutable allocation, shared by reference between all queues that hold it.
+
+So a COPY and a MOVE cost a counter. This file makes content of parts that were checked before; `message/message.pyx` makes it of
+what a program gives. The headers are part of the content; `message/headers.pyx` reads and writes them.
+"""
+
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport UINT32_MAX, uintptr_t
+from libc.string cimport memcpy
+
+from xump_ext.memory.slab cimport cell_put
+from xump_ext.message.headers cimport (
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, checked_utf8, headers_dict, headers_measure, headers_of, headers_write,
+)
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_Check(object)
+
+
+# ---- the parts are checked
+
+cdef str checked_text(object value, str what):
+    """The value as an exact str that UTF-8 can express, within the limit."""
+    cdef Py_ssize_t size
+    if not PyUnicode_CheckExact(value):
+        if not PyUnicode_Check(value):
+            raise TypeError(f"{what} must be a str, got {type(value).__name__}")
+        value = str.__str__(value)
+    checked_utf8(value, what, &size)
+    if size > ADDRESS_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes, allowed are {ADDRESS_BYTES_MAX}")
+    return <str> value
+
+
+cdef bytes checked_body(object body):
+    if not PyBytes_CheckExact(body):
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise TypeError(f"body must be bytes, got {type(body).__name__}"
+                            + ("; encode it first" if isinstance(body, str) else ""))
+        body = bytes(memoryview(body))
+    if PyBytes_GET_SIZE(body) > BODY_BYTES_MAX:
+        raise ValueError(f"body has {PyBytes_GET_SIZE(body)} bytes, allowed are {BODY_BYTES_MAX}")
+    return <bytes> body
+
+
+# ---- made and freed
+
+cdef content_t* content_full(
+    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
+) except NULL:
+    """Content with every part that an envelope can have; None for a missing part."""
+    cdef content_t* content = content_alloc(<PyObject*> address, <PyObject*> body, count, size, 0)
+    content.reply_to = optional(reply_to)
+    content.message_id = optional(message_id)
+    content.destination = optional(destination)
+    return content
+
+
+cdef void content_free(content_t* content) noexcept:
+    cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
+    Py_XDECREF(<PyObject*> content.address)
+    Py_XDECREF(<PyObject*> content.body)
+    if <uintptr_t> content.reply_to | <uintptr_t> content.message_id | <uintptr_t> content.destination:     # rare
+        Py_XDECREF(<PyObject*> content.reply_to)
+        Py_XDECREF(<PyObject*> content.message_id)
+        Py_XDECREF(<PyObject*> content.destination)
+    cell_put(content, size)
+
+
+cdef content_t* content_of_headers(
+    object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
+) except NULL:
+    """Content over checked objects, with a copy of well-formed headers."""
+    cdef content_t* content = content_full(address, body, reply_to, message_id, None, count, size)
+    memcpy(<char*> headers_of(content), block, size)
+    return content
+
+
+cdef content_t* content_of_buffers(
+    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
+    uint32_t header_bytes
+) except NULL:
+    cdef content_t* content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes)
+    content.reply_to = optional(reply_to)
+    content.message_id = optional(message_id)
+    memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
+    return content
+
+
+cdef object content_body(content_t* content):
+    if content.body == NULL:
+        body = PyBytes_FromStringAndSize(headers_of(content) + content.header_bytes, content.body_bytes)
+        Py_INCREF(body)
+        content.body = <void*> body
+    return <object> content.body
+
+
+cdef content_t* content_variant(content_t* content, object address, object reply_to, object destination) except NULL:
+    cdef content_t* variant = content_full(
+        address, content_body(content), reply_to, object_or_none(content.message_id), destination,
+        content.header_count, content.header_bytes)
+    memcpy(<char*> headers_of(variant), headers_of(content), content.header_bytes)
+    return variant
+
+
+cdef content_t* content_stamped(content_t* content, object destination) except NULL:
+    """The same content with a destination stamped on it."""
+    return content_variant(content, <object> content.address, object_or_none(content.reply_to), destination)
+
+
+cdef content_t* content_without_destination(content_t* content) except NULL:
+    """The same content without a destination; shared when it has none."""
+    if content.destination == NULL:
+        return content_share(content)
+    return content_variant(content, <object> content.address, object_or_none(content.reply_to), None)
+
+
+cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL:
+    """The content with a bounced envelope (rule 11): `reply_to` becomes the address, and headers say what happened."""
+    cdef dict headers = headers_dict(content)
+    cdef content_t* bounced
+    cdef Py_ssize_t size
+    cdef uint32_t count = 0
+    address = <object> content.address
+    headers.setdefault("xump_original_address", address)
+    headers["xump_bounced_from"] = queue
+    headers["xump_reason"] = reason
+    headers.pop("xump_detail", None)
+    if detail is not None:
+        headers["xump_detail"] = detail
+    if content.reply_to != NULL:
+        address = <object> content.reply_to
+    size = headers_measure(headers, &count, UINT32_MAX)
+    bounced = content_full(address, content_body(content), None, object_or_none(content.message_id),
+                           object_or_none(content.destination), count, <uint32_t> size)
+    headers_write(headers, <char*> headers_of(bounced))
+    return bounced

@@ -1,0 +1,207 @@
+"""The layout of content and its compact headers, and the inline code that reads them; declarations of `headers.pyx`."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+from xump_ext.memory.short_copy cimport copy_short, same_short
+
+cdef extern from "Python.h":
+    Py_ssize_t PyDict_GET_SIZE(PyObject* dict)
+    int PyDict_Next(PyObject* dict, Py_ssize_t* position, PyObject** key, PyObject** value)
+
+cdef enum:
+    # Types of header values; the numbers are part of the record formats of stores.
+    HEADER_FALSE = 1
+    HEADER_TRUE = 2
+    HEADER_INT = 3
+    HEADER_FLOAT = 4
+    HEADER_STR = 5
+    HEADER_BYTES = 6
+
+cdef enum:
+    HEADERS_SMALL = 512         # `headers_small` writes no more bytes
+    NAME_BYTES_MAX = 65535      # a u16 in the headers
+    BODY_BYTES_MAX = 1 << 26    # 64 MiB: beyond it, send a reference
+    ADDRESS_BYTES_MAX = 65534   # a u16 in records, where 65535 means none; the limit of every name, too
+
+# The immutable content of a message, shared by reference between all the queues that hold it. It is one allocation: the
+# struct, the compact headers, then the body if it did not come as a Python object. Texts and body are exact `str` and
+# `bytes` objects, which cannot form cycles, so the collector has nothing to visit here.
+cdef struct content_t:
+    Py_ssize_t references
+    void* address           # str, never NULL
+    void* body              # bytes; NULL: an inline body, which nothing has asked for yet
+    void* reply_to          # str or NULL
+    void* message_id        # str or NULL
+    void* destination       # str or NULL: stamped by a deliver selector
+    uint32_t header_count
+    uint32_t header_bytes   # of the headers that follow
+    uint32_t body_bytes
+    bint body_inline
+    # char headers[header_bytes]; char body[body_bytes] if body_inline
+
+# One header as it was read; the pointers reach into the content.
+cdef struct header_t:
+    const char* name
+    const char* value       # the text or bytes; not terminated
+    int64_t integer
+    double real
+    uint32_t value_bytes
+    uint16_t name_bytes
+    uint8_t type
+
+cdef inline const char* headers_of(const content_t* content) noexcept nogil:
+    return <const char*> content + sizeof(content_t)
+
+cdef extern from *:
+    """
+    /* The text of an exact str of ASCII, which is its UTF-8 as well, or NULL. */
+    static inline const char *xump_ascii(PyObject *text, Py_ssize_t *size) {
+        if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_COMPACT_ASCII(text)) return NULL;
+        *size = PyUnicode_GET_LENGTH(text);
+        return (const char *) ((PyASCIIObject *) text + 1);
+    }
+    /* The UTF-8 of a str: for ASCII, which is most of it, the text itself. */
+    static inline const char *xump_text(PyObject *text, Py_ssize_t *size) {
+        if (PyUnicode_IS_COMPACT_ASCII(text)) {
+            *size = PyUnicode_GET_LENGTH(text);
+            return (const char *) PyUnicode_1BYTE_DATA(text);
+        }
+        return PyUnicode_AsUTF8AndSize(text, size);
+    }
+    /* A str of UTF-8. Short ASCII, which most text is, needs no decoder. */
+    static inline PyObject *xump_text_new(const char *text, size_t size) {
+        PyObject *made;
+        if (size == 0 || size > 64 || !xump_ascii_only(text, size)) return PyUnicode_DecodeUTF8(text, (Py_ssize_t) size, NULL);
+        if (size == 1) return PyUnicode_FromOrdinal(text[0]);
+        made = PyUnicode_New((Py_ssize_t) size, 127);
+        if (made != NULL) memcpy(PyUnicode_1BYTE_DATA(made), text, size);
+        return made;
+    }
+    """
+    object text_new "xump_text_new"(const char* text, size_t size)
+    const char* ascii_of "xump_ascii"(PyObject* text, Py_ssize_t* size) noexcept
+    const char* raw_text_of "xump_text"(object text, Py_ssize_t* size) noexcept
+
+cdef int text_has_none(object text, str what) except -1
+
+cdef inline const char* checked_utf8(object text, str what, Py_ssize_t* size) except NULL:
+    """The UTF-8 of a str; a ValueError that names `what` if it has none."""
+    cdef const char* found = raw_text_of(text, size)
+    if found == NULL:
+        text_has_none(text, what)
+    return found
+
+cdef inline char* headers_small(PyObject* headers, char* out, uint32_t* count) noexcept:
+    """Writes a dict of short texts and numbers into HEADERS_SMALL bytes, in one pass, and returns the end.
+
+    Returns NULL for anything else, errors included; `headers_measure` looks at that.
+    """
+    cdef const char* end = out + HEADERS_SMALL
+    cdef Py_ssize_t position = 0, size
+    cdef Py_ssize_t left = PyDict_GET_SIZE(headers)
+    cdef uint16_t name_bytes
+    cdef uint32_t value_bytes
+    cdef const char* text
+    cdef PyObject* name
+    cdef PyObject* value
+    count[0] = <uint32_t> left
+    while left:
+        left -= 1
+        PyDict_Next(headers, &position, &name, &value)
+        text = ascii_of(name, &size)
+        if text == NULL or size == 0 or size > end - out - 11:
+            return NULL
+        name_bytes = <uint16_t> size
+        memcpy(out + 1, &name_bytes, 2)
+        copy_short(out + 3, text, size)
+        text = ascii_of(value, &size)
+        if text != NULL:
+            out[0] = HEADER_STR
+            out += 3 + name_bytes
+            if size > end - out - 4:
+                return NULL
+            value_bytes = <uint32_t> size
+            memcpy(out, &value_bytes, 4)
+            copy_short(out + 4, text, size)
+            out += 4 + size
+        else:
+            out = number_write(value, out, out + 3 + name_bytes)
+            if out == NULL:
+                return NULL
+    return out
+
+# Writes an exact float, or an exact int of 64 bits, and its type. Returns where the next field starts, or NULL for anything else.
+cdef char* number_write(PyObject* value, char* type, char* out) noexcept
+# Checks every header and returns the bytes that all of them take; ValueError if these are more than `bytes_max`.
+cdef Py_ssize_t headers_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1
+# Writes what `headers_measure` has checked.
+cdef int headers_write(dict headers, char* out) except -1
+
+# Reads the header at `position`; returns the position after it, or 0 when there is no header left.
+cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil
+# Finds a header by its UTF-8 name. Cost: a comparison of lengths and bytes for each header before it.
+cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil
+cdef dict headers_dict(const content_t* content)
+
+cdef inline uint16_t field_name_bytes(const char* at) noexcept nogil:
+    """The length of the name of the field that starts there; the name is three bytes further on."""
+    cdef uint16_t name_bytes
+    memcpy(&name_bytes, at + 1, 2)
+    return name_bytes
+
+cdef inline const char* field_after(const char* at) noexcept nogil:
+    """The end of the field that starts there."""
+    cdef const char* value = at + 3 + field_name_bytes(at)
+    cdef uint32_t value_bytes
+    if at[0] >= HEADER_STR:
+        memcpy(&value_bytes, value, 4)
+        return value + 4 + value_bytes
+    return value + 8 if at[0] >= HEADER_INT else value
+
+cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
+    """The start of the field of that name, or NULL. Of the other fields only the sizes are read, and names of the same length."""
+    cdef const char* at = headers_of(content)
+    cdef const char* last = at + content.header_bytes
+    while at < last:
+        if field_name_bytes(at) == name_bytes and same_short(at + 3, name, name_bytes):
+            return at
+        at = field_after(at)
+    return NULL
+
+cdef inline const char* field_read(const char* at, header_t* header) noexcept nogil:
+    """Reads the field that starts there; returns where the next field starts."""
+    header.type = <uint8_t> at[0]
+    memcpy(&header.name_bytes, at + 1, 2)
+    header.name = at + 3
+    at += 3 + header.name_bytes
+    if header.type >= HEADER_STR:
+        memcpy(&header.value_bytes, at, 4)
+        header.value = at + 4
+        return at + 4 + header.value_bytes
+    if header.type == HEADER_INT:
+        memcpy(&header.integer, at, 8)
+        return at + 8
+    if header.type == HEADER_FLOAT:
+        memcpy(&header.real, at, 8)
+        return at + 8
+    return at
+
+cdef inline object header_value(const header_t* header):
+    if header.type == HEADER_STR:
+        return text_new(header.value, header.value_bytes)
+    if header.type == HEADER_BYTES:
+        return PyBytes_FromStringAndSize(header.value, header.value_bytes)
+    if header.type == HEADER_INT:
+        return header.integer
+    if header.type == HEADER_FLOAT:
+        return header.real
+    return header.type == HEADER_TRUE
+
+cdef inline object field_value(const char* at):
+    """The value of the field that starts there."""
+    cdef header_t header
+    field_read(at, &header)
+    return header_value(&header)

@@ -1,0 +1,188 @@
+"""Compact headers: fields one behind another in memory, in the order in which they were given.
+
+    type u8 | name_bytes u16 | name (UTF-8) | value
+
+    value:  false, true   nothing
+            int, float    8 bytes, little-endian two's complement or IEEE 754
+            str, bytes    value_bytes u32, then the bytes (UTF-8 for str)
+
+Short, plain headers are written in one pass (`headers_small`). All others are measured and checked first, then written.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    void PyErr_Clear()
+    bint PyUnicode_CheckExact(object)
+    bint PyBytes_Check(object)
+    bint PyUnicode_Check(object)
+    bint PyFloat_Check(object)
+    bint PyLong_Check(object)
+    bint PyBool_Check(object)
+    bint PyFloat_CheckExact(object)
+    bint PyLong_CheckExact(object)
+    double PyFloat_AS_DOUBLE(object)
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+cdef Py_ssize_t HEADERS_BYTES_MAX = 1 << 20    # 1 MiB for all headers of a message
+
+headers_bytes_max = HEADERS_BYTES_MAX
+
+
+# ---- writing
+
+cdef int text_has_none(object text, str what) except -1:
+    PyErr_Clear()
+    try:
+        str.encode(text, "utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise ValueError(f"{what} has a lone surrogate, {text[at]!a}, at {at}: UTF-8 does not have that") from None
+    raise MemoryError()
+
+
+cdef Py_ssize_t value_measure(object name, object value) except -1:
+    """The bytes that a value takes in the headers; raises for a value that a header cannot hold."""
+    cdef Py_ssize_t size
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        if raw_text_of(value, &size) == NULL:
+            text_has_none(value, f"header {name!r}")
+        return 4 + size
+    if PyBool_Check(value):
+        return 0
+    if PyLong_Check(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            raise ValueError(f"header {name!r}: {str(value)[:40]} does not fit in 64 bits, allowed are -2**63 to 2**63 - 1")
+        return 8
+    if PyFloat_Check(value):
+        return 8
+    if PyBytes_Check(value):
+        return 4 + PyBytes_GET_SIZE(value)
+    raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
+
+
+cdef char* number_write(PyObject* value, char* type, char* out) noexcept:
+    return value_write(<object> value, type, out) if is_number(<object> value) else NULL
+
+
+cdef inline bint is_number(object value) noexcept:
+    """Whether it is an exact float, or an exact int (so no bool) of at most 64 bits."""
+    cdef int overflow = 1
+    if PyLong_CheckExact(value):
+        PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0 or PyFloat_CheckExact(value)
+
+
+cdef Py_ssize_t headers_measure(dict headers, uint32_t* count, Py_ssize_t bytes_max) except -1:
+    """Checks every header and returns the bytes that all of them take."""
+    cdef Py_ssize_t position = 0, size, total = 0
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef bint exact = True
+    while PyDict_Next(<PyObject*> headers, &position, &name, &value):
+        exact = exact and PyUnicode_CheckExact(<object> name)
+        if not PyUnicode_Check(<object> name):
+            raise TypeError(f"a header's name must be a str, got {type(<object> name).__name__}")
+        checked_utf8(<object> name, "a header's name", &size)
+        if size == 0 or size > NAME_BYTES_MAX:
+            raise ValueError(f"a header's name has {size} bytes, allowed are 1 to {NAME_BYTES_MAX}")
+        total += 3 + size + value_measure(<object> name, <object> value)
+        count[0] += 1
+    if not exact:
+        check_once(headers)
+    if total > bytes_max:
+        raise ValueError(f"headers have {total} bytes, allowed are {bytes_max}")
+    return total
+
+
+cdef int check_once(dict headers) except -1:
+    """No name twice: objects of a subclass of str may have the same text and still be two keys of a dict."""
+    cdef set names = set()
+    for name in headers:
+        name = str.__str__(name)
+        if name in names:
+            raise ValueError(f"header {name!r} is there twice")
+        names.add(name)
+    return 0
+
+
+cdef int headers_write(dict headers, char* out) except -1:
+    """Writes what `headers_measure` has checked."""
+    cdef Py_ssize_t position = 0, size
+    cdef uint16_t name_bytes
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef const char* text
+    while PyDict_Next(<PyObject*> headers, &position, &name, &value):
+        text = raw_text_of(<object> name, &size)
+        name_bytes = <uint16_t> size
+        memcpy(out + 1, &name_bytes, 2)
+        memcpy(out + 3, text, size)
+        out = value_write(<object> value, out, out + 3 + size)
+    return 0
+
+
+cdef char* value_write(object value, char* type, char* out) except NULL:
+    """Writes a value and its type; returns where the next field starts."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    cdef int64_t integer
+    cdef double real
+    cdef int overflow = 0
+    if PyUnicode_Check(value):
+        text = raw_text_of(value, &size)
+        type[0] = HEADER_STR
+        return bytes_write(out, text, size)
+    if PyBool_Check(value):
+        type[0] = HEADER_TRUE if value is True else HEADER_FALSE
+        return out
+    if PyLong_Check(value):
+        integer = PyLong_AsLongLongAndOverflow(value, &overflow)
+        type[0] = HEADER_INT
+        memcpy(out, &integer, 8)
+        return out + 8
+    if PyFloat_Check(value):
+        real = PyFloat_AS_DOUBLE(value)
+        type[0] = HEADER_FLOAT
+        memcpy(out, &real, 8)
+        return out + 8
+    type[0] = HEADER_BYTES
+    return bytes_write(out, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noexcept:
+    cdef uint32_t value_bytes = <uint32_t> size
+    memcpy(out, &value_bytes, 4)
+    memcpy(out + 4, text, size)
+    return out + 4 + size
+
+
+# ---- reading
+
+cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
+    if position >= content.header_bytes:
+        return 0
+    return <uint32_t> (field_read(headers_of(content) + position, header) - headers_of(content))
+
+
+cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
+    cdef const char* at = field_find(content, name, name_bytes)
+    return at != NULL and field_read(at, header) != NULL
+
+
+cdef inline str header_name(const header_t* header):
+    return <str> text_new(header.name, header.name_bytes)
+
+
+cdef dict headers_dict(const content_t* content):
+    cdef dict headers = {}
+    cdef header_t header
+    cdef uint32_t position = header_next(content, 0, &header)
+    while position:
+        headers[header_name(&header)] = header_value(&header)
+        position = header_next(content, position, &header)
+    return headers

@@ -1,0 +1,405 @@
+"""Messages as Python sees them: `Message` and `Headers`, thin handles over content (`message/content.pyx`).
+
+A message in a queue is an entry (`state/graph.pxd`) that points to its content. `Message` and `Headers` are made when Python
+asks. They hold no object that the collector has to visit, so a million waiting messages are invisible to it.
+
+This file also checks what a program gives and makes content of it.
+"""
+
+from collections.abc import Mapping
+
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_CheckExact
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport uint16_t
+
+from xump_ext.memory.freelist cimport (
+    XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put,
+)
+from xump_ext.memory.short_copy cimport copy_short
+from xump_ext.message.content cimport (
+    checked_body, checked_text, content_alloc, content_body, content_full, content_of_headers, content_release, content_share,
+    content_stamped, content_without_destination, object_or_none,
+)
+from xump_ext.message.headers cimport (
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, ascii_of, field_find, field_value, headers_dict,
+    headers_measure, headers_of, headers_small, headers_write, raw_text_of,
+)
+from xump_ext.message.headers import headers_bytes_max as _headers_bytes_max
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject*)
+    void PyErr_Clear()
+    bint PyUnicode_Check(object)
+    Py_ssize_t PyTuple_GET_SIZE(object tuple)
+    PyObject* NONE "Py_None"
+
+cdef extern from *:
+    """
+    #define xump_items(tuple) (((PyTupleObject *) (tuple))->ob_item)
+    """
+    PyObject** tuple_items "xump_items"(object tuple) noexcept
+
+cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
+# For a bounced message: a bounce adds two names and a detail of at most 65535 bytes each, and a reason; it can happen again.
+cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
+
+address_bytes_max = ADDRESS_BYTES_MAX
+body_bytes_max = BODY_BYTES_MAX
+
+
+# ---- content of what a program gives
+
+cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
+    """Content of the arguments of `Message`. Raises TypeError and ValueError that say what is wrong."""
+    cdef PyObject* parts[5]
+    parts[0] = <PyObject*> address
+    parts[1] = <PyObject*> body
+    parts[2] = <PyObject*> headers
+    parts[3] = <PyObject*> reply_to
+    parts[4] = <PyObject*> message_id
+    return content_of_parts(parts, 5)
+
+
+cdef content_t* content_of(object message) except NULL:
+    """Content of a `Message`, or of a tuple in the order of its arguments."""
+    if isinstance(message, tuple):
+        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message))
+    if isinstance(message, Message):
+        return content_without_destination((<Message> message).content)
+    raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
+                    f"{type(message).__name__}")
+
+
+cdef str NO_TEXT = ""
+cdef bytes NO_BYTES = b""
+
+
+cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
+    """Content of up to five parts. Plain text, exact bytes and few short headers go in one pass; all else is checked first."""
+    cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
+    cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
+    cdef PyObject* headers = parts[2] if count > 2 else NONE
+    cdef char block[HEADERS_SMALL]
+    cdef char* end = block
+    cdef content_t* content
+    cdef Py_ssize_t size
+    cdef uint32_t header_count = 0
+    if (ascii_of(address, &size) != NULL and size <= ADDRESS_BYTES_MAX
+            and PyBytes_CheckExact(<object> body) and PyBytes_GET_SIZE(<object> body) <= BODY_BYTES_MAX
+            and (count <= 3 or (count == 5 and parts[3] == NONE and parts[4] == NONE))):
+        if headers != NONE:
+            end = headers_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
+        if end != NULL:
+            content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0)
+            copy_short(<char*> headers_of(content), block, end - block)
+            return content
+    if count > 5:
+        raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")
+    return content_checked(
+        <object> address, <object> body, <object> headers, <object> (parts[3] if count > 3 else NONE),
+        <object> (parts[4] if count > 4 else NONE), HEADERS_BYTES_MAX)
+
+
+cdef content_t* content_checked(
+    object address, object body, object headers, object reply_to, object message_id, Py_ssize_t bytes_max
+) except NULL:
+    """Content of any parts, all of them checked."""
+    cdef content_t* content
+    cdef content_t* shared
+    cdef Py_ssize_t size = 0
+    cdef uint32_t count = 0
+    address = checked_text(address, "address")
+    body = checked_body(body)
+    if reply_to is not None:
+        reply_to = checked_text(reply_to, "reply_to")
+    if message_id is not None:
+        message_id = checked_text(message_id, "message_id")
+    if headers is not None:
+        if isinstance(headers, Headers):
+            shared = (<Headers> headers).content
+            return content_of_headers(
+                address, body, reply_to, message_id, headers_of(shared), shared.header_count, shared.header_bytes)
+        if not PyDict_CheckExact(headers):
+            if not isinstance(headers, Mapping):
+                raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
+            headers = dict(headers)
+        size = headers_measure(<dict> headers, &count, bytes_max)
+    content = content_full(address, body, reply_to, message_id, None, count, <uint32_t> size)
+    if count:
+        headers_write(<dict> headers, <char*> headers_of(content))
+    return content
+
+
+# ---- what Python sees
+
+cdef bint making = False        # True while the core makes a blank object, which it fills; so `__new__` from Python is told apart
+cdef xump_pool headers_pool
+cdef xump_pool message_pool
+cdef PyMemberDef address_member_def
+cdef PyMemberDef body_member_def
+cdef PyMemberDef headers_member_def
+
+
+cdef void headers_dealloc(PyObject* object) noexcept:
+    if (<Headers> object).content != NULL:
+        content_release((<Headers> object).content)
+        (<Headers> object).content = NULL
+    xump_pool_put(&headers_pool, object)
+
+
+cdef PyObject* headers_new() except NULL:
+    """Headers without content; the caller owns the reference."""
+    global making
+    cdef PyObject* spare = xump_pool_get(&headers_pool)
+    if spare == NULL:
+        making = True
+        try:
+            headers = Headers.__new__(Headers)
+        finally:
+            making = False
+        Py_INCREF(headers)
+        spare = <PyObject*> headers
+    return spare
+
+
+cdef inline void message_clean(PyObject* object) noexcept:
+    cdef PyObject* headers = (<Message> object).headers_member
+    if (<Message> object).content == NULL:
+        return
+    if Py_REFCNT(headers) == 1 and message_pool.count < XUMP_POOL_SIZE:     # the headers stay with the spare message
+        content_release((<Message> object).content)
+        (<Headers> headers).content = NULL
+    else:       # the headers take over the reference to the content
+        (<Message> object).headers_member = NULL
+        Py_XDECREF(headers)
+    (<Message> object).content = NULL
+
+
+cdef void message_dealloc(PyObject* object) noexcept:
+    message_clean(object)
+    xump_pool_put(&message_pool, object)
+
+
+cdef inline const char* field_named(const content_t* content, object name) except? NULL:
+    cdef Py_ssize_t size
+    cdef const char* text = ascii_of(<PyObject*> name, &size)
+    if text == NULL:
+        return field_named_otherwise(content, name)
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+
+
+cdef const char* field_named_otherwise(const content_t* content, object name) except? NULL:
+    """As `field_named`, for a name that is not an exact ASCII str."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    if not PyUnicode_Check(name):
+        return NULL
+    text = raw_text_of(name, &size)
+    if text == NULL:
+        PyErr_Clear()
+        return NULL                 # a lone surrogate is in no header
+    return field_find(content, text, <uint16_t> size) if size <= NAME_BYTES_MAX else NULL
+
+
+@cython.final
+cdef class Headers:
+    """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in their order.
+
+    A look-up compares with each header before it. Values are made anew at every access.
+    """
+
+    def __cinit__(self):
+        if not making:
+            raise TypeError("headers come with a message: Message(headers={...}).headers")
+
+    def __getitem__(self, name):
+        cdef const char* at = field_named(self.content, name)
+        if at == NULL:
+            raise KeyError(name)
+        return field_value(at)
+
+    def get(self, name, default=None):
+        """The value of a header, or `default`."""
+        cdef const char* at = field_named(self.content, name)
+        return default if at == NULL else field_value(at)
+
+    def __contains__(self, name):
+        return field_named(self.content, name) != NULL
+
+    def __len__(self):
+        return self.content.header_count
+
+    def __iter__(self):
+        return iter(headers_dict(self.content))
+
+    def keys(self):
+        """The names, as a dict has them."""
+        return headers_dict(self.content).keys()
+
+    def values(self):
+        """The values, as a dict has them."""
+        return headers_dict(self.content).values()
+
+    def items(self):
+        """Names and values, as a dict has them."""
+        return headers_dict(self.content).items()
+
+    def __eq__(self, other):
+        if isinstance(other, Headers):
+            return headers_dict(self.content) == headers_dict((<Headers> other).content)
+        if isinstance(other, Mapping):
+            return headers_dict(self.content) == dict(other)
+        return NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self):
+        return repr(headers_dict(self.content))
+
+    def __reduce__(self):
+        return dict, (headers_dict(self.content),)
+
+
+Mapping.register(Headers)
+
+
+@cython.final
+cdef class Message:
+    """Message(address='', body=b'', headers=None, *, reply_to=None, message_id=None)\n--\n
+    An immutable message.
+
+    `body` is bytes (a bytearray or memoryview is copied), at most `body_bytes_max`. `headers` is a mapping of str to bool,
+    64-bit int, float, str or bytes. `id`, `timestamp` (POSIX nanoseconds) and `hops` come from the queue that the message
+    was read from; they are 0 in a new message. Raises TypeError and ValueError. Cost: one allocation and the headers' bytes.
+
+    >>> Message("jobs", b"...", {"size": 700}).headers["size"]
+    700
+    """
+
+    def __cinit__(self):
+        if not making:
+            message_fill(self, content_share(nothing))
+
+    def __init__(self, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
+        cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+        if self.content != nothing:
+            content_release(content)
+            raise TypeError("a message is immutable: use replace()")
+        content_release(nothing)
+        message_fill(self, content)
+
+    @property
+    def reply_to(self):
+        """The return address, or None."""
+        return object_or_none(self.content.reply_to)
+
+    @property
+    def message_id(self):
+        """The sender's own name for the message, or None; Xump does not read it."""
+        return object_or_none(self.content.message_id)
+
+    @property
+    def destination(self):
+        """The destination that `deliver(destination, queue)` stamped on the message; None until then."""
+        return object_or_none(self.content.destination)
+
+    def replace(self, **changes):
+        """A new message with other values of address, body, headers, reply_to or message_id; its id is 0.
+
+        >>> Message("a", b"x").replace(address="b").address
+        'b'
+        """
+        values = {name: changes.pop(name, getattr(self, name)) for name in CHANGEABLE}
+        if changes:
+            raise TypeError(f"cannot replace {', '.join(map(repr, changes))}; allowed are {', '.join(CHANGEABLE)}")
+        return Message(values.pop("address"), values.pop("body"), values.pop("headers"), **values)
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self.__reduce__()[1] == (<Message> other).__reduce__()[1]
+
+    def __hash__(self):
+        return hash((self.address, self.body, self.message_id, self.id))
+
+    def __repr__(self):
+        parts = [repr(self.address), repr(self.body if len(self.body) <= 60 else self.body[:60] + b"...")]
+        if self.content.header_count:
+            parts.append(repr(self.headers))
+        for name in ("reply_to", "message_id", "destination"):
+            if getattr(self, name) is not None:
+                parts.append(f"{name}={getattr(self, name)!r}")
+        if self.id:
+            parts.append(f"id={self.id}")
+        return f"Message({', '.join(parts)})"
+
+    def __reduce__(self):
+        return _rebuild, (self.address, self.body, headers_dict(self.content), self.reply_to, self.message_id,
+                          self.destination, self.id, self.timestamp, self.hops)
+
+
+CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id")
+
+
+def _rebuild(address, body, headers, reply_to, message_id, destination, id, timestamp, hops):
+    """A message from its pickle. A bounced message may have more headers than can be published."""
+    cdef content_t* content = content_checked(address, body, headers, reply_to, message_id, BOUNCED_BYTES_MAX)
+    cdef content_t* stamped
+    if destination is not None:
+        stamped = content_stamped(content, checked_text(destination, "destination"))
+        content_release(content)
+        content = stamped
+    message = message_object(content, id, timestamp, hops)
+    content_release(content)
+    return message
+
+
+cdef int message_fill(Message message, content_t* content) except -1:
+    """Fills a blank message; takes over the reference to the content.
+
+    The members are borrowed from the content, which the message holds. Its headers share the reference, and take it over if
+    they outlive the message.
+    """
+    if content.body == NULL:
+        content_body(content)
+    if message.headers_member == NULL:
+        message.headers_member = headers_new()
+    (<Headers> message.headers_member).content = content
+    message.content = content
+    message.address_member = content.address
+    message.body_member = content.body
+    return 0
+
+
+cdef Message message_blank():
+    global making
+    making = True
+    try:
+        return Message.__new__(Message)
+    finally:
+        making = False
+
+
+cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, uint32_t hops) except NULL:
+    cdef PyObject* spare = xump_pool_get(&message_pool)
+    if spare == NULL:
+        made = message_blank()
+        Py_INCREF(made)
+        spare = <PyObject*> made
+    message_fill(<Message> spare, content_share(content))
+    (<Message> spare).id = id
+    (<Message> spare).timestamp = timestamp
+    (<Message> spare).hops = hops
+    return spare
+
+
+cdef content_t* nothing = content_new("", b"", None, None, None)     # of a message that is not filled yet
+
+(<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
+(<PyTypeObject*> Message).tp_dealloc = message_dealloc
+xump_member(<PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(<Message> NULL).address_member, b"What it is routed by.")
+xump_member(<PyTypeObject*> Message, &headers_member_def, b"headers", <size_t> &(<Message> NULL).headers_member, b"A read-only mapping, see `Headers`.")
+xump_member(<PyTypeObject*> Message, &body_member_def, b"body", <size_t> &(<Message> NULL).body_member, b"The payload.")

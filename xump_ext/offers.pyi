@@ -1,1 +1,0 @@
-"""Deliveries that the application can take; for the compiled modules only."""

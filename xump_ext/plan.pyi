@@ -1,6 +1,0 @@
-"""Which selectors a message hits, and with whom it waits; for the compiled modules only."""
-
-from xump_ext.waiting import Waiting
-
-class FieldIndex: ...
-class Plan(Waiting): ...

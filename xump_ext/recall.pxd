@@ -1,9 +1,0 @@
-"""The way back; the declarations of `recall.pyx`."""
-
-from xump_ext.graph cimport engine_t, entry_t, queue_t
-
-cdef int release(engine_t* engine, entry_t* entry) except -1
-cdef int send_back(engine_t* engine, entry_t* entry) except -1
-cdef int returning_add(entry_t* entry) except -1
-cdef int match_anew(engine_t* engine, queue_t* queue) except -1
-cdef int note_nack(engine_t* engine, entry_t* entry) except -1

@@ -1,1 +1,0 @@
-"""The way back of what was taken; for the compiled modules only."""

@@ -1,0 +1,34 @@
+"""Declarations of `record.pyx`, and the inline code that finds the parts of a record; `kinds.pxd` draws them."""
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from xump_ext.records.kinds cimport NO_TEXT, RECORD_RARE, enter_record_t, head_t, rare_t
+
+cdef inline rare_t* rare_of(const enter_record_t* record) noexcept nogil:
+    """The rare fields of an entry; NULL if it has none."""
+    return <rare_t*> (record + 1) if record.head.flags & RECORD_RARE else NULL
+
+cdef inline const char* payload_of(const enter_record_t* record) noexcept nogil:
+    return <const char*> (record + 1) + (sizeof(rare_t) if record.head.flags & RECORD_RARE else 0)
+
+cdef inline uint64_t padded(uint64_t size) noexcept nogil:
+    return (size + 7) & ~<uint64_t> 7
+
+cdef inline uint32_t text_bytes(uint16_t size) noexcept nogil:
+    return 0 if size == NO_TEXT else size
+
+# The bytes of a record's fixed part, which its crc covers; of a QUEUE, the whole record. 0: no such kind, or a wrong length.
+cdef uint32_t head_bytes(const head_t* head) noexcept nogil
+cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil
+
+cdef enum:
+    RECORD_WHOLE = 0
+    RECORD_CUT = 1          # the record goes on behind the end of the buffer
+    RECORD_NONE = 2         # there is no record here, or its head is damaged
+    RECORD_PAYLOAD = 3      # the head is whole, the payload is damaged
+
+# The state of the record at `at`, in a buffer with so many bytes left, at that position of the log.
+cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t salt) noexcept nogil
+
+# Writes the key of a record in a keyed store. False: records of its kind have no key.
+cdef bint key_write(const head_t* head, unsigned char* key) noexcept nogil

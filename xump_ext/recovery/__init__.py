@@ -1,0 +1,1 @@
+"""Opening a durable store: its records become queues again."""

@@ -1,0 +1,17 @@
+"""Reads the log of a store that is opened."""
+
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import Buffer
+
+from xump_ext.log.journal import Journal
+
+class Recovered: ...
+
+class Recovery:
+    def __new__(cls, journal: Journal, create: Callable[..., Any]) -> Recovery: ...
+    @property
+    def records(self) -> int: ...
+    def feed(self, data: Buffer) -> None: ...
+    def names(self) -> list[str]: ...

@@ -1,0 +1,314 @@
+"""Reads the log of a store that is opened: its records become queues again.
+
+`records/kinds.pxd` says what the records mean, `store.py` in which order a store gives them. They are applied one by one: an
+ENTER makes an entry, a SETTLE takes entries away again at the end of its group. Then some messages may be in two places, since a
+MOVE was not paid for: the one downstream stays, the other is settled. At last `restore.pyx` puts all entries into one order, by
+time, and says what each of them is:
+
+    HISTORIC            in the history
+    below the frontier  ready; it was routed and its copies were made, so it is only matched anew
+    else                unrouted
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint16_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from xump_ext.errors import StoreCorrupt
+from xump_ext.log.append cimport log_queue
+from xump_ext.log.writer cimport store_queue, stored_content
+from xump_ext.memory.grow cimport array_grow
+from xump_ext.records.kinds cimport (
+    ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
+    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, settle_record_t,
+    state_record_t,
+)
+from xump_ext.records.record cimport head_bytes, head_crc, rare_of
+from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
+from xump_ext.state.constants cimport DEAD_ENTRY, FOREIGN, HISTORY, LINKED, REDELIVERED, STAINED, UNLIMITED, UNROUTED
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t
+from xump_ext.state.index cimport (
+    entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove, list_remove,
+)
+
+cdef struct settled_t:
+    uint32_t queue
+    uint64_t id
+    uint64_t count
+
+cdef struct origin_t:
+    uint32_t queue
+    uint64_t id
+    uint32_t child_queue
+    uint64_t child_id
+
+
+# Counts entries while they are read. The engine counts them later: it may run meanwhile, and its counts must be right.
+cdef engine_t loose
+
+
+cdef class Recovery:
+    """Takes the records of one store (`feed`); `end` makes its queues."""
+
+    def __cinit__(self, Journal journal not None, create):
+        """`create(number, name, properties)` makes a queue of the engine, held."""
+        self.journal = journal
+        self.create = create
+        self.found = {}
+
+    def __dealloc__(self):
+        free(self.settled)
+        free(self.origins)
+
+    def feed(self, data):
+        """Apply whole records, one behind the other. Raises StoreCorrupt where there is no record. O(records)."""
+        cdef Py_buffer view
+        cdef uint64_t at = 0
+        cdef const head_t* head
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while at < <uint64_t> view.len:
+                head = <const head_t*> (<const char*> view.buf + at)
+                if at + sizeof(head_t) > <uint64_t> view.len or head_bytes(head) == 0 or (
+                        at + max(head.length, head_bytes(head)) > <uint64_t> view.len):
+                    raise StoreCorrupt(f"store {self.journal.name!r}: what should be a record at byte {at} is none")
+                self.apply(head)
+                at += head.length
+            self.settle_all()
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int apply(self, const head_t* head) except -1:
+        # The store has verified its records. Those of a rare kind are verified once more.
+        if head.kind != ENTER and head_crc(head, self.journal.store.salt) != head.crc:
+            raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
+                               "run: xump repair PATH")
+        self.records += 1
+        # Deleted queues count, too: the number of a queue is not issued again as long as the log has records of it.
+        self.journal.last_number = max(self.journal.last_number, head.queue)
+        if head.kind == ENTER:
+            return self.apply_enter(<const enter_record_t*> head)
+        if head.kind == SETTLE:
+            return self.remember_settled(<const settle_record_t*> head)
+        if head.kind == MARK:
+            return self.apply_mark(<const mark_record_t*> head)
+        if head.kind == STATE:
+            return self.apply_state(<const state_record_t*> head)
+        if head.kind == QUEUE:
+            return self.apply_queue(<const queue_record_t*> head)
+        if head.kind == GROUP:
+            return self.settle_all()
+        if head.kind == GONE:
+            return self.remember_gone(head.queue, 0, 0)
+        return 0
+
+    # ---- queues
+
+    cdef recovered_t* recovered(self, uint32_t number) except NULL:
+        """The queue of that number, as it was read so far."""
+        cdef Recovered queue
+        if self.last != NULL and self.last_number == number:
+            return self.last
+        queue = self.found.get(number)
+        if queue is None:
+            queue = self.found[number] = Recovered.__new__(Recovered)
+            queue.c.engine = &loose
+            queue.c.state.head.id = 1
+            queue.c.state.frontier = 1
+        self.last = &queue.c
+        self.last_number = number
+        return self.last
+
+    cdef int apply_queue(self, const queue_record_t* record) except -1:
+        cdef const char* name = <const char*> (record + 1)
+        self.recovered(record.head.queue).described = record.head.position
+        (<Recovered> self.found[record.head.queue]).described = (
+            PyUnicode_DecodeUTF8(name, record.name_bytes, NULL),
+            None if record.limit == UNLIMITED else record.limit,
+            None if record.history_limit == UNLIMITED else record.history_limit,
+            record.head.flags & RECORD_AUTO_DELETE != 0,
+            None if record.dead_letter_bytes == NO_TEXT else PyUnicode_DecodeUTF8(
+                name + record.name_bytes, record.dead_letter_bytes, NULL),
+            record.delivery_limit or None)
+        return 0
+
+    cdef int apply_state(self, const state_record_t* record) except -1:
+        self.recovered(record.head.queue).state = record[0]
+        return 0
+
+    # ---- messages
+
+    cdef int apply_enter(self, const enter_record_t* record) except -1:
+        """Make an entry, or replace it: a record that was copied forward stands for the one before."""
+        cdef recovered_t* queue = self.recovered(record.head.queue)
+        cdef entry_t* entry = index_get(&queue.index, record.head.id)
+        cdef const rare_t* rare = rare_of(record)
+        cdef bint new = entry == NULL
+        if new:
+            entry = entry_new(queue.engine)
+            memset(entry, 0, sizeof(entry_t))
+            entry.id = record.head.id
+            index_insert(&queue.index, entry)
+            queue.count += 1
+        entry.timestamp = record.timestamp
+        entry.content.loaded = stored_content(record.head.position, record.head.length)
+        entry.hops = record.hops
+        entry.delivery_count = record.delivery_count
+        entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
+            DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
+        entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        if rare != NULL and rare.origin_id:
+            entry.flags |= LINKED | (FOREIGN if rare.origin_store else 0)
+            if not rare.origin_store:
+                self.journal.last_number = max(self.journal.last_number, rare.origin_queue)
+                self.remember_origin(record, rare)
+        return 0
+
+    cdef int apply_mark(self, const mark_record_t* record) except -1:
+        cdef entry_t* entry = index_get(&self.recovered(record.head.queue).index, record.head.id)
+        if entry != NULL:
+            entry.flags |= STAINED | (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0)
+            entry.delivery_count = <uint16_t> record.delivery_count
+            entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        return 0
+
+    cdef int remember_settled(self, const settle_record_t* record) except -1:
+        return self.remember_gone(record.head.queue, record.head.id, record.count)
+
+    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1:
+        """Remember a run of ids that ends; it counts at the end of its group. `count` 0: the queue itself."""
+        array_grow(&self.settled, self.settled_count, &self.settled_capacity, sizeof(settled_t))
+        (<settled_t*> self.settled)[self.settled_count] = settled_t(queue, id, count)
+        self.settled_count += 1
+        return 0
+
+    cdef int settle_all(self) except -1:
+        cdef settled_t* run
+        cdef uint64_t i
+        cdef recovered_t* queue
+        cdef entry_t* entry
+        for i in range(self.settled_count):
+            run = &(<settled_t*> self.settled)[i]
+            if run.count == 0:
+                self.last = NULL
+                self.found.pop(run.queue, None)
+                continue
+            if run.queue not in self.found:     # it was deleted in this group, too
+                continue
+            queue = self.recovered(run.queue)
+            entry = index_from(&queue.index, run.id)
+            while entry != NULL and entry.id < run.id + run.count:
+                self.forget(queue, entry)
+                entry = index_from(&queue.index, run.id)
+        self.settled_count = 0
+        return 0
+
+    cdef int forget(self, recovered_t* queue, entry_t* entry) except -1:
+        index_remove(&queue.index, entry)
+        entry_free(queue.engine, entry)
+        queue.count -= 1
+        return 0
+
+    # ---- messages in two places
+
+    cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1:
+        array_grow(&self.origins, self.origin_count, &self.origin_capacity, sizeof(origin_t))
+        (<origin_t*> self.origins)[self.origin_count] = origin_t(
+            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id)
+        self.origin_count += 1
+        return 0
+
+    cdef list hidden(self):
+        """(queue, id) of each origin whose message lives on downstream."""
+        cdef list found = []
+        cdef origin_t* origin
+        cdef entry_t* child
+        cdef entry_t* entry
+        cdef uint64_t i
+        for i in range(self.origin_count):
+            origin = &(<origin_t*> self.origins)[i]
+            if origin.child_queue in self.found and origin.queue in self.found:
+                child = index_get(&self.recovered(origin.child_queue).index, origin.child_id)
+                entry = index_get(&self.recovered(origin.queue).index, origin.id)
+                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY:
+                    found.append((origin.queue, origin.id))
+        return found
+
+    # ---- the end
+
+    def names(self):
+        """The names of the queues that were found."""
+        self.rename()
+        return [(<Recovered> found).described[0] for found in self.found.values() if (<Recovered> found).described is not None]
+
+    cdef int rename(self) except -1:
+        """Give the older one of two queues of the same name another name.
+
+        It was deleted, but had messages on their way to other stores, so its GONE was not logged before the crash.
+        """
+        cdef Recovered found
+        cdef dict newest = {}
+        for number, found in sorted(self.found.items()):
+            if found.described is not None:
+                newest[found.described[0]] = number
+        for number, found in self.found.items():
+            if found.described is not None and newest[found.described[0]] != number:
+                found.described = (f"{found.described[0]} (deleted {number})", *found.described[1:])
+                found.renamed = True
+        return 0
+
+    cdef object end(self):
+        """Make the queues with their messages, held; return how many messages there are."""
+        cdef Recovered found
+        cdef queue_t* queue
+        cdef entry_t* entry
+        cdef uint64_t count = 0
+        cdef set exact = set()
+        self.settle_all()
+        hidden = self.hidden()
+        self.rename()
+        for number, found in sorted(self.found.items()):
+            if found.described is None:
+                raise StoreCorrupt(f"store {self.journal.name!r}: there are messages of queue number {number}, and no queue; "
+                                   "run: xump repair PATH")
+            self.create(number, found.described[0], found.described[1:])
+            queue = store_queue(&self.journal.store, number)
+            queue_take_over(queue, &found.c)
+            if found.c.state.head.flags & RECORD_EXACT:
+                exact.add(number)
+            if found.renamed:
+                log_queue(queue)
+            count += found.c.count
+        order_all(self.journal, exact)
+        for number, id in hidden:
+            queue = store_queue(&self.journal.store, number)
+            entry = index_get(&queue.index, id)
+            if entry != NULL:
+                hidden_end(queue, entry)
+                count -= 1
+        for number in self.found:
+            queue = store_queue(&self.journal.store, number)
+            while queue.history.count > queue.history_limit:    # its end waited behind a fence
+                entry = queue.history.head
+                list_remove(&queue.history, entry)
+                forget_for_good(queue, entry)
+                count -= 1
+        self.last = NULL
+        self.found.clear()
+        return count
+
+
+cdef class Recovered:
+    """A queue that is being read."""
+
+    def __dealloc__(self):
+        cdef entry_t* entry
+        if self.c.engine != NULL:       # free the entries that no queue took over
+            entry = index_from(&self.c.index, 1)
+            while entry != NULL:
+                index_remove(&self.c.index, entry)
+                entry_free(&loose, entry)
+                entry = index_from(&self.c.index, 1)
+            index_free(&self.c.index)

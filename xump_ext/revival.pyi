@@ -1,1 +1,0 @@
-"""What was read of a store comes to life: nothing for Python."""

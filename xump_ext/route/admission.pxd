@@ -1,0 +1,59 @@
+"""Declarations of `admission.pyx`, and the list of what a call brings, inline."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
+
+cdef struct admission_t:
+    queue_t* queue              # NULL: no such queue
+    content_t* content          # owned until it has entered
+    entry_t* paid               # of an ack among them: the entry that it pays for; NULL: this is a message
+
+cdef class Admissions:
+    cdef engine_t* engine
+    cdef admission_t* items
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef bint limited           # a queue has a limit, is durable or does not exist: `check` has to play it through
+    cdef dict names             # of queues that do not exist, by position
+    cdef object name            # of the queue, if it is the same for all
+    cdef dict ready             # the messages that the dry run added to the ready ones, by queue with a limit
+    cdef void* store            # the store that the dry run charged last …
+    cdef int64_t charge         # … and the bytes that it took of it; those of other stores are in `charges`
+    cdef dict charges
+    cdef dict spent             # the credit that the dry run took, by selector
+
+    cdef inline int push(self, content_t* content) except -1:
+        """Adds a message for a queue that is set later."""
+        cdef admission_t* item = self.next_item()
+        item.queue = NULL
+        item.content = content
+        item.paid = NULL
+        return 0
+
+    cdef inline admission_t* next_item(self) except NULL:
+        if self.count == self.capacity:
+            self.enlarge()
+        self.count += 1
+        return &self.items[self.count - 1]
+
+    cdef int add(self, queue_t* queue, object name, content_t* content) except -1
+    cdef int add_payment(self, entry_t* entry) except -1
+    cdef int check(self) except -1
+    cdef uint64_t bytes(self) noexcept
+    cdef bint fits(self, queue_t* queue, content_t* content) except -1
+    cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
+    cdef int enlarge(self) except -1
+    cdef int check_one(self, Py_ssize_t i) except -1
+    cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept
+    cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
+    cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1
+    cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
+    cdef int64_t ready_of(self, queue_t* queue) except -1
+    cdef int lock_if_open(self, queue_t* queue) except -1
+    cdef int spend(self, selector_t* selector, int credits) except -1
+
+# The bytes that a message takes of a durable store.
+cdef uint64_t admission_bytes(const content_t* content) noexcept
+cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1

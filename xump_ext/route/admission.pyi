@@ -1,0 +1,3 @@
+"""Entry of many messages at once, all or none; for the compiled modules only."""
+
+class Admissions: ...

@@ -1,0 +1,71 @@
+"""The copies of a message: at most one in each queue of its visited set (rule 3)."""
+
+from libc.stdint cimport uint32_t
+
+from xump_ext.log.fences cimport log_copied
+from xump_ext.log.writer cimport touch, went_to
+from xump_ext.message.content cimport content_bounced, content_release, content_share
+from xump_ext.message.headers cimport content_t
+from xump_ext.route.ledger cimport can_enter, clamp, dead_letter_of, enter, hops_of, is_fresh, own_dead_letter, reason_name
+from xump_ext.select.plan cimport prefetch
+from xump_ext.state.constants cimport DEAD, DEAD_ENTRY, REASON_HOPS, REASON_OVERFLOW
+from xump_ext.state.envelope cimport names_queue_now, target_of
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, visited_t
+from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.visited cimport visited_add, visited_has
+
+
+cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+    """Makes the copies of all selectors that may act, in order of id. Whether one of them acted, now or in its replay."""
+    cdef bint copied = False
+    cdef selector_t* selector
+    cdef uint32_t i
+    for i in range(hits.copy_count):
+        prefetch(&hits.copies[i].target.index.tail)
+        selector = hits.copies[i].selector
+        if entry.id < selector.start:
+            copied |= entry.id >= selector.replayed
+        elif selector.enabled and names_queue_now(selector, entry):
+            copied = True
+            make_copy(engine, selector, entry, visited)
+    return copied
+
+
+cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
+    """Makes one copy into the target, unless the message has visited it. A copy that cannot enter is dead-lettered or dropped."""
+    cdef queue_t* target = target_of(selector, content_at(entry))
+    cdef uint32_t hops = hops_of(engine, entry) + 1
+    cdef bint fresh = is_fresh(engine, entry)
+    if target == NULL or visited_has(visited, target.slot):
+        return 0
+    if hops > engine.hop_limit:
+        visited_add(visited, target.slot)
+        return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, visited)
+    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
+        visited_add(visited, target.slot)
+        return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
+    selector.copied += 1
+    enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, visited)
+    went_to(engine, target)
+    return log_copied(entry) if entry.queue.durable else 0
+
+
+cdef int lose_copy(
+    engine_t* engine, selector_t* selector, entry_t* entry, queue_t* letters, queue_t* origin, int reason, visited_t* visited
+) except -1:
+    """Puts a copy that could not be made into the dead letter queue `letters`, else drops it and counts it at its selector.
+    `origin` is the queue where the dead-lettering is counted."""
+    cdef content_t* content
+    if letters != NULL and not is_fresh(engine, entry):
+        content = content_bounced(content_at(entry), (<object> origin.handle).name, reason_name(reason), None)
+        if can_enter(letters, content, NULL):
+            origin.dead_lettered[reason] += 1
+            if origin.durable:
+                touch(origin)
+            # one hop for the copy, and one for the bounce
+            enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, visited)
+            went_to(engine, letters)
+            return log_copied(entry) if entry.queue.durable else 0
+        content_release(content)
+    selector.dropped += 1
+    return 0

@@ -1,0 +1,204 @@
+"""The start of a run: gathers what is to be routed in queues that something has changed (rules 6, 9, 10).
+
+Messages that came back are matched anew. Then messages are routed, oldest first, that a queue did not route before: it was held,
+had no selector, or was in a `building()` block. Parked messages are routed if a selector may act on them now.
+
+The unrouted messages of a queue are not gathered one by one. The queue is in the heap of *backlogs* by its oldest one, and then
+by the next. So ten million of them need no memory.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport qsort
+
+from xump_ext.memory.heap cimport heap_add, heap_remove, heap_root, heap_sink
+from xump_ext.route.ledger cimport mark_dirty
+from xump_ext.select.credit cimport lane_wake, waiters_wake, waiting_add, waiting_remove, wake_where_room_varies
+from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.state.constants cimport DIRTY, MARKED, QUEUED, RECOVERED, RETURNED, UNLIMITED, WAITERS
+from xump_ext.state.envelope cimport names_queue_now
+from xump_ext.state.graph cimport queue_t, run_item_t, waitset_t
+from xump_ext.state.index cimport unrouted_from
+from xump_ext.state.queue_lists cimport queue_unlist
+from xump_ext.state.returned_heap cimport returned_merge, waitset_oldest
+from xump_ext.state.run_queue cimport parked_push, suspend
+from xump_ext.state.visited cimport visited_release
+
+
+cdef int rematch_returned(engine_t* engine) except -1:
+    """Matches messages that came back anew, oldest first; they wait for the selectors that may take them now (rules 9, 10)."""
+    cdef queue_t* queue = engine.lists[RETURNED]
+    cdef queue_t* next
+    if queue == NULL:
+        return 0
+    while queue != NULL:
+        next = queue.listed[RETURNED].next
+        if queue.held:          # since this run
+            queue_unlist(engine, queue, RETURNED)
+        elif not engine.building or not is_recovered(queue):    # recovered messages are matched with the whole graph only
+            while queue.returning.count:
+                rematch(engine, waitset_oldest(queue.returning))
+            queue_unlist(engine, queue, RETURNED)
+        queue = next
+    return waiters_wake_again(engine)
+
+
+cdef int waiters_wake_again(engine_t* engine) except -1:
+    """Looks once more at the waiting lists that are runnable. They got their keys while the messages that came back were not
+    matched yet, and those may be older ones that their selectors take."""
+    cdef list lines = []
+    cdef uint32_t i
+    for i in range(engine.runnable.count):
+        if engine.runnable.nodes[i].kind == WAITERS:
+            lines.append(<uintptr_t> engine.runnable.nodes[i].owner)
+    for address in lines:
+        waiters_wake(engine, <queue_t*> <uintptr_t> address)
+    return 0
+
+
+cdef bint is_recovered(queue_t* queue) noexcept:
+    """Whether the messages to be matched anew here were read from a store."""
+    return queue.returning.count and waitset_oldest(queue.returning).flags & RECOVERED
+
+
+cdef int rematch(engine_t* engine, entry_t* entry) except -1:
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* route = plan.route(entry)
+    cdef waitset_t* waitset
+    cdef uint32_t i
+    if entry.flags & RECOVERED:
+        entry.flags &= ~RECOVERED
+        if route.slot_count == 0 and plan.defaults:     # as if it was routed now
+            entry.flags |= MARKED
+    waiting_remove(entry.queue.returning, entry)
+    waitset = plan.waitset(route, entry, entry.flags & MARKED, False)
+    waiting_add(waitset, entry)
+    for i in range(waitset.member_count):
+        lane_wake(engine, waitset.members[i].lane)
+    return wake_where_room_varies(engine)
+
+
+cdef int gather_dirty(engine_t* engine) except -1:
+    """Makes backlogs of the dirty queues' unrouted entries, and gathers their parked entries on which a selector may act."""
+    cdef queue_t* queue
+    cdef bint parked = False
+    if engine.run_queue_count:       # entered in this call, perhaps into the same queues
+        run_queue_put_off(engine)
+    while engine.lists[DIRTY] != NULL:
+        queue = engine.lists[DIRTY]
+        if not queue.held:
+            (<Plan> queue.plan).extend_pending()    # may be interrupted: then the queue is still dirty
+        queue_unlist(engine, queue, DIRTY)
+        if not queue.held:
+            backlog_add(engine, queue)
+            parked |= gather_parked(engine, queue)
+    if parked:
+        parked_sort(engine)
+    return 0
+
+
+cdef int run_queue_put_off(engine_t* engine) except -1:
+    """Empties the run queue and the backlogs: their queues become dirty, and the next run gathers their entries, as after
+    `building()`. Visited sets are suspended, and go on with their entries."""
+    cdef run_item_t item
+    cdef queue_t* queue
+    while engine.backlogs.count:
+        queue = (<entry_t*> heap_root(&engine.backlogs).owner).queue
+        heap_remove(&engine.backlogs, &queue.backlog)
+        mark_dirty(engine, queue)
+    while engine.run_queue_count:
+        item = engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
+        engine.run_queue_head += 1
+        engine.run_queue_count -= 1
+        if item.entry != NULL:
+            mark_dirty(engine, item.entry.queue)
+            if item.visited != NULL:
+                suspend(engine, item.entry, item.visited)
+        visited_release(engine, item.visited)
+    return 0
+
+
+cdef int backlog_add(engine_t* engine, queue_t* queue) except -1:
+    cdef entry_t* entry
+    if queue.active and queue.unrouted:
+        entry = unrouted_from(&queue.index, queue.frontier)
+        heap_add(&engine.backlogs, &queue.backlog, entry.sequence)
+        queue.backlog.owner = entry
+        queue.backlog_left = queue.unrouted
+    return 0
+
+
+cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept:
+    """Moves the backlog on from its oldest entry, whose turn has come."""
+    cdef entry_t* entry = <entry_t*> queue.backlog.owner
+    queue.backlog_left -= 1
+    if queue.backlog_left == 0:
+        heap_remove(&engine.backlogs, &queue.backlog)
+        return
+    entry = unrouted_from(&queue.index, entry.id + 1)
+    queue.backlog.owner = entry
+    queue.backlog.key = entry.sequence      # higher than before, so it can only sink
+    heap_sink(&engine.backlogs, &queue.backlog, queue.backlog.position - 1)
+
+
+cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
+    """Gathers parked entries on which a selector may act now that was enabled, or whose target was created. Whether there are
+    any."""
+    cdef Plan plan = <Plan> queue.plan
+    cdef Clause clause
+    cdef bint found = False
+    for clause in plan.woken:
+        for address in clause.parked:
+            found |= gather_waitset(engine, plan, <waitset_t*> <uintptr_t> address, clause.c.woken_from)
+        clause.c.woken_from = UNLIMITED
+    plan.woken.clear()
+    return found
+
+
+cdef bint gather_waitset(engine_t* engine, Plan plan, waitset_t* waitset, uint64_t first) except -1:
+    """Gathers those of a parked waitset from the id `first` on, which are its last ones."""
+    cdef route_t* route = plan.parked_route(waitset)
+    cdef entry_t* entry
+    cdef bint found = False
+    returned_merge(waitset)
+    entry = waitset.tail
+    while entry != NULL and entry.id >= first:
+        if not entry.flags & QUEUED and may_act(route, entry):
+            parked_push(engine, entry)
+            found = True
+        entry = entry.link.previous
+    return found
+
+
+cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
+    cdef uint32_t i
+    for i in range(route.clause_count):
+        if route.clauses[i].enabled:
+            return True
+    for i in range(route.copy_count):
+        if entry.id < route.copies[i].selector.start:
+            if entry.id >= route.copies[i].selector.replayed:
+                return True
+        elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry):
+            return True
+    return False
+
+
+cdef int by_sequence(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t x = (<run_item_t*> a).entry.sequence, y = (<run_item_t*> b).entry.sequence
+    return (x > y) - (x < y)
+
+
+cdef void parked_sort(engine_t* engine) noexcept:
+    """Sorts the parked entries to be routed again, oldest first. Those that a failed run left may have been taken meanwhile:
+    they are dropped from the array."""
+    cdef uint64_t i, kept = engine.parked_head
+    for i in range(engine.parked_head, engine.parked_count):
+        if engine.parked[i].entry == NULL:
+            visited_release(engine, engine.parked[i].visited)
+        else:
+            engine.parked[kept] = engine.parked[i]
+            kept += 1
+    engine.parked_count = kept
+    qsort(&engine.parked[engine.parked_head], kept - engine.parked_head, sizeof(run_item_t), by_sequence)
+    for i in range(engine.parked_head, kept):
+        engine.parked[i].entry.below.position = i + 1

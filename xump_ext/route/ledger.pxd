@@ -1,0 +1,91 @@
+"""The books: what enters, moves, is paid for and leaves; the declarations of `route/ledger.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+
+from xump_ext.log.append cimport log_taken_again
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.constants cimport BOUND, DEAD, DEAD_ENTRY, DELIVERIES_MAX, DIRTY, REDELIVERED, TAKEN
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t, visited_t
+from xump_ext.state.index cimport list_append, list_remove
+from xump_ext.state.offers cimport offer_remove
+from xump_ext.state.queue_lists cimport queue_list
+
+cdef enum:
+    # the last word
+    PROCESSED = 0
+    DROPPED = 1
+    DELETED = 2
+
+cdef extern from *:
+    """
+    /* What a delivery remembers in place of its entry once that was paid for, by whomever. */
+    #define XUMP_PAID ((void *) 1)
+    """
+    entry_t* PAID "XUMP_PAID"
+
+cdef inline bint in_hands(const entry_t* remembered) noexcept:
+    """Whether the application still has what it remembers: it was neither paid for nor taken back."""
+    return <uintptr_t> remembered > 1
+
+cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
+    """The delivery, if the application still has it, is stale; PAID if it needs no answer any more."""
+    if entry.below.delivery != NULL:
+        entry.below.delivery[0] = instead
+        entry.below.delivery = NULL
+
+cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
+    """Dead-lettered, and not at rest anywhere since (rule 12)."""
+    return entry.flags & DEAD and entry.sequence >= engine.run_start
+
+cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexcept:
+    """A message that has waited in a dead letter queue starts anew (rule 12)."""
+    return 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
+
+cdef inline uint32_t clamp(uint32_t hops) noexcept:
+    """As an entry can count them."""
+    return hops if hops < 65535 else 65535
+
+cdef inline void mark_dirty(engine_t* engine, queue_t* queue) noexcept:
+    """When the call goes on, this queue has to be looked at."""
+    queue_list(engine, queue, DIRTY)
+
+cdef uint64_t enter(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, visited_t* visited
+) except 0
+cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0
+cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
+cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1
+cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
+# What became of this message, which moved on, is done with; payment climbs from it.
+cdef int pay_for(engine_t* engine, entry_t* entry) except -1
+cdef int leave_ready(engine_t* engine, entry_t* entry) except -1
+cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1
+cdef int pay(engine_t* engine, entry_t* entry) except -1
+cdef int room_left(engine_t* engine, queue_t* queue) except -1
+cdef int unbind(engine_t* engine, entry_t* entry) except -1
+cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
+cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
+cdef int accept_bound(engine_t* engine, entry_t* entry) except -1
+cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
+    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
+    by that, and not remembered."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
+    if entry.state == BOUND:
+        return accept_bound(engine, entry)
+    if engine.store_count and (entry.delivery_count > 1 or entry.flags & REDELIVERED):
+        log_taken_again(entry)
+    offer_remove(engine, entry)
+    list_remove(&selector.held, entry)
+    list_append(&selector.taken, entry)
+    entry.state = TAKEN
+    entry.below.delivery = remembered
+    remembered[0] = entry
+    return 0
+
+cdef str reason_name(int reason)
+cdef dict counts_by_reason(const uint64_t* counts)
+cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL
+cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1

@@ -1,0 +1,519 @@
+"""The books (rules 1, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
+
+A message that MOVE took stays outstanding in its queue, linked with what it became; when that is settled the link is followed
+upwards, one payment per step. INFINITE passes its own link on instead. The way back is in `route/requeue.pyx`.
+
+Every function keeps all counters and links right before it returns; the only thing it may leave behind is work: entries to be
+routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
+"""
+
+from libc.stdint cimport int64_t, uint16_t, uintptr_t
+
+from xump_ext.log.append cimport log_enter, log_handed, log_reserve, log_settle
+from xump_ext.log.fences cimport log_mark
+from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, owner_settled
+from xump_ext.log.room cimport COMES_IN, ENDS, store_takes
+from xump_ext.log.writer cimport touch, went_to
+from xump_ext.memory.heap cimport heap_sink
+from xump_ext.message.content cimport content_bounced, content_release
+from xump_ext.select.credit cimport (
+    can_take, overflow_has_room, room_made, selector_idle, selector_ready, selector_wake, waiter_leave, waiters_wake,
+    waiting_remove, wake_where_room_varies,
+)
+from xump_ext.select.plan cimport Plan
+from xump_ext.state.constants cimport (
+    BOUND, BROKEN, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, QUEUED, REASON_COUNT, REASON_HOPS, REDELIVERED, ROOM_VARIES,
+    SHADOW, SUSPENDED, TIME_UNREAD, UNROUTED, WAITING,
+)
+from xump_ext.state.constants import REASONS
+from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
+from xump_ext.state.graph cimport destination_t, offer_t, waitset_t
+from xump_ext.state.index cimport (
+    entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove,
+)
+from xump_ext.state.lazy_content cimport content_at, content_drop, is_loaded
+from xump_ext.state.offers cimport destination_named, offer_append, offer_new, offer_remove
+from xump_ext.state.run_queue cimport forget_suspended, parked_forget, run_queue_push, run_queue_reserve, suspend
+from xump_ext.state.visited cimport visited_add, visited_new, visited_release, visited_share
+from xump_ext.state.waiter_table cimport waiter_in
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static inline long long xump_system_time(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        return (long long) t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
+    """
+    int64_t system_time "xump_system_time"() noexcept nogil
+
+cdef extern from *:
+    """
+    /* Defects that tests/canaries.py compiles in, to see that the tests find them: while the engine's last entry is of these. */
+    #define XUMP_NOW_AND_THEN(sequence) ((sequence) % 8 == 7)
+    #ifdef XUMP_CANARY_PAYMENT
+    #define xump_canary_payment(sequence) XUMP_NOW_AND_THEN(sequence)
+    #else
+    #define xump_canary_payment(sequence) 0
+    #endif
+    #ifdef XUMP_CANARY_LINK
+    #define xump_canary_link(sequence) XUMP_NOW_AND_THEN(sequence)
+    #else
+    #define xump_canary_link(sequence) 0
+    #endif
+    #ifdef XUMP_CANARY_ROTATION
+    #define xump_canary_rotation(sequence) XUMP_NOW_AND_THEN(sequence)
+    #else
+    #define xump_canary_rotation(sequence) 0
+    #endif
+    """
+    bint canary_payment "xump_canary_payment"(uint64_t sequence) noexcept nogil
+    bint canary_link "xump_canary_link"(uint64_t sequence) noexcept nogil
+    bint canary_rotation "xump_canary_rotation"(uint64_t sequence) noexcept nogil
+
+
+cdef str reason_name(int reason):
+    return REASONS[reason]
+
+
+cdef dict counts_by_reason(const uint64_t* counts):
+    """The counts that are not zero, by name."""
+    cdef int reason
+    return {REASONS[reason]: counts[reason] for reason in range(REASON_COUNT) if counts[reason]}
+
+
+# ---- entry (rule 1)
+
+cdef uint64_t enter(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, visited_t* visited
+) except 0:
+    """The message is in the queue from here on; returns its id there. Takes over the reference to `content`. Beyond the limit
+    the overflow selector takes it at once: the caller has made sure that it can."""
+    cdef entry_t* entry
+    cdef uint64_t id = queue.next_id
+    if queue.durable:
+        log_reserve(queue, content)
+    run_queue_reserve(engine)            # from here on a message that nobody moves on needs no memory
+    index_reserve(&queue.index, id)
+    entry = entry_new(engine)
+    queue.next_id += 1
+    engine.sequence += 1
+    if engine.now == TIME_UNREAD:
+        engine.now = system_time()
+    if queue.timestamp < engine.now:
+        queue.timestamp = engine.now
+    entry.id = id
+    entry.sequence = engine.sequence
+    entry.timestamp = queue.timestamp
+    entry.content.loaded = content
+    entry.queue = queue
+    entry.link.previous = entry.next = NULL
+    entry.holder = entry.below.any = NULL
+    entry.hops = <uint16_t> hops
+    entry.delivery_count = <uint16_t> delivery_count
+    entry.flags = <uint16_t> flags
+    entry.state = UNROUTED
+    entry.parent = parent
+    if parent != NULL and not canary_link(engine.sequence):
+        parent.below.child = entry
+    index_add(&queue.index, entry)
+    if queue.durable:
+        log_enter(entry)
+    elif engine.claim != NULL:
+        claim_take(engine, entry)
+    queue.unrouted += 1
+    queue.ready += 1
+    if visited != NULL:
+        visited_add(visited, queue.slot)
+    if queue.ready > queue.limit:
+        take_overflow(engine, entry, visited)
+    elif not queue.active or queue.held:
+        pass
+    elif engine.building or queue.is_listed[DIRTY]:      # it will be gathered when the call goes on
+        mark_dirty(engine, queue)
+        if visited != NULL:
+            suspend(engine, entry, visited)
+    else:
+        run_queue_push(engine, entry, visited)
+    return id
+
+
+cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0:
+    """`enter`, so many times, with what stands for a content, into a queue in RAM without a limit where nobody routes: nothing
+    follows from it. If memory ends, those before have entered."""
+    cdef entry_t* entry
+    cdef uint64_t left = count
+    if engine.now == TIME_UNREAD:
+        engine.now = system_time()
+    if count:
+        queue.timestamp = max(queue.timestamp, engine.now)
+    while left:
+        left -= 1
+        index_reserve(&queue.index, queue.next_id)
+        entry = entry_new(engine)
+        engine.sequence += 1
+        entry.id = queue.next_id
+        entry.sequence = engine.sequence
+        entry.timestamp = queue.timestamp
+        entry.content.loaded = content
+        entry.queue = queue
+        entry.link.previous = entry.next = entry.parent = NULL
+        entry.holder = entry.below.any = NULL
+        entry.delivery_count = entry.hops = entry.flags = 0
+        entry.state = UNROUTED
+        index_add(&queue.index, entry)
+        queue.next_id += 1
+        queue.unrouted += 1
+        queue.ready += 1
+    return count
+
+
+cdef int take_overflow(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """It is in the queue already: whoever called can take nothing back."""
+    try:
+        return take(engine, entry.queue.overflow, entry, visited)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
+
+
+cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1:
+    """Below the limit, or the overflow selector can take it; and its store has room: for what comes in, or for what becomes of an
+    entry that ends."""
+    cdef bint ends = entry != NULL and entry.queue.store == queue.store
+    if queue.durable and not store_takes(queue, content, ENDS if ends else COMES_IN):
+        return False
+    return queue.ready < queue.limit or overflow_has_room(queue, content, NULL)
+
+
+cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
+    """Out of the unrouted or waiting ones; there is room now. The entry is in no list."""
+    detach_ready(engine, entry)
+    return room_made(engine, entry.queue)
+
+
+cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
+    """`leave_ready` for one that may enter the same queue again in this step."""
+    cdef queue_t* queue = entry.queue
+    cdef waitset_t* waitset
+    if entry.flags & (QUEUED | SUSPENDED):
+        if entry.flags & QUEUED:
+            parked_forget(engine, entry)
+        if entry.flags & SUSPENDED:
+            forget_suspended(engine, entry)
+    if entry.state == WAITING:
+        waitset = <waitset_t*> entry.holder
+        waiting_remove(waitset, entry)
+        if waitset.count == 0 and not waitset.pinned:
+            (<Plan> queue.plan).waitset_left(waitset)
+    else:
+        queue.unrouted -= 1
+    queue.ready -= 1
+    return 0
+
+
+# ---- the last word (rules 7, 8)
+
+cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    """The message, which is in no list any more, is done with in its queue; payment climbs."""
+    cdef entry_t* parent = entry.parent
+    entry.parent = NULL
+    end_here(engine, entry, how, reason)
+    return 0 if parent == NULL else pay_for(engine, parent)
+
+
+cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
+    """What became of this message, which moved on, is done with: who took it is paid, and so on up."""
+    cdef entry_t* parent
+    cdef selector_t* supplier
+    while entry != NULL:
+        supplier = <selector_t*> entry.holder
+        entry.below.any = NULL
+        list_remove(&supplier.held, entry)
+        entry.queue.outstanding -= 1
+        if not canary_payment(engine.sequence):
+            supplier.available += 1
+            supplier.paid += 1
+        selector_paid(engine, supplier)
+        parent = entry.parent
+        entry.parent = NULL
+        end_here(engine, entry, PROCESSED, 0)
+        entry = parent
+    return 0
+
+
+cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    return end_here(engine, entry, how, reason)
+
+
+cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    """Into the history, or gone and counted."""
+    cdef queue_t* queue = entry.queue
+    if how == DROPPED:
+        queue.dropped[reason] += 1
+    elif how == DELETED:
+        queue.deleted += 1
+    elif queue.history_limit:
+        entry.state = HISTORY
+        entry.holder = NULL
+        entry.below.any = NULL
+        list_append(&queue.history, entry)
+        if queue.durable:
+            if not entry.flags & SHADOW:
+                log_mark(entry)
+        elif entry.flags & OWNED:
+            owner_settled(entry)
+        if queue.history.count <= queue.history_limit:
+            return 0
+        entry = queue.history.head
+        list_remove(&queue.history, entry)
+        queue.settled += 1
+    else:
+        queue.settled += 1
+    return destroy(engine, entry)
+
+
+cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
+    if entry.flags & NACKED:
+        del (<dict> engine.nacked)[<uintptr_t> entry]
+    if entry.queue.durable:
+        log_settle(entry)
+    elif entry.flags & OWNED:
+        owner_settled(entry)
+    index_remove(&entry.queue.index, entry)
+    content_drop(engine, entry)
+    entry_free(engine, entry)
+    return 0
+
+
+# ---- taking (rules 4, 8)
+
+cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
+    """The selector, which can, takes a ready message."""
+    if selector.puts and not is_loaded(entry):
+        content_at(entry)       # may fail: before anything has changed
+    engine.served += 1
+    selector.served += 1
+    if selector.puts:
+        return put(engine, selector, entry, visited)
+    if selector.verb == DISCARD:
+        leave_ready(engine, entry)
+        rotate(engine, selector)
+        return settle(engine, entry, PROCESSED, 0)
+    return offer(engine, selector, entry)
+
+
+cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
+    """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
+    cdef uint64_t key = (<uint64_t> 1 << 32) + engine.served    # never served: the key is the selector's id, which is lower
+    if selector.ready.position == 0:
+        return rotate_in(selector, key)
+    if not can_take(selector):
+        selector_idle(selector)
+        selector.ready.key = key
+    elif not canary_rotation(engine.sequence):
+        selector.ready.key = key            # the highest of all: it can only sink
+        if selector.clause.ready.count > 1:
+            heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
+    return 0
+
+
+cdef int rotate_in(selector_t* selector, uint64_t key) except -1:
+    """The same for one who was not ready."""
+    if selector.clause == NULL:
+        return 0
+    selector.ready.key = key
+    return selector_ready(selector) if can_take(selector) and (selector.waiters == NULL or selector.clause.names_queue) else 0
+
+
+cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
+    """MOVE, BOUNCE, or DELIVER with a queue: into a target that has room."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* target = target_of(selector, content_at(entry))
+    cdef uint32_t hops = hops_of(engine, entry) + 1
+    cdef int flags = (entry.flags & REDELIVERED) | (DEAD if is_fresh(engine, entry) else 0)
+    cdef uint32_t delivery_count = entry.delivery_count
+    cdef uint64_t id, nack = nacked(engine, entry)
+    cdef content_t* content
+    cdef entry_t* parent = entry
+    cdef bint left = False
+    if selector.waiters != NULL and waiter_in(selector, target) != NULL:
+        waiter_leave(engine, waiter_in(selector, target))
+        left = True
+    if hops > engine.hop_limit:     # taken, and paid for at once
+        selector.paid += not selector.infinite
+        leave_ready(engine, entry)
+        rotate(engine, selector)
+        dead_letter(engine, entry, REASON_HOPS, None, visited)
+        return next_waiter(engine, selector, target) if left else 0
+    content = content_made(selector, entry)
+    detach_ready(engine, entry)
+    visited = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
+    if selector.infinite:
+        parent = entry.parent
+        entry.parent = NULL
+        rotate(engine, selector)
+        if engine.store_count:
+            went_to(engine, target)
+            if target.durable:
+                gone_note(engine, entry)
+            if not has_owner(parent):
+                owner_claim(engine, entry, target)
+        end(engine, entry, PROCESSED, 0)
+    else:
+        selector.available -= 1
+        queue.outstanding += 1
+        entry.state = MOVED
+        entry.holder = selector
+        list_append(&selector.held, entry)
+        rotate(engine, selector)
+    id = enter(engine, target, content, hops, delivery_count, flags, parent, visited)
+    engine.gone_store = NULL
+    visited_release(engine, visited)
+    if nack:
+        carry_nack(engine, index_get(&target.index, id), nack)
+    if left:
+        next_waiter(engine, selector, target)
+    return room_made(engine, queue)
+
+
+cdef int next_waiter(engine_t* engine, selector_t* selector, queue_t* target) except -1:
+    """The selector was served and has left the line; somebody else stands first now. Asked when the message is in the target: the
+    room that it has taken is nobody's reason to leave the line."""
+    waiters_wake(engine, target)
+    return selector_wake(engine, selector)
+
+
+# ---- dead letters (rule 11)
+
+cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
+    """What the queue itself names; a queue that names itself counts as one without."""
+    cdef queue_t* found
+    if queue.dead_letter == NULL:
+        return NULL
+    found = queue_named(queue.engine, <object> queue.dead_letter)
+    return NULL if found == queue else found
+
+
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
+    """The queue's own, else that of the nearest queue upstream still waiting for its payment, else the engine's; NULL if that is
+    the queue that the message is in."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* found = NULL
+    while found == NULL and entry != NULL:
+        found = own_dead_letter(entry.queue)
+        entry = entry.parent
+    if found == NULL and engine.dead_letter != NULL:
+        found = queue_named(engine, <object> engine.dead_letter)
+    return NULL if found == queue else found
+
+
+cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
+    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it; settles it either way."""
+    cdef queue_t* queue = entry.queue
+    cdef queue_t* letters = dead_letter_of(engine, entry)
+    cdef content_t* content
+    cdef visited_t* own
+    if letters != NULL and not is_fresh(engine, entry):
+        content = content_bounced(content_at(entry), (<object> queue.handle).name, REASONS[reason], detail)
+        if can_enter(letters, content, entry):
+            queue.dead_lettered[reason] += 1
+            if queue.durable:
+                touch(queue)
+            own = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
+            if engine.store_count:
+                went_to(engine, letters)
+                owner_claim(engine, entry, letters)
+            enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, own)
+            visited_release(engine, own)
+            return settle(engine, entry, PROCESSED, 0)
+        content_release(content)
+    return settle(engine, entry, DROPPED, reason)
+
+
+# ---- deliveries
+
+cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
+    """DELIVER: the message waits for the application under a destination name."""
+    cdef destination_t* destination = selector.destination
+    cdef queue_t* queue = entry.queue
+    cdef offer_t* offer
+    if destination == NULL:
+        destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
+    offer = offer_new(engine)
+    detach_ready(engine, entry)
+    if selector.infinite:
+        queue.ready += 1
+        entry.state = BOUND
+        if engine.lists[ROOM_VARIES] != NULL:
+            wake_where_room_varies(engine)
+    else:
+        room_made(engine, queue)
+        selector.available -= 1
+        queue.outstanding += 1
+        entry.state = OFFERED
+        if engine.store_count:
+            log_handed(entry)
+    entry.holder = selector
+    list_append(&selector.held, entry)
+    rotate(engine, selector)
+    offer_append(engine, destination, offer, entry)
+    return 0
+
+
+cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
+    engine.entered_stores = 0
+    unbind(engine, entry)
+    room_left(engine, entry.queue)
+    return settle(engine, entry, PROCESSED, 0)
+
+
+cdef int unbind(engine_t* engine, entry_t* entry) except -1:
+    """A bound entry is no longer offered. It is in no list, and still counted as ready."""
+    list_remove(&(<selector_t*> entry.holder).held, entry)
+    entry.holder = NULL
+    return offer_remove(engine, entry)
+
+
+cdef int room_left(engine_t* engine, queue_t* queue) except -1:
+    """One that was bound is not ready any more."""
+    queue.ready -= 1
+    return room_made(engine, queue)
+
+
+cdef int pay(engine_t* engine, entry_t* entry) except -1:
+    """The application pays for what it has taken."""
+    cdef selector_t* selector = <selector_t*> entry.holder
+    engine.entered_stores = 0
+    forget_delivery(entry, PAID)
+    entry.holder = NULL
+    list_remove(&selector.taken, entry)
+    entry.queue.outstanding -= 1
+    selector.available += 1
+    selector.paid += 1
+    settle(engine, entry, PROCESSED, 0)
+    return selector_paid(engine, selector)
+
+
+cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
+    """It may go on; who had credit left goes on anyway."""
+    if selector.ready.position and selector.clause.lanes == NULL:
+        return 0
+    return selector_wake(engine, selector)
+
+
+# ---- nacks
+
+cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1:
+    """NULL: what the message became has come to its end already."""
+    if entry != NULL:
+        entry.flags |= NACKED
+        (<dict> engine.nacked)[<uintptr_t> entry] = number
+    return 0
+
+
+cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0:
+    """The number of the entry's last nack; 0 for none."""
+    return (<dict> engine.nacked)[<uintptr_t> entry] if entry.flags & NACKED else 0

@@ -1,0 +1,16 @@
+"""The run: the declarations of `route/routing.pyx`."""
+
+from xump_ext.state.constants cimport DIRTY
+from xump_ext.state.graph cimport engine_t, queue_t
+
+cdef int run(engine_t* engine) except -1
+
+cdef inline int go_on(engine_t* engine) except -1:
+    """Until all is quiet; nothing to do is the common case."""
+    if engine.runnable.count or engine.run_queue_count or engine.lists[DIRTY] != NULL or engine.suspended_count:
+        return run(engine)
+    if engine.building == 0:
+        engine.run_start = engine.sequence + 1
+    return 0
+
+cdef int wake_everything(engine_t* engine, queue_t* queue) except -1

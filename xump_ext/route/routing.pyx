@@ -1,0 +1,436 @@
+"""The run: a call drives the graph until it is quiet (rules 2 to 7; copies are in `route/copies.pyx`, whose turn it is in `select/round_robin.pyx`).
+
+    while something is left:
+        what waits and may be able to go on, oldest entry first     step_lane, step_waiters, route_parked
+        else the oldest unrouted entry                              backlog_feed, step_unrouted
+
+Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
+among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
+route. An entry is routed once. What the ledger leaves behind (lanes and lines in `able`, entries in `work`, queues in
+`lists`) is all that a run has to look at; so a call costs what it causes, not what there is.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from xump_ext.log.writer cimport touch
+from xump_ext.memory.heap cimport heap_remove, heap_root, node_t
+from xump_ext.route.copies cimport make_copies
+from xump_ext.route.gather cimport backlog_forward, gather_dirty, may_act, rematch_returned, run_queue_put_off
+from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, settle, take
+from xump_ext.select.credit cimport (
+    clause_wake, has_room, lane_key, lane_wake, selector_wake, waiters_key, waiters_look, waiters_next, waiters_wake, waiting_add,
+    waiting_remove, wake_where_room_varies, woken_waiters_look,
+)
+from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
+from xump_ext.select.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route
+from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
+from xump_ext.state.constants cimport BROKEN, LANE, MARKED, REASON_UNROUTABLE, ROOM_VARIES, UNLIMITED, WAITERS
+from xump_ext.state.envelope cimport QueueRef
+from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waiter_t, waitset_t
+from xump_ext.state.lazy_content cimport content_at, content_needed, is_loaded
+from xump_ext.state.run_queue cimport (
+    RUN_QUEUE_KEPT, end_visited, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
+)
+from xump_ext.state.visited cimport visited_new, visited_release, visited_share
+
+cdef enum:
+    LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
+
+
+cdef int run(engine_t* engine) except -1:
+    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
+    the run ends there, and the next one goes on with what is left. Without memory in the middle of a step nobody can go on.
+    Where a message cannot be read from its store, its queue is held, and the others go on."""
+    cdef bint ended = False
+    engine.unreadable = NULL
+    if engine.run_queue_count == 1:
+        foresee_first(engine)
+    while not ended:
+        try:
+            if engine.lists[DIRTY] != NULL:       # as is every queue where something came back
+                rematch_returned(engine)
+            steps(engine)
+            ended = True
+        except MemoryError:
+            engine.at_rest = BROKEN
+            raise
+        except (OSError, KeyError) as error:        # as stores raise them
+            if engine.unreadable == NULL or engine.unreadable.held:
+                raise
+            hold_unreadable(engine, error)
+        finally:
+            engine.interrupted = not ended
+            if not ended:
+                run_queue_put_off(engine)
+    return 0
+
+
+cdef int hold_unreadable(engine_t* engine, object error) except -1:
+    """The step that read it has changed nothing; what it took off to look at is put back. Rare, and as dear as all that waits."""
+    engine.unreadable.held = True
+    (<list> engine.user_errors).append(((<object> engine.unreadable.handle).name, error))
+    engine.unreadable = NULL
+    for handle in (<dict> engine.queues).values():
+        wake_everything(engine, (<QueueRef> handle).queue)
+    return 0
+
+
+cdef inline int steps(engine_t* engine) except -1:
+    if engine.building:
+        return woken_waiters_look(engine)
+    if engine.lists[DIRTY] != NULL:
+        gather_dirty(engine)
+    if engine.parked_count:
+        run_parked(engine)
+    while True:
+        if engine.runnable.count:
+            step_runnable(engine)
+        elif engine.backlogs.count and backlog_is_next(engine):
+            backlog_feed(engine)
+        elif engine.run_queue_count:
+            step_unrouted(engine)
+        else:
+            break
+    engine.run_start = engine.sequence + 1
+    if engine.run_queue_mask >= RUN_QUEUE_KEPT:
+        run_queue_shrink(engine)
+    if engine.suspended_count:
+        end_visited(engine)
+    return 0
+
+
+cdef int run_parked(engine_t* engine) except -1:
+    """Parked messages that somebody may act on now, each in its turn among what waits and may be able to go on."""
+    cdef run_item_t item
+    cdef node_t* node
+    while engine.parked_head < engine.parked_count:
+        item = engine.parked[engine.parked_head]
+        if item.entry != NULL and item.entry.queue.held:        # it came to be held in this run
+            parked_forget(engine, item.entry)
+            item.entry = NULL
+        elif item.entry != NULL:
+            content_at(item.entry)      # may fail: before anything has changed
+        node = heap_root(&engine.runnable)
+        if item.entry != NULL and node != NULL and node.key < waiters_key(item.entry):
+            step_runnable(engine)
+            continue
+        engine.parked_head += 1
+        try:
+            if item.entry != NULL:
+                route_parked(engine, item.entry, item.visited)
+        finally:
+            visited_release(engine, item.visited)
+    engine.parked_head = engine.parked_count = 0
+    return 0
+
+
+# ---- held no more
+
+cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
+    """A queue is no longer held: whatever waits or is parked in it, and whoever stands in a line for it, is looked at."""
+    cdef Plan plan = <Plan> queue.plan
+    cdef Clause clause
+    cdef lane_t* lane
+    cdef waiter_t* waiter
+    cdef uint32_t i
+    for clause in list(plan.clauses.values()):
+        plan.wake_clause(clause, 0)
+        lane = clause.c.lanes
+        while lane != NULL:
+            lane_wake(engine, lane)
+            lane = lane.next
+        for i in range(clause.c.count):
+            waiter = clause.c.selectors[i].waiters
+            while waiter != NULL:
+                waiters_wake(engine, waiter.target)
+                waiter = waiter.next_of_selector
+    return 0
+
+
+# ---- steps
+
+cdef int step_runnable(engine_t* engine) except -1:
+    cdef node_t* node = heap_root(&engine.runnable)
+    heap_remove(&engine.runnable, node)
+    if node.kind == LANE:
+        return step_lane(engine, <lane_t*> node.owner, node.key)
+    if node.kind == WAITERS:
+        return step_waiters(engine, <queue_t*> node.owner, node.key)
+    return step_named(engine, <lane_t*> node.owner, node.key)
+
+
+cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
+    """The oldest message of a lane, if anybody can take it; and the next ones, as long as nothing else comes before them."""
+    cdef entry_t* entry = lane_oldest(lane)
+    cdef clause_t* clause = lane.clause
+    cdef selector_t* selector
+    if entry == NULL or lane.queue.held:
+        return 0
+    if lane_key(entry) != key:
+        return lane_wake(engine, lane)      # somebody else took the one in question; others may be older now
+    while True:
+        selector = choose_waiting(engine, entry, UNLIMITED)
+        if selector == NULL:
+            return 0
+        engine.entered_stores = 0
+        take(engine, selector, entry, suspended_visited(engine, entry))
+        if clause.ready.count == 0:
+            return 0
+        entry = lane_oldest(lane)
+        if entry == NULL:
+            return 0
+        if lane.runnable.position or engine.parked_count or (
+            engine.runnable.count and heap_root(&engine.runnable).key < lane_key(entry)
+        ):
+            return lane_wake(engine, lane)
+
+
+cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
+    """The same, one message only, where a field names the target: the lane may end with it, and the next one may be in another
+    of the clause's lanes. One where nobody who is ready finds room is closed."""
+    cdef clause_t* clause = lane.clause
+    cdef entry_t* entry = lane_oldest(lane)
+    cdef selector_t* selector
+    if lane.queue.held:
+        return 0
+    if entry != NULL and lane_key(entry) != key:
+        lane_wake(engine, lane)
+    elif entry != NULL:
+        try:
+            selector = choose_waiting(engine, entry, UNLIMITED)
+        except BaseException:       # nobody has decided about it, and behind it stand all lanes that were not looked at
+            lane_wake(engine, lane)
+            raise
+        if selector != NULL:
+            engine.entered_stores = 0
+            take(engine, selector, entry, suspended_visited(engine, entry))
+        elif clause.ready.count:
+            lane_close(lane)
+    return clause_wake(engine, clause)
+
+
+cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
+    """The first in the line of a queue, if there is room for what it would put there, and if its turn is before that of
+    those who are ready for the same message. Other lines that wait for that message are looked at together with this one."""
+    cdef queue_t* lines[LINES_MAX]
+    cdef int i, count = 1
+    cdef entry_t* entry = waiters_next(engine, queue)
+    cdef node_t* node
+    if entry == NULL:
+        return 0
+    if waiters_key(entry) != key:
+        return waiters_look(engine, queue)
+    content_at(entry)           # may fail: before anything has changed
+    lines[0] = queue
+    node = heap_root(&engine.runnable)
+    while count < LINES_MAX and node != NULL and node.kind == WAITERS and node.key == key:
+        heap_remove(&engine.runnable, node)
+        lines[count] = <queue_t*> node.owner
+        count += 1
+        node = heap_root(&engine.runnable)
+    if take_for_waiter(engine, lines, count, entry):
+        for i in range(count):
+            waiters_wake(engine, lines[i])
+    return 0
+
+
+cdef bint take_for_waiter(engine_t* engine, queue_t** lines, int count, entry_t* entry) except -1:
+    """In rotation order: those who stand first in these lines, and between them those who are ready. Whether one could."""
+    cdef selector_t* selector = NULL
+    cdef queue_t* target = NULL
+    cdef uint64_t tried = 0
+    cdef selector_t* ready
+    cdef int i
+    while True:
+        selector = NULL
+        for i in range(count):
+            if lines[i].waiters_head != NULL and waiters_next(engine, lines[i]) == entry:
+                ready = lines[i].waiters_head.selector
+                if ready.ready.key > tried and (selector == NULL or ready.ready.key < selector.ready.key):
+                    selector = ready
+                    target = lines[i]
+        ready = choose_waiting(engine, entry, UNLIMITED if selector == NULL else selector.ready.key)
+        if ready != NULL:
+            selector = ready
+        elif selector == NULL:
+            return False
+        elif not has_room(target, entry, selector):
+            tried = selector.ready.key
+            continue
+        engine.entered_stores = 0
+        take(engine, selector, entry, suspended_visited(engine, entry))
+        selector_wake(engine, selector)
+        return True
+
+
+cdef inline bint backlog_is_next(engine_t* engine) noexcept:
+    """What was there before goes first, most often."""
+    return (engine.run_queue_count == 0
+            or heap_root(&engine.backlogs).key < engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry.sequence)
+
+
+cdef bint is_asked_for(const route_t* hits) noexcept:
+    """Whether routing by these hits looks at the message."""
+    cdef clause_t* clause
+    cdef uint32_t i
+    for i in range(hits.clause_count):
+        clause = hits.clauses[i]
+        if clause.ready.count and (clause.count > 1 or clause.names_queue or (<selector_t*> heap_root(&clause.ready).owner).puts):
+            return True
+    return hits.copy_count or hits.slot_count == 0
+
+
+cdef int backlog_feed(engine_t* engine) except -1:
+    """The oldest entry of those that were there before is the next work."""
+    cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
+    cdef run_item_t* item
+    run_queue_reserve(engine)
+    backlog_forward(engine, entry.queue)
+    engine.run_queue_head -= 1
+    engine.run_queue_count += 1
+    item = &engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
+    item.entry = entry
+    item.visited = visited_share(suspended_visited(engine, entry))
+    return 0
+
+
+cdef inline int step_unrouted(engine_t* engine) except -1:
+    """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted, and
+    its content may be unreadable."""
+    cdef run_item_t item = engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
+    cdef route_t* hits
+    content_needed(engine, item.entry)
+    hits = look_up(engine, item.entry)
+    if not is_loaded(item.entry) and is_asked_for(hits):
+        content_at(item.entry)
+    engine.run_queue_head += 1
+    engine.run_queue_count -= 1
+    try:
+        route(engine, item.entry, hits, item.visited)
+    finally:
+        visited_release(engine, item.visited)
+    return 0
+
+
+cdef inline void foresee_first(engine_t* engine) noexcept:
+    """The one that has just entered."""
+    cdef entry_t* entry = engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry
+    if is_loaded(entry):
+        foresee_copy(entry.queue, <object> entry.content.loaded.address)
+
+
+cdef inline void foresee_next(engine_t* engine) noexcept:
+    """Those behind the entry that is looked up now."""
+    cdef entry_t* entry
+    if engine.run_queue_count > 3:
+        entry = engine.run_queue[(engine.run_queue_head + 3) & engine.run_queue_mask].entry
+        if is_loaded(entry):
+            foresee(entry.queue, <object> entry.content.loaded.address)
+        entry = engine.run_queue[(engine.run_queue_head + 2) & engine.run_queue_mask].entry
+        if is_loaded(entry):
+            foresee_route(entry.queue, <object> entry.content.loaded.address)
+        entry = engine.run_queue[(engine.run_queue_head + 1) & engine.run_queue_mask].entry
+        if is_loaded(entry):
+            foresee_copy(entry.queue, <object> entry.content.loaded.address)
+
+
+# ---- routing one entry
+
+cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
+    """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
+    cdef route_t* hits = (<Plan> entry.queue.plan).everything
+    if hits != NULL and hits.slot_count and not (<Plan> entry.queue.plan).stale:
+        return hits
+    return look_up_message(engine, entry)
+
+
+cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
+    """The same where it depends on the message, as it may for the next one."""
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* hits
+    foresee_next(engine)
+    hits = plan.route(entry)
+    if hits.slot_count == 0 and plan.defaults:
+        hits = plan.defaults_route(entry)
+        if hits.slot_count:
+            entry.flags |= MARKED
+    return hits
+
+
+cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+    engine.entered_stores = 0
+    entry.queue.frontier = entry.id + 1
+    if entry.queue.durable:
+        touch(entry.queue)
+    if hits.slot_count == 0:
+        leave_ready(engine, entry)
+        return dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
+    return dispatch(engine, entry, hits, visited)
+
+
+cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """With the hit set that it was parked with, and whoever came since and may take it; no condition is evaluated again."""
+    cdef waitset_t* waitset = <waitset_t*> entry.holder
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef route_t* hits = plan.parked_route(waitset)
+    cdef bint copied = False
+    cdef selector_t* selector = NULL
+    engine.entered_stores = 0
+    visited = visited_share(visited)
+    parked_forget(engine, entry)
+    if hits.copy_count:
+        if visited == NULL:
+            visited = visited_new(engine, entry.queue.slot)
+        copied = make_copies(engine, entry, hits, visited)
+    if hits.clause_count:
+        selector = choose_waiting(engine, entry, UNLIMITED)
+    if selector != NULL:
+        take(engine, selector, entry, visited)
+    elif copied and not hits.clause_count:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    else:
+        if copied or may_act(hits, entry):
+            waiting_remove(waitset, entry)
+            waiting_add(plan.waitset_keyed(((<tuple> waitset.key)[0], None, (<tuple> waitset.key)[2])), entry)
+            plan.waitset_left(waitset)
+        if visited != NULL:
+            suspend(engine, entry, visited)
+    visited_release(engine, visited)
+    return 0
+
+
+cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+    """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
+    cdef selector_t* selector = NULL
+    cdef visited_t* own = NULL
+    cdef bint copied = False
+    if hits.copy_count:
+        if visited == NULL:
+            visited = own = visited_new(engine, entry.queue.slot)
+        copied = make_copies(engine, entry, hits, visited)
+    if hits.clause_count == 1 and not hits.names_queue:
+        selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
+    elif hits.clause_count:
+        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
+    if selector != NULL:
+        take(engine, selector, entry, visited)
+    elif copied and not hits.clause_count:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    else:
+        wait(engine, entry, hits, not copied and not may_act(hits, entry), visited)
+    visited_release(engine, own)
+    return 0
+
+
+cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, visited_t* visited) except -1:
+    """Ready, routed, and nobody can take it now. If somebody does in this run, the trip goes on."""
+    cdef waitset_t* waitset = (<Plan> entry.queue.plan).waitset(hits, entry, entry.flags & MARKED, parked)
+    entry.queue.unrouted -= 1
+    if visited != NULL:
+        suspend(engine, entry, visited)
+    waiting_add(waitset, entry)
+    if hits.names_queue:
+        waitset_waited(waitset)
+    return 0 if engine.lists[ROOM_VARIES] == NULL else wake_where_room_varies(engine)

@@ -1,1 +1,0 @@
-"""The run; for the compiled modules only."""

@@ -1,0 +1,58 @@
+"""Declarations of `credit.pyx`, and the small tests of credit and room, inline."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.constants cimport DISCARD, ROOM_VARIES
+from xump_ext.state.graph cimport clause_t, engine_t, entry_t, lane_t, queue_t, selector_t, waiter_t, waitset_t
+
+cdef enum:
+    LOOK = 0        # the key of a waiting list that was woken: no message has so low a sequence
+
+cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
+    """Whether the selector has credit; `spent` is what a dry run took of it."""
+    return selector.infinite or selector.available > spent or selector.verb == DISCARD
+
+cdef inline bint can_take(const selector_t* selector) noexcept:
+    return selector.enabled and has_credit(selector)
+
+# If a waiting list and a lane are about the same message, the waiting list goes first: its step looks at the lanes, too.
+cdef inline uint64_t waiters_key(const entry_t* entry) noexcept:
+    return entry.sequence << 1
+
+cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
+    return entry.sequence << 1 | 1
+
+cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
+cdef int selector_ready(selector_t* selector) except -1
+cdef void selector_idle(selector_t* selector) noexcept
+cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
+cdef int clause_wake(engine_t* engine, clause_t* clause) except -1
+cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
+
+cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
+cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1
+cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) except -1
+cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1
+cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
+
+cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1
+cdef int waiters_look(engine_t* engine, queue_t* queue) except -1
+cdef int woken_waiters_look(engine_t* engine) except -1
+cdef void overflow_changed(engine_t* engine, queue_t* queue) noexcept
+cdef int wake_where_room_varies(engine_t* engine) except -1
+cdef int room_used(engine_t* engine, queue_t* queue) except -1
+cdef entry_t* waiters_next(engine_t* engine, queue_t* queue) except? NULL
+cdef entry_t* waiter_oldest(const waiter_t* waiter) except? NULL
+cdef bint waits_for(const waiter_t* waiter) except -1
+cdef int waiter_leave(engine_t* engine, waiter_t* waiter) except -1
+
+cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
+    """A ready message left `queue`: its waiting list may go on, and so may those of queues that overflow into it."""
+    if queue.waiters_head == NULL and not queue.overflown and engine.lists[ROOM_VARIES] == NULL:
+        return 0
+    return room_used(engine, queue)
+
+cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1
+cdef int members_lower(waitset_t* waitset, uint64_t sequence) except -1
+cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept

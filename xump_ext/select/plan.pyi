@@ -1,0 +1,6 @@
+"""The plan of a queue: which selectors a message hits; for the compiled modules only."""
+
+from xump_ext.select.waiting import Waiting
+
+class FieldIndex: ...
+class Plan(Waiting): ...

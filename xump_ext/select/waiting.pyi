@@ -1,0 +1,3 @@
+"""The waitsets of a queue; for the compiled modules only."""
+
+class Waiting: ...

@@ -1,0 +1,97 @@
+"""The states, flags and kinds of the structs in `graph.pxd`, as numbers."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    # states of an entry; `graph.pxd` says in which list an entry of each is
+    UNROUTED = 0
+    WAITING = 1
+    BOUND = 2
+    OFFERED = 3
+    TAKEN = 4
+    MOVED = 5
+    HISTORY = 6
+
+cdef enum:
+    # flags of an entry
+    REDELIVERED = 1         # was outstanding before, and came back
+    MARKED = 2              # routed to the default role: default selectors may take it
+    DEAD = 4                # dead-lettered, by this or an earlier queue, in the run in which it entered here
+    DEAD_ENTRY = 8          # entered here by dead-lettering
+    NACKED = 16             # the engine knows the number of its last nack
+    QUEUED = 32             # parked, and to be routed again: `below.position` is its place in `parked`, with its visited set
+    SUSPENDED = 64          # its visited set goes on if it leaves in this run: `below.position` is its place in `suspended`
+    IN_RETURNED_HEAP = 128  # waits in its waitset's returned heap, not in the list: `link.position` is its place there
+    # flags of an entry that a durable store has to do with
+    STAINED = 256           # its store has a MARK record of it
+    SHADOW = 512            # the message goes on in RAM: its end here is not logged yet
+    OWNED = 1024            # it is in RAM, and a durable message hears of its end        log/owners.pxd
+    RECOVERED = 2048        # it was routed before its store was opened, and is not matched again yet
+    FOREIGN = 4096          # while its store is read: it came from a message of another store
+    LINKED = 8192           # its record says which message it came from
+
+cdef enum:
+    DELIVERIES_MAX = 65535
+
+cdef enum:
+    # verbs of selectors
+    COPY = 0
+    MOVE = 1
+    DELIVER = 2
+    BOUNCE = 3
+    DISCARD = 4
+
+cdef enum:
+    # roles of clauses and selectors
+    ORDINARY = 0
+    DEFAULT = 1
+    OVERFLOW = 2
+
+cdef enum:
+    # fields of a message that may name a target or destination
+    FIELD_NONE = 0
+    FIELD_ADDRESS = 1
+    FIELD_REPLY_TO = 2
+    FIELD_DESTINATION = 3
+    FIELD_HEADER = 4
+
+cdef enum:
+    # kinds of nodes in the engine's `runnable` heap
+    LANE = 0
+    WAITERS = 1             # the waiting list of a queue that had no room
+    NAMED_LANE = 2          # a lane for a target that a field names
+
+cdef enum:
+    # the engine's lists of queues
+    DIRTY = 0               # a run has to look at it
+    RETURNED = 1            # messages came back to it and are not matched again yet
+    ROOM_VARIES = 2         # selectors wait for room in it, and there may be room for some messages only: `waiters_changed`
+    QUEUE_LISTS = 3
+
+cdef enum:
+    # why a message is dead-lettered or dropped; in the order of `REASONS` in constants.pyx
+    REASON_OVERFLOW = 0
+    REASON_UNROUTABLE = 1
+    REASON_REJECTED = 2
+    REASON_DELIVERY_LIMIT = 3
+    REASON_HOPS = 4
+    REASON_NO_QUEUE = 5
+    REASON_COUNT = 6
+
+cdef enum:
+    # states of the engine lock
+    IDLE = 0
+    BUSY = 1
+    CLOSED = 2
+    FORKED = 3
+    NEW = 4                 # `_configure` was not called yet
+    BROKEN = 5              # memory ended in the middle of a step: the books (counters and links) may be wrong
+    RESERVED = 6            # free, but only for one thread that waited before and was overtaken
+
+cdef extern from *:
+    """
+    #define XUMP_UNLIMITED 0xFFFFFFFFFFFFFFFFULL
+    #define XUMP_TIME_UNREAD INT64_MIN
+    """
+    const int64_t TIME_UNREAD "XUMP_TIME_UNREAD"    # this call has not read the clock yet
+    const uint64_t UNLIMITED "XUMP_UNLIMITED"

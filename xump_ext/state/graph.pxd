@@ -1,0 +1,443 @@
+"""The structs of the core: engine, queue, entry, selector and what joins them. This file is its table of contents.
+
+The file holds nouns only; the rules are in the layers `select` and `route`. The nouns are C structs, not Python objects, so the
+garbage collector does not walk over a million waiting messages. A comment that is the name of a class says to which Python
+object a `void*` leads.
+
+    engine ─┬─ queue ─┬─ index: its entries by id, in pages                            state/index.pxd
+            │         ├─ history: processed entries that it keeps
+            │         ├─ plan ─┬─ clauses: its conditions, compiled                    select/clause.pyx
+            │         │        ├─ indexes and routes: which clauses a message hits     select/plan.pyx
+            │         │        └─ waitsets: entries that wait for the same clauses     select/waiting.pyx
+            │         └─ waiting list: selectors that wait for room in it              select/credit.pyx
+            ├─ what a run has to do
+            │   ├─ runnable: lanes and waiting lists that may go on                    route/routing.pyx
+            │   ├─ run queue: entries to be routed, oldest first                       state/run_queue.pyx
+            │   ├─ backlogs: queues whose older unrouted entries are to be routed      route/gather.pyx
+            │   ├─ parked: parked entries to be routed again, oldest first             state/run_queue.pyx
+            │   ├─ suspended: entries that wait, with their visited sets               state/run_queue.pyx
+            │   └─ lists: queues that a run has to look at                             state/queue_lists.pxd
+            ├─ offers: deliveries that the application can take                        state/offers.pxd
+            └─ stores: the durable ones, each with its open group                      log/writer.pxd
+
+    clause ─┬─ selectors: all that share its condition                                 select/clause.pyx
+            ├─ ready: a heap of those that can take, served longest ago first          select/credit.pyx
+            └─ lane ── waitset ── waiting entry                                        select/lanes.pyx
+
+**Entries.** An entry is a message in one queue. If a MOVE or BOUNCE with finite credit takes it, the entry that it becomes in
+the target is its child, and points back to it as the parent until it is paid for. An entry is in at most one list. Its state
+says in which, and how its queue counts it:
+
+    state       it is in                                             it counts as
+    UNROUTED    no list: the index has it, from the frontier on      ready
+    WAITING     the list or returned heap of its waitset             ready
+    BOUND       its selector's `held` (INFINITE DELIVER)             ready
+    OFFERED     its selector's `held` (finite DELIVER)               outstanding
+    TAKEN       its selector's `taken`                               outstanding
+    MOVED       its selector's `held` (finite MOVE, BOUNCE)          outstanding
+    HISTORY     its queue's `history`                                history
+
+A BOUND or OFFERED entry has an offer besides. The run queue, `parked` and `suspended` only refer to entries.
+
+**Matching.** A clause is one condition of one queue, with all the selectors that share it. So ten thousand workers with the
+same condition are matched as one. Which clauses a message hits is worked out once and kept as a route: the copies to make,
+then the clauses of the selectors that may take it.
+
+**Waiting.** A waitset holds the waiting entries of a queue that were hit by the same clauses. Each of these clauses has a
+lane: a heap of its waitsets by their oldest entry. If a field of the message names the target, the clause has one lane for each
+target. So a selector that gets a credit finds the oldest message that it may take, and looks at no other.
+
+**Room.** A selector that finds its target full gets a waiter in the target's waiting list. When there is room, the first in the
+list goes first; it joins the end again when it is next refused.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+
+from xump_ext.memory.heap cimport heap_t, node_t
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.constants cimport QUEUE_LISTS, REASON_COUNT
+
+cdef enum:
+    PAGE_SLOTS = 32         # a page costs 304 bytes; in the sparsest backlog each entry has one to itself
+    PAGE_SHIFT = 5
+
+cdef union content_ref_t:   # the two low bits say which
+    content_t* loaded       # 0: in memory
+    uintptr_t bits          # 1: a lazy source makes it on demand (lazy_content.pxd); 2: at a position in a store (writer.pxd)
+
+cdef union link_t:
+    entry_t* previous       # in a list
+    uintptr_t position      # IN_RETURNED_HEAP: in its waitset's returned heap
+
+cdef union below_t:         # what an entry leads to
+    entry_t* child          # MOVED: the entry that it became
+    offer_t* offer          # BOUND, OFFERED
+    entry_t** delivery      # TAKEN: where its delivery remembers it; NULL: the delivery is forgotten
+    uintptr_t position      # SUSPENDED: in `suspended`; QUEUED: in `parked`; counted from 1
+    void* any               # NULL: it leads to nothing
+
+cdef struct entry_t:
+    uint64_t id
+    uint64_t sequence        # of its entry, engine-wide
+    int64_t timestamp
+    content_ref_t content
+    queue_t* queue
+    link_t link
+    entry_t* next
+    void* holder             # WAITING: its waitset_t*; bound or outstanding: its selector_t*
+    entry_t* parent          # the entry upstream that became this one by a MOVE and is not paid for yet
+    below_t below
+    uint16_t delivery_count  # at most DELIVERIES_MAX
+    uint16_t hops
+    uint16_t flags
+    uint8_t state
+
+cdef struct list_t:
+    entry_t* head
+    entry_t* tail
+    uint64_t count
+
+cdef struct page_t:
+    uint64_t number         # id >> PAGE_SHIFT
+    page_t* previous
+    page_t* next
+    page_t* lower           # its child in the tree with lower numbers
+    page_t* higher          # and the one with higher numbers
+    uint32_t live           # entries in it
+    uint32_t rank           # no page below it in the tree has a higher one
+    entry_t* slots[PAGE_SLOTS]
+
+cdef struct index_t:
+    page_t* head
+    page_t* root            # of the tree: a search tree by number, a heap by rank
+    page_t** table          # open addressing by page number
+    uint32_t count
+    uint32_t mask           # size of the table - 1
+    page_t* tail            # last, so that a cache line of the queue holds it with the fields that are read together with it
+
+cdef struct destination_t:
+    void* name              # str; the engine's mapping owns it
+    offer_t* head
+    offer_t* tail
+    uint64_t count
+    uint32_t pins           # how many selectors name it
+
+cdef struct offer_t:
+    entry_t* entry
+    destination_t* destination
+    uint64_t number         # of the offer, engine-wide; 0: it is withdrawn or taken
+    offer_t* previous       # among all offers
+    offer_t* next
+    offer_t* above          # among those of its destination
+    offer_t* below
+
+cdef struct field_t:
+    uint8_t kind            # FIELD_NONE .. FIELD_HEADER
+    uint16_t name_bytes
+    char* name              # of the header, owned
+
+cdef struct waiter_t:           # a selector that waits for room in a queue: one item of the queue's waiting list
+    selector_t* selector
+    queue_t* target
+    waiter_t* previous          # in the target's waiting list
+    waiter_t* next
+    waiter_t* next_of_selector  # the same selector's next one: a field may name many targets
+    waiter_t* previous_of_selector
+    waiter_t* next_in_bucket    # of the selector's table
+
+cdef struct selector_t:
+    # the first cache line: all that a copy reads
+    uint64_t start              # COPY: messages from this id on are live for it
+    queue_t* target             # the named target, or NULL
+    field_t to_queue            # the field that names the target, if one does
+    uint64_t copied
+    bint enabled
+    bint infinite
+    uint32_t id
+    uint8_t verb
+    uint8_t role
+    uint8_t puts                # its action puts messages into another queue
+    # what taking reads
+    node_t ready                # in its clause's heap, for the round robin; key: when it was last served
+    int64_t available
+    clause_t* clause            # NULL: an overflow selector
+    queue_t* source
+    uint64_t served
+    destination_t* destination  # the named destination of a delivery, or NULL
+    list_t held                 # bound, offered and moved entries
+    list_t taken                # entries that the application has
+    uint64_t paid
+    waiter_t* waiters           # its items in waiting lists
+    # the rest
+    waiter_t** waiter_table     # the same by the target's slot; NULL while they are few          state/waiter_table.pxd
+    uint32_t waiter_mask
+    uint32_t waiter_count
+    uint64_t refusals           # every lane of its clause closed up to this number has refused it      select/lanes.pyx
+    field_t to_destination
+    void* stamp                 # str: the destination named by a DELIVER into a queue, or NULL
+    int64_t window
+    uint64_t replayed           # COPY: its replay has copied the ids from here to `start`
+    uint64_t replay_due         # COPY: the id where its replay begins when it is first enabled; 0: it has none, or had it
+    selector_t* next_own        # of the same source
+    selector_t* previous_own
+    selector_t* next_same_target
+    selector_t* previous_same_target
+    uint64_t dropped
+    uint64_t returned
+    uint64_t errors
+    void* handle                # Selector
+
+cdef struct lane_t:
+    node_t runnable         # in the engine's heap
+    clause_t* clause
+    queue_t* queue
+    void* target            # str, owned: the target that a field names; NULL: the selectors name theirs
+    heap_t waitsets         # member_t nodes; no key is above the sequence of the waitset's oldest entry
+    lane_t* next            # of the same clause
+    lane_t* previous
+    uint32_t members        # waitsets that belong to it
+    node_t open             # in its clause's heap, if a field names its target; key: not above the sequence of its oldest entry
+    uint64_t closed         # the number of its closing; 0: it is open                   select/lanes.pyx
+    lane_t* closed_before   # of the same clause
+    lane_t* closed_after
+
+cdef struct member_t:       # a waitset in a lane
+    node_t node             # owner: the waitset
+    lane_t* lane
+
+cdef struct waitset_t:
+    queue_t* queue
+    entry_t* head
+    entry_t* tail
+    uint64_t count          # with the entries in its returned heap
+    entry_t** returned      # heap by age: entries that came back between others        state/returned_heap.pxd
+    uint32_t returned_count
+    uint32_t returned_capacity
+    member_t** members
+    uint32_t member_count
+    uint32_t* slots         # parked: the slots of all the clauses that it was hit by
+    uint32_t slot_count
+    bint marked             # routed to the default role: default selectors may take its entries
+    bint parked
+    bint pinned             # a route refers to it, or it is its queue's `returning`
+    void* key               # tuple, owned: by which the plan's mapping may know it; NULL in `returning`
+    waitset_t* previous
+    waitset_t* next
+
+cdef struct clause_t:
+    uint32_t slot           # its number in the plan
+    uint8_t role
+    bint consuming
+    bint names_queue        # it consumes, and a field names the target
+    heap_t ready            # consuming selectors that can take and wait for no room; root: served longest ago
+    selector_t** selectors  # all, by id
+    uint32_t count
+    uint32_t capacity
+    uint32_t enabled        # how many of them are
+    uint64_t woken_from     # parked messages from this id on are to be looked at; UNLIMITED: none
+    lane_t* lanes
+    heap_t open             # lanes in which a credit may find a message; closed lanes are out of it
+    lane_t* closed_last
+    uint64_t closings       # how many of its lanes were ever closed
+    void* handle            # Clause
+
+cdef struct copy_t:
+    selector_t* selector
+    queue_t* target         # the named target, or NULL; kept here so that it is fetched together with the selector
+
+cdef struct route_t:        # one cache line if there is one copy at most; its other arrays follow the copies
+    uint32_t copy_count
+    uint32_t clause_count
+    uint32_t slot_count
+    bint names_queue        # one of the clauses has a field that names its target
+    clause_t** clauses      # the consuming ones; the slots of all clauses follow them
+    waitset_t* waitset      # where its entries wait; NULL until the first one waits
+    uint64_t hash
+    route_t* next           # in its bucket of the plan's table
+    copy_t copies[1]        # `copy_count` of them, by id of the selector
+
+cdef struct listed_t:       # a queue's links in one of the engine's lists
+    queue_t* next
+    queue_t* previous
+
+cdef struct queue_t:
+    # An entering message reads one cache line: from the last page of the index to `durable`.
+    void* plan               # Plan
+    engine_t* engine
+    void* handle             # Queue
+    uint64_t frontier        # no unrouted entry has a lower id
+    index_t index
+    uint64_t next_id
+    int64_t timestamp        # of the newest message
+    uint64_t ready
+    uint64_t limit           # UNLIMITED: none
+    uint64_t unrouted
+    uint32_t slot            # its number in visited sets
+    uint32_t overflown       # overflow selectors that name it as target
+    uint8_t held
+    uint8_t active           # has an ordinary or default selector
+    uint8_t is_listed[QUEUE_LISTS]
+    uint8_t durable          # has a store with a log
+    # what a leaving message reads
+    uint64_t outstanding
+    uint64_t settled
+    uint64_t history_limit   # UNLIMITED: none
+    list_t history
+    waiter_t* waiters_head   # its waiting list
+    waiter_t* waiters_tail
+    # the rest
+    selector_t* overflow     # the enabled one
+    listed_t listed[QUEUE_LISTS]
+    node_t runnable          # of its waiting list, in the engine's heap
+    node_t backlog           # in the engine's heap while a run has older unrouted entries to route here; owner: the next of them
+    uint64_t backlog_left    # how many
+    void* dead_letter        # str or NULL
+    uint32_t delivery_limit  # 0: none
+    bint dying               # being deleted
+    bint auto_delete
+    selector_t* own          # selectors that have it as source
+    selector_t* sources      # selectors that name it as target
+    uint32_t selectors       # how many have it as source
+    bint short               # its waiting list has a message for which a store had no room: a smaller one may find some
+    uint32_t own_room        # items of its waiting list whose messages make room here when they leave
+    uint32_t watched         # consuming clauses whose target a field names
+    uint32_t field_copies    # copying clauses whose target a field names
+    waitset_t* waitsets
+    waitset_t* returning     # entries that came back and are not matched again yet
+    # its store
+    store_t* store           # NULL: in RAM
+    queue_t* next_touched
+    bint touched             # the open group gets its state
+    uint32_t number          # in the store
+    uint64_t handed          # the highest id that was handed out
+    uint64_t promised        # the log says that ids up to here may have been handed out
+    uint64_t described       # position in the log of the last group that has its QUEUE record
+    uint64_t settled_at      # where in the open group its last SETTLE record is …
+    uint64_t settled_group   # … if this is the open group
+    uint64_t durable_id
+    uint64_t written_id      # ids up to it are written to the store
+    uint64_t frontier_safe   # the frontier that the log may state while copies in other stores are not durable
+    uint32_t frontier_waits  # how many such copies there are
+    uint64_t deleted
+    uint64_t dropped[REASON_COUNT]
+    uint64_t dead_lettered[REASON_COUNT]
+
+cdef struct visited_t:
+    uint64_t mask           # of the slots, modulo 64: answers most look-ups
+    uint32_t* slots         # of the queues entered: a list while short, then a table
+    uint32_t count
+    uint32_t capacity
+    uint32_t references
+    visited_t* next         # among the spare ones
+
+cdef struct run_item_t:
+    entry_t* entry
+    visited_t* visited
+
+cdef enum:
+    FETCHED_SLOTS = 8
+
+cdef struct fetched_t:      # a content that was read from a store
+    content_t* content
+    uintptr_t place         # the bits that stand for it in its entry
+    queue_t* queue
+    uint64_t id
+
+cdef struct fence_t:        # a fence, or a record that the store may log once the fences before it are open
+    store_t* other          # NULL: a record
+    uint64_t group          # of the other store: the fence is open once that is durable
+    uint64_t id
+    uint64_t charge
+    uint32_t queue
+    uint8_t kind
+    uint8_t flags
+
+cdef struct store_t:        # a durable store, whose log is gathered here
+    engine_t* engine
+    void* handle            # Journal
+    content_t* (*fetch)(entry_t* entry) except NULL  # a new reference to the content of an entry that is in the store
+    void* queues            # dict of numbers to addresses of queues
+    void* leaving           # set of numbers of deleted queues whose end waits behind a fence
+    char* data              # the open group
+    uint64_t size
+    uint64_t capacity
+    uint64_t position       # of the open group in the log
+    uint64_t group          # its number
+    uint64_t records        # in the open group
+    uint64_t durable        # groups up to this number are durable
+    uint64_t passed         # groups up to this number are as safe as the store's durability promises: fences for them are open
+    queue_t* touched        # queues whose state the open group gets
+    int64_t room            # bytes that may still be logged
+    int64_t kept            # how many of them the store keeps for messages that are in it already
+    int64_t largest         # the most bytes that one message ever took of it
+    uint64_t live           # bytes of the records of messages that are in the store
+    uint64_t resident       # bytes of contents in memory
+    uint64_t resident_max
+    fence_t* fences         # ring
+    uint64_t fence_head
+    uint64_t fence_count
+    uint64_t fence_mask
+    store_t* next_changed
+    store_t* next           # of the engine
+    uint32_t slot           # its bit in `engine.entered_stores`
+    uint32_t salt
+    bint is_changed         # it has something to write
+    uint64_t ends           # records in the open group that end messages
+    bint failed             # nothing more is written to it
+    bint leaving_engine     # it is being deleted: nothing more enters it
+    bint refused            # a message upstream waits for room in it
+
+cdef struct engine_t:
+    uint64_t sequence        # of the newest entry
+    uint64_t run_start       # entries from this sequence on came since the engine was last quiet
+    uint64_t served          # how many messages selectors have taken: the clock of the round robin
+    uint64_t offered         # the number of the newest offer
+    uint64_t nacks           # the number of the last nack
+    int64_t now              # the clock in this call, or TIME_UNREAD
+    uint32_t hop_limit
+    uint32_t building        # `building()` blocks that are open
+    int at_rest              # the state of the engine lock between calls: IDLE, or BROKEN
+    bint interrupted         # the last run did not come to its end: the next one goes on with it
+    uint32_t watched         # sum over the queues
+    uint32_t field_copies    # sum over the queues
+    queue_t* lists[QUEUE_LISTS]
+    queue_t* called          # the queue that a publish last named by its handle's own str, or NULL
+    void* called_name        # that str; the handle owns it
+    heap_t runnable          # lanes and waiting lists that may go on, by the message in question
+    heap_t backlogs          # queues, by the sequence of their next unrouted entry
+    run_item_t* run_queue    # ring
+    uint64_t run_queue_head
+    uint64_t run_queue_count
+    uint64_t run_queue_mask
+    run_item_t* parked       # parked entries to be routed again, oldest first from `parked_head` on
+    uint64_t parked_head
+    uint64_t parked_count    # with those before the head
+    uint64_t parked_capacity
+    run_item_t* suspended    # entries with a visited set of this run that wait, or are not routed yet
+    uint64_t suspended_count
+    uint64_t suspended_capacity
+    offer_t* offers_head
+    offer_t* offers_tail
+    uint64_t offer_count
+    offer_t* spare_offers
+    visited_t* spare_visited
+    uint64_t entries         # how many live
+    void* dead_letter        # str or NULL
+    void* queues             # dict of str to QueueRef
+    void* destinations       # dict of str to DestinationRef
+    void* nacked             # dict of an entry's address to the number of its last nack
+    void* user_errors        # list of what user code raised in this call
+    void* spent              # list of owners of lazy sources that are used up; dropped at the end of the call
+    store_t* stores          # durable ones
+    store_t* changed_stores  # those that got something to write since the last call ended
+    uint64_t entered_stores  # bits of the durable stores that the message being routed or settled has entered
+    uint32_t store_count     # durable ones
+    uint32_t fetched_next
+    fetched_t fetched[FETCHED_SLOTS]
+    queue_t* unreadable      # the queue of the message whose content could not be read, which ends the run; or NULL
+    store_t* gone_store      # of the durable message that ends here since it goes on by INFINITE; NULL: none
+    uint32_t gone_queue      # the number of its queue
+    uint64_t gone_id         # and its id there
+    void* claim              # Owner that the next entry gets, or NULL
+    void* owners             # dict of an entry's address to its Owner: the durable message that hears of its end
+    void* handle             # Core

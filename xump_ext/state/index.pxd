@@ -1,0 +1,129 @@
+"""Entries, lists of them, and the index that finds a queue's entries by id. Nothing here knows a rule.
+
+An index holds pointers to entries in pages of 32 ids. A page lives as long as one of its entries; the last page lives without.
+The pages are in three structures:
+
+- a list, in order of id;
+- a hash table, which finds a page by its number;
+- a tree, which finds the next page where that number has none. It is a treap: the ranks are hashes of the numbers. So it is as
+  deep as a random tree, O(log pages), in whatever order pages come and go.
+
+One starved message behind which 100,000,000 others have passed costs one page.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from xump_ext.memory.slab cimport cell_get, cell_put
+from xump_ext.state.constants cimport UNROUTED
+from xump_ext.state.graph cimport PAGE_SHIFT, PAGE_SLOTS, engine_t, entry_t, index_t, list_t, page_t, queue_t
+
+cdef inline entry_t* entry_new(engine_t* engine) except NULL:
+    """Memory for an entry; the caller fills in every field."""
+    cdef entry_t* entry = <entry_t*> cell_get(sizeof(entry_t))
+    engine.entries += 1
+    return entry
+
+cdef inline void entry_free(engine_t* engine, entry_t* entry) noexcept:
+    engine.entries -= 1
+    cell_put(entry, sizeof(entry_t))
+
+# ---- the index of a queue
+
+cdef page_t* page_new(index_t* index, uint64_t number) except NULL
+cdef page_t* page_find(const index_t* index, uint64_t number) noexcept
+cdef void page_remove(index_t* index, page_t* page) noexcept
+cdef void index_free(index_t* index) noexcept
+
+cdef inline int index_reserve(index_t* index, uint64_t id) except -1:
+    """Makes sure that there is a page for `id`, the next one: ids only grow, so that is the last page or a new one."""
+    if index.tail == NULL or index.tail.number != id >> PAGE_SHIFT:
+        page_new(index, id >> PAGE_SHIFT)
+    return 0
+
+cdef inline void index_add(index_t* index, entry_t* entry) noexcept:
+    """Adds a new entry, whose page is there: `index_reserve`."""
+    index.tail.slots[entry.id & (PAGE_SLOTS - 1)] = entry
+    index.tail.live += 1
+
+cdef int index_insert(index_t* index, entry_t* entry) except -1
+
+cdef inline page_t* index_page(const index_t* index, uint64_t number) noexcept:
+    if index.tail != NULL and index.tail.number == number:
+        return index.tail
+    if index.head != NULL and index.head.number == number:
+        return index.head
+    return page_find(index, number)
+
+cdef inline entry_t* index_get(const index_t* index, uint64_t id) noexcept:
+    cdef page_t* page = index_page(index, id >> PAGE_SHIFT)
+    return NULL if page == NULL else page.slots[id & (PAGE_SLOTS - 1)]
+
+cdef inline void index_remove(index_t* index, entry_t* entry) noexcept:
+    cdef page_t* page = index_page(index, entry.id >> PAGE_SHIFT)
+    page.slots[entry.id & (PAGE_SLOTS - 1)] = NULL
+    page.live -= 1
+    if page.live == 0 and page != index.tail:   # the next ids need the last page: a queue of one message at a time keeps it
+        page_remove(index, page)
+
+# The entry with the lowest id from `id` on (`index_from`), or with the highest up to it (`index_until`); or NULL.
+cdef entry_t* index_from(const index_t* index, uint64_t id) noexcept
+cdef entry_t* index_until(const index_t* index, uint64_t id) noexcept
+# The entry with the lowest id that entered at `time` or later, or NULL: times never descend along ids.
+cdef entry_t* index_since(const index_t* index, int64_t time) noexcept
+cdef page_t* page_from(const index_t* index, uint64_t number) noexcept
+
+# ---- walks over all entries, in order of id
+
+cdef struct cursor_t:
+    page_t* page
+    uint32_t slot
+
+cdef inline cursor_t cursor_start(const queue_t* queue) noexcept:
+    cdef cursor_t cursor
+    cursor.page = queue.index.head
+    cursor.slot = 0
+    return cursor
+
+cdef inline entry_t* cursor_step(cursor_t* cursor) noexcept:
+    """The next entry, or NULL. No entry may be removed during the walk."""
+    while cursor.page != NULL:
+        while cursor.slot < PAGE_SLOTS:
+            cursor.slot += 1
+            if cursor.page.slots[cursor.slot - 1] != NULL:
+                return cursor.page.slots[cursor.slot - 1]
+        cursor.page = cursor.page.next
+        cursor.slot = 0
+    return NULL
+
+# ---- lists of entries
+
+cdef inline void list_append(list_t* list, entry_t* entry) noexcept:
+    cdef entry_t* last = list.tail
+    entry.next = NULL
+    entry.link.previous = last
+    if last == NULL:
+        list.head = entry
+    else:
+        last.next = entry
+    list.tail = entry
+    list.count += 1
+
+cdef inline void list_remove(list_t* list, entry_t* entry) noexcept:
+    cdef entry_t* previous = entry.link.previous
+    cdef entry_t* next = entry.next
+    if previous == NULL:
+        list.head = next
+    else:
+        previous.next = next
+    if next == NULL:
+        list.tail = previous
+    else:
+        next.link.previous = previous
+    list.count -= 1
+
+cdef inline entry_t* unrouted_from(const index_t* index, uint64_t id) noexcept:
+    """The first unrouted entry from this id on; the caller knows that there is one."""
+    cdef entry_t* entry = index_from(index, id)
+    while entry.state != UNROUTED:
+        entry = index_from(index, entry.id + 1)
+    return entry

@@ -1,1 +1,0 @@
-"""Whose turn it is; for the compiled modules only."""

@@ -1,3 +1,0 @@
-"""What waits, and for whom; for the compiled modules only."""
-
-class Waiting: ...
