@@ -12,8 +12,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from xump_ext.records import crc
-from xump_ext.records.kinds import KEY_ENTER, KEY_MARK, KEY_QUEUE, KEY_STATE
+from xump_ext.records import crc, kinds
 
 META_KEY = b"\x00"
 META_MAGIC = b"XumpLMDB"
@@ -22,12 +21,8 @@ VERSION = 1
 _META = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 META_BYTES = _META.size + _CRC.size
-# The fields of a record's head that stores read: kind, length, queue, position, id.
-HEAD = struct.Struct("<6xBxIIQQ")
-HEAD_BYTES = 32
-KEY = struct.Struct(">BIQ")
-KEY_OF_KIND = {2: KEY_QUEUE[0], 4: KEY_STATE[0], 5: KEY_ENTER[0], 6: KEY_MARK[0]}
-KINDS = dict(zip(KEY_OF_KIND.values(), ("queue", "state", "message", "mark"), strict=True))
+WORDS = {kinds.QUEUE: "queue", kinds.STATE: "state", kinds.ENTER: "message", kinds.MARK: "mark"}
+WORD_OF_KEY = {kinds.KEY_OF_KIND[kind]: word for kind, word in WORDS.items()}
 
 
 class StoreMeta(NamedTuple):
@@ -67,13 +62,13 @@ def unpack_meta(data: bytes) -> StoreMeta:
 
 def key_of(kind: int, queue: int, id: int) -> bytes:
     """The key of a record of that kind; b"": the store keeps none."""
-    first = KEY_OF_KIND.get(kind)
-    return b"" if first is None else KEY.pack(first, queue, id if first >= KEY_ENTER[0] else 0)
+    first = kinds.KEY_OF_KIND.get(kind)
+    return b"" if first is None else kinds.KEY.pack(first, queue, id if kind in (kinds.ENTER, kinds.MARK) else 0)
 
 
 def named(key: bytes) -> tuple[int, int, str]:
     """Queue and id in a key, 0 where it has none, and the entry in words."""
-    if len(key) != KEY.size or key[0] not in KINDS:
+    if len(key) != kinds.KEY.size or key[0] not in WORD_OF_KEY:
         return 0, 0, f"entry under the key {key.hex()}"
-    first, queue, id = KEY.unpack(key)
-    return queue, id, f"{KINDS[first]} of queue {queue}" + (f", id {id}" if id else "")
+    first, queue, id = kinds.KEY.unpack(key)
+    return queue, id, f"{WORD_OF_KEY[first]} of queue {queue}" + (f", id {id}" if id else "")

@@ -16,11 +16,11 @@ import lmdb
 
 from xump_ext.errors import Closed, ForkedError, StoreFailed
 from xump_ext.lmdb.walk import wrong_record
-from xump_ext.records import entry_key
+from xump_ext.records import entry_key, kinds
 from xump_ext.store import Backend, Report
 
 from . import lmdb_files as files, lmdb_repair
-from .lmdb_content import HEAD, named
+from .lmdb_content import named
 from .owner import Claim
 
 # A fetch that goes on where the last one ended reads four times as far ahead as that did.
@@ -80,7 +80,7 @@ class LmdbReader(Backend):
             raise files.corrupt(self.path, f"the {named(key)[2]} is a record {what}")
         del keys[whole:], values[whole:]
         self._ahead = queue, int.from_bytes(keys[-1][5:], "big") + 1, ahead
-        return HEAD.unpack_from(values[0])[3], b"".join(values)
+        return kinds.HEAD.unpack_from(values[0])[6], b"".join(values)
 
     def close(self) -> None:
         """See `Backend.close`. Does nothing the second time, or in a forked child: the open environment is the parent's."""

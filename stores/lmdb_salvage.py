@@ -9,16 +9,14 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from operator import itemgetter
 
-from xump_ext.records import record_whole
-from xump_ext.records.kinds import KEY_STATE
+from xump_ext.records import kinds, record_whole
 from xump_ext.recovery.salvage import salvage_of
 from xump_ext.store import Report
 
-from .lmdb_content import HEAD, HEAD_BYTES, KEY, key_of, named
+from .lmdb_content import key_of, named
 from .lmdb_pages import FREE
-from .lmdb_survey import MAGIC_AT, RECORD_MAGIC, Entry, Gap, Survey
+from .lmdb_survey import Entry, Gap, Survey
 
-QUEUE, STATE, MARK = 2, 4, 6            # records/record.pxd
 CHUNK = 4096                            # records that are counted at once
 NEVER = 1 << 64
 
@@ -53,19 +51,19 @@ class _Strays:
         begin, sure = self.pages.filled_from(number, page)
         if self.pages.is_overflow(number, page):
             return max(1, -(-(begin + self._take(number * size + begin)) // size))
-        at = page.find(RECORD_MAGIC, begin + MAGIC_AT)
+        at = page.find(kinds.MAGIC_BYTES, begin + kinds.MAGIC_AT)
         while at >= 0:
-            self.unsure |= self._take(number * size + at - MAGIC_AT) > 0 and not sure
-            at = page.find(RECORD_MAGIC, at + 1)
+            self.unsure |= self._take(number * size + at - kinds.MAGIC_AT) > 0 and not sure
+            at = page.find(kinds.MAGIC_BYTES, at + 1)
         return 1
 
     def _take(self, start: int) -> int:
         """Takes the record that begins there; returns its length, 0 for none that counts."""
-        head = os.pread(self.pages.fd, HEAD_BYTES, start)
-        if len(head) < HEAD_BYTES:
+        head = os.pread(self.pages.fd, kinds.HEAD.size, start)
+        if len(head) < kinds.HEAD.size:
             return 0
         length: int
-        kind, length, queue, position, id = HEAD.unpack(head)
+        _, _, kind, _, length, queue, position, id = kinds.HEAD.unpack(head)
         key = key_of(kind, queue, id)
         newer = position >= self.end_known
         if not key or length > self.pages.bytes - start or (newer and self.newest_known):
@@ -113,7 +111,7 @@ class Stock:
                 self._doubt_within(number, gap)
         for key in unsure:
             queue, id, _ = named(key)
-            if key[:1] == KEY_STATE:
+            if key[:1] == kinds.KEY_STATE:
                 self.salvage.doubt(queue, state=True)
             elif id:
                 self.salvage.doubt(queue, id, id)
@@ -124,9 +122,9 @@ class Stock:
         marks = self.salvage.marks(self.end)
         self.end += sum(len(record) for _, _, record in marks)
         self.nameless = [number for number, _ in made]
-        self.made = [(key_of(QUEUE, number, 0), record) for number, record in made]
+        self.made = [(key_of(kinds.QUEUE, number, 0), record) for number, record in made]
         self.lost = self._lost()
-        self.made += [(key_of(MARK, number, id), record) for number, id, record in marks]
+        self.made += [(key_of(kinds.MARK, number, id), record) for number, id, record in marks]
 
     def _count(self) -> list[bytes]:
         """Reads all records; returns the keys of those that may have been settled or replaced before."""
@@ -142,7 +140,7 @@ class Stock:
                     chunk.clear()
                 if beside and self.strays.unsure:
                     unsure.append(key)
-                elif key[:1] == KEY_STATE:
+                elif key[:1] == kinds.KEY_STATE:
                     self.states.add(named(key)[0])
             self.salvage.feed(b"".join(chunk))
         return unsure
@@ -156,9 +154,9 @@ class Stock:
     def _doubt_within(self, number: int, gap: Gap) -> None:
         """Doubts the messages of a queue whose records would be between these keys."""
         low, high = (_of_key(key, bound) for key, bound in zip(gap, (0, 1 << 104), strict=True))
-        if number not in self.states and low <= _of_key(key_of(STATE, number, 0)) < high:
+        if number not in self.states and low <= _of_key(key_of(kinds.STATE, number, 0)) < high:
             self.salvage.doubt(number, state=True)
-        first = _of_key(key_of(MARK, number, 0))
+        first = _of_key(key_of(kinds.MARK, number, 0))
         low, high = max(low - first, 0), min(high - first, 1 << 64) - 1
         if low <= high:
             self.salvage.doubt(number, low, high, marked=False)
@@ -187,4 +185,4 @@ class Stock:
 
 def _of_key(key: bytes | None, bound: int = 0) -> int:
     """A key as a number, the next number for a longer key; no key: the bound."""
-    return bound if key is None else int.from_bytes(key[:KEY.size].ljust(KEY.size, b"\0"), "big") + (len(key) > KEY.size)
+    return bound if key is None else int.from_bytes(key[:kinds.KEY.size].ljust(kinds.KEY.size, b"\0"), "big") + (len(key) > kinds.KEY.size)

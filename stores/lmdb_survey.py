@@ -10,13 +10,11 @@ from typing import Any
 
 from xump_ext.errors import StoreCorrupt
 from xump_ext.lmdb.walk import Walk
-from xump_ext.records import describe, items, salt_of
+from xump_ext.records import describe, items, kinds, salt_of
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files
 from .lmdb_content import (
-    HEAD,
-    HEAD_BYTES,
     META_BYTES,
     META_KEY,
     META_MAGIC,
@@ -35,8 +33,6 @@ Entry = tuple[bytes, Any]
 Gap = tuple[bytes | None, bytes | None]
 """The keys between which something is lost, the first included; None: no bound."""
 
-RECORD_MAGIC = b"\x58\x5a"      # records/record.pxd
-MAGIC_AT = 4                    # in a record's head
 
 
 class Survey:
@@ -163,8 +159,8 @@ class Survey:
             queue, id, whose = named(key)
             position = None
             self.gaps.append((key, key + b"\0"))
-            if len(record) >= HEAD_BYTES:
-                kind, _, of_queue, position, of_id = HEAD.unpack_from(record)
+            if len(record) >= kinds.HEAD.size:
+                _, _, kind, _, _, of_queue, position, of_id = kinds.HEAD.unpack_from(record)
                 own = key_of(kind, of_queue, of_id)
                 self.gaps += [(own, own + b"\0")] if own not in (b"", key) else []
             self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
@@ -201,13 +197,13 @@ def meta_of_records(pages: Pages) -> tuple[StoreMeta, int] | None:
     ends: dict[int, int] = {}
     for number in range(2, pages.count):
         page = os.pread(pages.fd, pages.page_bytes, number * pages.page_bytes)
-        at = page.find(RECORD_MAGIC, MAGIC_AT)
+        at = page.find(kinds.MAGIC_BYTES, kinds.MAGIC_AT)
         while at >= 0:
-            salt = salt_of(memoryview(page)[at - MAGIC_AT :])
+            salt = salt_of(memoryview(page)[at - kinds.MAGIC_AT :])
             if salt is not None:
-                _, length, _, position, _ = HEAD.unpack_from(page, at - MAGIC_AT)
+                _, _, _, _, length, _, position, _ = kinds.HEAD.unpack_from(page, at - kinds.MAGIC_AT)
                 count[salt] += 1
                 ends[salt] = max(ends.get(salt, 0), position + length)
-            at = page.find(RECORD_MAGIC, at + 1)
+            at = page.find(kinds.MAGIC_BYTES, at + 1)
     salt = max(count, key=count.__getitem__, default=0)
     return None if count[salt] < 2 else (StoreMeta(salt, ends[salt], 0), count[salt])

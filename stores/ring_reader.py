@@ -8,17 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from xump_ext.errors import Closed, ForkedError, StoreCorrupt, StoreFailed
-from xump_ext.records import record_whole
+from xump_ext.records import kinds, record_whole
 from xump_ext.store import Backend, Report
 
 from . import ring_file, ring_repair
 from .owner import Claim
 from .ring_file import HEAD_BYTES, SLOTS_AT
-from .ring_segments import RECORD_HEAD, Segments
+from .ring_segments import Segments
 
 WINDOW_BYTES = 64 << 10     # what `fetch` reads: a few hundred small messages, the next ones that the engine will ask for
-ENTER = 5
-
 instances: weakref.WeakSet[RingReader] = weakref.WeakSet()
 
 
@@ -65,8 +63,8 @@ class RingReader(Backend):
         size = min(WINDOW_BYTES, self.end - position)
         data = self._read(position, size)
         state = record_whole(data, position, self.salt)
-        if state == "cut" and size >= RECORD_HEAD.size:
-            length = RECORD_HEAD.unpack_from(data)[4]
+        if state == "cut" and size >= kinds.HEAD.size:
+            length = kinds.HEAD.unpack_from(data)[4]
             if size < length <= self.end - position:
                 data = self._read(position, length)
                 state = record_whole(data, position, self.salt)
@@ -74,13 +72,13 @@ class RingReader(Backend):
             if position < self._segments.begin:
                 raise KeyError(f"message {id} of queue {queue} is not at position {position} any more")
             raise StoreCorrupt(f"{self._where(position, state)}: message {id} of queue {queue}; run: xump repair {self.path}")
-        _, _, kind, _, length, of_queue, _, of_id = RECORD_HEAD.unpack_from(data)
-        if (kind, of_queue, of_id) != (ENTER, queue, id):
+        _, _, kind, _, length, of_queue, _, of_id = kinds.HEAD.unpack_from(data)
+        if (kind, of_queue, of_id) != (kinds.ENTER, queue, id):
             raise KeyError(f"message {id} of queue {queue} is not at position {position}: there is a record of kind {kind}, "
                            f"queue {of_queue}, id {of_id}")
-        while length + RECORD_HEAD.size <= len(data):       # whole records only
-            following = RECORD_HEAD.unpack_from(data, length)[4]
-            if following < RECORD_HEAD.size or length + following > len(data):
+        while length + kinds.HEAD.size <= len(data):       # whole records only
+            following = kinds.HEAD.unpack_from(data, length)[4]
+            if following < kinds.HEAD.size or length + following > len(data):
                 break
             length += following
         return position, data[:length]

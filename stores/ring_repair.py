@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import next_group, next_record, record_whole
+from xump_ext.records import kinds, next_group, next_record, record_whole
 from xump_ext.records.kinds import NAMES
 from xump_ext.recovery.salvage import Salvage, salvage_of
 from xump_ext.store import Damage, Report
@@ -22,15 +22,14 @@ from .owner import Claim
 from .ring_disk import sync, write_all
 from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, SUPERBLOCK, Head, claim_file, superblocks
 from .ring_rewrite import Record, quarantine, write_anew
-from .ring_segments import GROUP_BYTES, RECORD_HEAD, U64, Segments
+from .ring_segments import Segments
 
 Progress = Callable[[int, int], None] | None
 Piece = tuple[int, memoryview, list[Damage]]
 """A piece of the log: its position, its bytes (whole records, or the remains of some), and the damage in it."""
 
-GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
 # Lengths of the records that tell how messages went on: SETTLE and MARK, GONE, STATE.
-TELLING_BYTES = (40, 32, 168)
+TELLING_BYTES = tuple(kinds.FIXED_BYTES[kind] for kind in (kinds.SETTLE, kinds.MARK, kinds.GONE, kinds.STATE))
 
 
 def check(path: str | os.PathLike[str], progress: Progress = None) -> Report:
@@ -142,33 +141,33 @@ def walk(log: Segments, report: Report, progress: Progress) -> Iterator[Piece]:
 def _count(view: memoryview) -> int:
     count = at = 0
     while at < len(view):
-        count += U64.unpack_from(view, at + 32)[0]
-        at += U64.unpack_from(view, at + 40)[0]
+        count += kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]
+        at += kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
     return int(count)
 
 
 def _salvaged(log: Segments, position: int, known: int) -> tuple[memoryview, list[Damage]]:
     """A group that is not whole, and the damage in it. Its head says where it ends; else it ends where the next one begins."""
-    head = log.read(position, GROUP_BYTES)
-    if record_whole(head, position, log.salt) == "whole" and head[6] == GROUP:
-        size, at = U64.unpack_from(head, 40)[0], GROUP_BYTES
+    head = log.read(position, kinds.GROUP_BYTES)
+    if record_whole(head, position, log.salt) == "whole" and head[kinds.KIND_AT] == kinds.GROUP:
+        size, at = kinds.U64.unpack_from(head, kinds.GROUP_SIZE_AT)[0], kinds.GROUP_BYTES
     else:
         size, at = _next_group(log, position + 8, known) - position, 0
     view, damage = log.read(position, size), []
     while at < size:
         state = record_whole(view[at:], position + at, log.salt)
         if state == "whole":
-            at += RECORD_HEAD.unpack_from(view, at)[4]
+            at += kinds.HEAD.unpack_from(view, at)[4]
             continue
         where = f"at position {position + at}, {_place(log, position + at)}"
         if state == "payload":
-            _, _, kind, _, length, queue, _, id = RECORD_HEAD.unpack_from(view, at)
+            _, _, kind, _, length, queue, _, id = kinds.HEAD.unpack_from(view, at)
             what = f"{NAMES[kind]} of message {id} in queue {queue}: its payload is damaged"
             damage.append(Damage(position + at, queue, id, length, f"{what}, {where}"))
         else:
             found = next_record(view[at + 8 :], position + at + 8, log.salt)
             length = size - at if found is None else 8 + found[0]
-            what = "the head of a group" if at == 0 and length == GROUP_BYTES else "a record with a damaged head"
+            what = "the head of a group" if at == 0 and length == kinds.GROUP_BYTES else "a record with a damaged head"
             damage.append(Damage(position + at, 0, 0, length, f"{what}, {where}"))
         at += length
     return view, damage
@@ -197,8 +196,8 @@ def records(view: memoryview, position: int, damage: Iterable[Damage]) -> Iterat
         if position + at in skipped:
             at += skipped[position + at]
             continue
-        length = RECORD_HEAD.unpack_from(view, at)[4]
-        if view[at + 6] != GROUP:
+        length = kinds.HEAD.unpack_from(view, at)[4]
+        if view[at + kinds.KIND_AT] != kinds.GROUP:
             yield view[at : at + length]
         at += length
 
@@ -224,14 +223,14 @@ def count_remains(log: Segments, report: Report) -> Salvage:
 
 def _missing(view: memoryview, position: int, damage: list[Damage]) -> int | None:
     """How many records of a group are not whole. None: the head is not, so the number of records is unknown."""
-    if damage[0].position == position or view[6] != GROUP:
+    if damage[0].position == position or view[kinds.KIND_AT] != kinds.GROUP:
         return None
-    return int(U64.unpack_from(view, 32)[0]) - sum(1 for _ in records(view, position, damage))
+    return int(kinds.U64.unpack_from(view, kinds.COUNT_AT)[0]) - sum(1 for _ in records(view, position, damage))
 
 
 def _blind(position: int, damage: list[Damage], missing: int | None) -> int:
     """Where in a group the last damage ends that may have said something of messages before it; 0: there is none."""
-    unknown = [one for one in damage if not one.queue and (one.position, one.bytes) != (position, GROUP_BYTES)]
+    unknown = [one for one in damage if not one.queue and (one.position, one.bytes) != (position, kinds.GROUP_BYTES)]
     if missing == len(damage):      # each piece of damage is one record, of the same length
         unknown = [one for one in unknown if one.bytes in TELLING_BYTES]
     return max(((one.position or 0) + one.bytes for one in unknown), default=0)
@@ -245,14 +244,14 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
     number = 0
     for position, view, damage in walk(log, Report(), None):
         if damage:
-            whole = damage[0].position != position and view[6] == GROUP
-            number = U64.unpack_from(view, 24)[0] if whole else number + 1
+            whole = damage[0].position != position and view[kinds.KIND_AT] == kinds.GROUP
+            number = kinds.U64.unpack_from(view, kinds.ID_AT)[0] if whole else number + 1
             yield number, list(records(view, position, damage))
             continue
         at = 0
         while at < len(view):
-            size = U64.unpack_from(view, at + 40)[0]
-            number = U64.unpack_from(view, at + 24)[0]
+            size = kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
+            number = kinds.U64.unpack_from(view, at + kinds.ID_AT)[0]
             yield number, list(records(view[at : at + size], position + at, ()))
             at += size
     few = max(1, (log.capacity >> 4) // len(marks[0])) if marks else 1
@@ -267,19 +266,19 @@ def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[t
     at, number, end = 0, 0, 0
     gone: list[tuple[int, int, int]] = []
     while at < len(view):
-        _, _, kind, flags, length, queue, position, id = RECORD_HEAD.unpack_from(view, at)
-        if kind == GROUP:
-            number, end = id, at + U64.unpack_from(view, at + 40)[0]
-        elif kind in (ENTER, MARK):
+        _, _, kind, flags, length, queue, position, id = kinds.HEAD.unpack_from(view, at)
+        if kind == kinds.GROUP:
+            number, end = id, at + kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
+        elif kind in (kinds.ENTER, kinds.MARK):
             live[kind, queue, id] = position
-        elif kind in (QUEUE, STATE):
+        elif kind in (kinds.QUEUE, kinds.STATE):
             first[kind, queue, 0] = bytes(view[at : at + length])
-        elif kind == SETTLE:
-            kinds = (ENTER, MARK) if flags & 1 else (ENTER,)
-            gone += [(of, queue, one) for one in range(id, id + U64.unpack_from(view, at + 32)[0]) for of in kinds]
-        elif kind == GONE:
-            first.pop((QUEUE, queue, 0), None)
-            first.pop((STATE, queue, 0), None)
+        elif kind == kinds.SETTLE:
+            ended = (kinds.ENTER, kinds.MARK) if flags & kinds.MARKED else (kinds.ENTER,)
+            gone += [(of, queue, one) for one in range(id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]) for of in ended]
+        elif kind == kinds.GONE:
+            first.pop((kinds.QUEUE, queue, 0), None)
+            first.pop((kinds.STATE, queue, 0), None)
         at += length
         if at == end:       # in a group, SETTLEs take effect last
             for key in gone:
@@ -294,7 +293,7 @@ def _live(log: Segments, live: dict[tuple[int, int, int], int], first: dict[tupl
     size = 0
     for position, view, _ in walk(log, Report(), None):
         for record in records(view, position, ()):
-            _, _, kind, _, length, queue, at, id = RECORD_HEAD.unpack_from(record)
+            _, _, kind, _, length, queue, at, id = kinds.HEAD.unpack_from(record)
             if live.get((kind, queue, id)) == at:
                 group.append(bytes(record))
                 size += length

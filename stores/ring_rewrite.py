@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from collections.abc import Iterable
 from typing import Self
 
 from xump_ext.errors import StoreFull
-from xump_ext.records import place_record
+from xump_ext.records import kinds, place_record
 
 from .ring_disk import sync, sync_name, write_all
 from .ring_file import SLOTS_MIN, make
-from .ring_segments import GROUP, GROUP_BYTES, RECORD_HEAD, RECORD_MAGIC_NUMBER, Segments
+from .ring_segments import Segments
 
 Record = memoryview | bytes
 
@@ -61,8 +60,8 @@ class _Copy:
     def group(self, number: int, group: list[Record]) -> None:
         if not group:
             return
-        data = bytearray(RECORD_HEAD.pack(0, RECORD_MAGIC_NUMBER, GROUP, 0, GROUP_BYTES, 0, 0, number))
-        data += struct.pack("<QQQ", len(group), GROUP_BYTES + sum(map(len, group)), self.end)
+        data = bytearray(kinds.HEAD.pack(0, kinds.MAGIC, kinds.GROUP, 0, kinds.GROUP_BYTES, 0, 0, number))
+        data += kinds.GROUP_FIELDS.pack(len(group), kinds.GROUP_BYTES + sum(map(len, group)), self.end)
         starts = [0]
         for record in group:
             starts.append(len(data))

@@ -19,23 +19,14 @@ from __future__ import annotations
 
 import heapq
 import os
-import struct
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import next_record, record_whole, whole_groups
+from xump_ext.records import kinds, next_record, record_whole, whole_groups
 
 from .ring_disk import sync, write_all, write_zeros
 from .ring_file import COPY_AT, HEAD_BYTES, NOWHERE, SEGMENT, SLOTS_AT, VERSION, Head, newest_superblock
-
-GROUP = 1           # records/record.pxd
-GROUP_BYTES = 56
-RECORD_HEAD = struct.Struct("<IHBBIIQQ")        # crc, magic, kind, flags, length, queue, position, id
-RECORD_MAGIC_NUMBER = 0x5A58
-RECORD_MAGIC = RECORD_MAGIC_NUMBER.to_bytes(2, "little")
-FIXED_BYTES_MAX = 168                           # of the records whose crc covers no text
-U64 = struct.Struct("<Q")
 
 
 class Segments:
@@ -138,10 +129,10 @@ class Segments:
 
     def _number_of(self, data: memoryview) -> int | None:
         raw, at = bytes(data), -1
-        while (at := raw.find(RECORD_MAGIC, at + 1)) >= 0:
+        while (at := raw.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
             start = at - 4
-            if start >= 0 and start % 8 == 0 and start + RECORD_HEAD.size <= len(raw):
-                position = int(RECORD_HEAD.unpack_from(raw, start)[6])
+            if start >= 0 and start % 8 == 0 and start + kinds.HEAD.size <= len(raw):
+                position = int(kinds.HEAD.unpack_from(raw, start)[6])
                 if position % self.capacity == start and record_whole(data[start:], position, self.salt) in ("whole", "payload"):
                     return position // self.capacity
         return None
@@ -277,7 +268,7 @@ class Segments:
             kept = size - used
             left = buffer[used:size]
             if used == 0 and state == "cut":        # the group is larger; its head is whole and says how large
-                bytes_all = min(U64.unpack_from(left, 40)[0], stop - position)
+                bytes_all = min(kinds.U64.unpack_from(left, kinds.GROUP_SIZE_AT)[0], stop - position)
                 number = position // self.capacity
                 self.largest[number] = max(self.largest.get(number, 0), bytes_all)
                 if bytes_all > len(large):
@@ -299,26 +290,26 @@ class Segments:
                 offset += found[0]
                 if offset >= end:
                     break
-                if view[offset + 6] == GROUP:
-                    synced = max(synced, U64.unpack_from(view, offset + 48)[0])
+                if view[offset + kinds.KIND_AT] == kinds.GROUP:
+                    synced = max(synced, kinds.U64.unpack_from(view, offset + kinds.SYNCED_AT)[0])
                 offset += found[2]
                 last = start + offset
             at = last - start
-            torn = 0 <= at <= len(view) - RECORD_HEAD.size and view[at + 4 : at + 6] == RECORD_MAGIC
-            if torn and U64.unpack_from(view, at + 16)[0] == last:
-                last += RECORD_HEAD.size        # the beginning of a head
+            torn = 0 <= at <= len(view) - kinds.HEAD.size and view[at + kinds.MAGIC_AT : at + kinds.KIND_AT] == kinds.MAGIC_BYTES
+            if torn and kinds.U64.unpack_from(view, at + kinds.POSITION_AT)[0] == last:
+                last += kinds.HEAD.size        # the beginning of a head
         return last, synced
 
     def lap(self, position: int) -> Iterator[tuple[int, memoryview]]:
         """Yields all segments from a position on, each with as much of the next one as a record's head may reach into."""
         for number in sorted(number for number in self.slot_of if number >= position // self.capacity):
             start, end = max(position, number * self.capacity), (number + 1) * self.capacity
-            yield start, self.read(start, end - start + (FIXED_BYTES_MAX if number + 1 in self.slot_of else 0))
+            yield start, self.read(start, end - start + (kinds.FIXED_BYTES_MAX if number + 1 in self.slot_of else 0))
 
     def first_group(self, data: memoryview, position: int, target: int) -> int:
         """The position of the first group in `data` that begins at or behind `target`. `data`: whole groups, from `position`
         on."""
         offset = 0
         while position + offset < target and offset < len(data):
-            offset += U64.unpack_from(data, offset + 40)[0]
+            offset += kinds.U64.unpack_from(data, offset + kinds.GROUP_SIZE_AT)[0]
         return position + offset

@@ -42,14 +42,14 @@ import logging
 import os
 
 from xump_ext.errors import StoreCorrupt, StoreFailed
-from xump_ext.records import whole_groups
+from xump_ext.records import kinds, whole_groups
 from xump_ext.store import Demand
 
 from .owner import Claim
 from .ring_disk import set_size
 from .ring_file import SLOTS_MIN
 from .ring_reader import RingReader
-from .ring_segments import RECORD_HEAD, U64, Segments
+from .ring_segments import Segments
 
 BOUND_SLOTS_MIN = 6             # where there is a `max_bytes`
 GROWTH_BYTES_MAX = 16 << 20     # at once: the next sync waits for it
@@ -241,7 +241,7 @@ class RingSpace(RingReader):
         data = segments.read(begin, min(capacity >> 3, self.end - begin))
         used, _, state, failed = whole_groups(data, begin, self.salt)
         if used == 0 and state == "cut":
-            data = segments.read(begin, min(U64.unpack_from(data, 40)[0], self.end - begin))
+            data = segments.read(begin, min(kinds.U64.unpack_from(data, kinds.GROUP_SIZE_AT)[0], self.end - begin))
             used, _, state, failed = whole_groups(data, begin, self.salt)
         if used == 0:
             raise StoreCorrupt(f"{self._where(begin if failed is None else failed, state)}; run: xump repair {self.path}")
@@ -252,7 +252,7 @@ class RingSpace(RingReader):
         and may stay that."""
         start = end = self._given - position
         while end < len(groups):
-            length = RECORD_HEAD.unpack_from(groups, end)[4]
+            length = kinds.HEAD.unpack_from(groups, end)[4]
             if end > start and end + length - start > self._segments.capacity >> 3:
                 break
             end += length

@@ -1,4 +1,4 @@
-"""The queues, selectors and stores of an engine as its programs see them: a mapping that nobody can write to."""
+"""Read-only mappings: the queues, selectors and stores of an engine as a program sees them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Thing = TypeVar("Thing")
 
 
 class Registry(Mapping[Key, Thing]):
-    """A live view of a dict. What is not there raises an error of the tree that is a KeyError, too, and says what it was.
+    """A read-only, live view of a dict.
 
-    Every method is one step of the dict itself, so `list(registry.values())` may run while another thread builds.
+    A missing key raises an error of Xump's that is a KeyError too, and names the key. Every method is a single operation of the
+    dict, so `list(registry.values())` is safe while another thread creates queues.
     """
 
     __slots__ = ("_missing", "_things", "_what")
@@ -40,12 +41,15 @@ class Registry(Mapping[Key, Thing]):
         return len(self._things)
 
     def keys(self) -> KeysView[Key]:
+        """The keys, as a live view in the order of creation."""
         return self._things.keys()
 
     def values(self) -> ValuesView[Thing]:
+        """The values, as a live view in the order of creation."""
         return self._things.values()
 
     def items(self) -> ItemsView[Key, Thing]:
+        """The (key, value) pairs, as a live view in the order of creation."""
         return self._things.items()
 
     def __reversed__(self) -> Iterator[Key]:

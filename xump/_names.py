@@ -1,6 +1,7 @@
-"""Names and other short texts, as programs give them: any str, checked, and made an exact one.
+"""Checks of names and other short texts that programs pass.
 
-A subclass counts by its value, also where its `__str__` says something else: a member of `enum.StrEnum` is its value.
+Any `str` is accepted, and an exact `str` is returned. A subclass counts by its value, even if its `__str__` says something else:
+a member of `enum.StrEnum` is its value.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ from xump.limits import address_bytes_max
 
 
 def text_of(value: object, what: str) -> str:
-    """The exact str. Raises TypeError for what is none, ValueError, with the position, for what UTF-8 cannot express."""
+    """Return `value` as an exact str; `what` names the argument in errors.
+
+    Raises TypeError for anything but a str, and ValueError, with the position, for text that UTF-8 cannot encode.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, got {type(value).__name__}")
     at = surrogate_in(value)
     if at is not None:
-        raise ValueError(f"{what} has a lone surrogate, {value[at]!a}, at {at}: UTF-8 does not have that")
+        raise ValueError(f"{what} has a lone surrogate, {value[at]!a}, at {at}, which UTF-8 cannot encode")
     return str.__str__(value)
 
 
 def name_of(value: object, what: str) -> str:
-    """`text_of` something that must have a name: it is not empty, and has at most as many bytes as an address, which it may
-    become; in records it stands, too."""
+    """Return the name of something as an exact str, as `text_of` does. A name must not be empty.
+
+    A name has at most as many bytes as an address: it may become an address, and it is stored in records.
+    """
     text = text_of(value, what)
     if not text:
         raise ValueError(f"{what} must not be empty")
@@ -30,7 +36,7 @@ def name_of(value: object, what: str) -> str:
 
 
 def surrogate_in(text: str) -> int | None:
-    """Where the first lone surrogate is, or None. O(length)."""
+    """Return the position of the first lone surrogate, or None. Cost: O(length)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""The errors that Xump raises, under the name that programs import. The tree and what each means: `xump_ext.errors`."""
+"""The errors that Xump raises, under the names that programs import. `xump_ext.errors` explains each of them."""
 
 from xump_ext.errors import (
     Closed,

@@ -1,9 +1,10 @@
-"""The compiled core of Xump. Its sub-packages are its layers, lowest first; each imports from those before it only.
+"""The compiled core of Xump.
 
-`errors`, `infinite` and `store` stand below all of them: plain Python, and with `records` all that a plug-in store needs.
+Its sub-packages are its layers. Each imports only from those before it in `LAYERS`. `errors`, `infinite` and `store` are plain
+Python and lie below all layers; together with `records` they are all that a plug-in store needs.
 """
 
 LAYERS = (
     "memory", "message", "records", "match", "state", "log", "select", "route", "recovery", "engine", "arrow", "check", "lmdb",
 )
-"""From the lowest to the highest; `tests/test_layers.py` holds every import against it."""
+"""The layers, lowest first; `tests/test_layers.py` checks every import against this list."""

@@ -1,15 +1,15 @@
-"""Every error that Xump raises: one tree, in one file.
+"""The errors that Xump raises, in one tree.
 
-Each class derives from `XumpError` and from the built-in that a Python programmer expects, so that `except KeyError`
-and `except queue.Full` work. A message names the offending value and what was allowed. A call that raises has changed
-nothing. "Full" and "no credit" inside a graph are not errors but values: they never surface here.
+Each class derives from `XumpError` and from the built-in class that a Python programmer expects, so `except KeyError` and
+`except queue.Full` work. A message names the offending value and the allowed ones. A call that raises has changed nothing.
+"Full" and "no credit" inside a graph are values, not errors, and never reach the program.
 """
 
 import queue
 
 
 class XumpError(Exception):
-    """The root of the tree; never raised itself."""
+    """The root of the tree; it is never raised itself."""
 
     def __str__(self) -> str:
         # KeyError's own __str__ shows the repr of the message, quotes and all.
@@ -17,7 +17,7 @@ class XumpError(Exception):
 
 
 class NotFound(XumpError, KeyError):
-    """A name or number that belongs to nothing in this engine."""
+    """There is nothing of that name or number in this engine."""
 
 
 class QueueNotFound(NotFound):
@@ -33,7 +33,7 @@ class SelectorNotFound(NotFound):
 
 
 class QueueFull(XumpError, queue.Full):
-    """A queue is at its limit and nothing can take what came beyond it."""
+    """A queue is at its limit, and neither an overflow selector nor a dead letter queue can take the message."""
 
 
 class StoreFull(XumpError, OSError):
@@ -45,7 +45,7 @@ class Conflict(XumpError, ValueError):
 
 
 class PositionError(XumpError, ValueError):
-    """Text that cannot be read; `position` is the offset in characters where reading stopped."""
+    """A text that cannot be parsed; `position` is the offset, in characters, at which parsing stopped."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
@@ -61,11 +61,11 @@ class InvalidFilter(PositionError):
 
 
 class StaleDelivery(XumpError, ValueError):
-    """The delivery was acked, nacked or rejected before, paid for, or taken back by the engine."""
+    """The delivery was acked, nacked, rejected or paid for before, or the engine has taken it back."""
 
 
 class TransactionError(XumpError, RuntimeError):
-    """A transaction that has ended, or whose durable effects lie in more than one store."""
+    """The transaction has ended, or its durable effects lie in more than one store."""
 
 
 class Closed(XumpError, RuntimeError):
@@ -81,7 +81,7 @@ class StoreLocked(XumpError, OSError):
 
 
 class StoreFailed(XumpError, OSError):
-    """A write or an fsync failed: what the store holds in memory is no longer sure to be on disk."""
+    """A write or an fsync failed: changes that the store holds in memory may be missing on disk."""
 
 
 class StoreCorrupt(XumpError, OSError):
@@ -97,19 +97,19 @@ class InvariantError(XumpError, AssertionError):
 
 
 def no_queue(name: str) -> QueueNotFound:
-    """For a message to a queue that does not exist."""
+    """The error for a message to a queue that does not exist."""
     return QueueNotFound(f"no queue {name!r}; make it with create_queue, or an engine with a dead letter queue, which takes such "
                          "messages while it exists and has room: Engine(dead_letter=...)")
 
 
 def no_pickle(thing: object) -> TypeError:
-    """For an engine, or a part of it, that somebody wants to copy or to send away."""
+    """The error for copying or pickling an engine or a part of it."""
     return TypeError(f"{type(thing).__name__} objects cannot be pickled or copied: an engine and all that is in it live in one "
                      "process; messages, conditions, actions and engine.topology() can")
 
 
 def _show_public_names() -> None:
-    """Programs find these classes in `xump.errors`, so that is what tracebacks say."""
+    """Makes tracebacks say `xump.errors`, where programs find these classes."""
     for value in globals().values():
         if isinstance(value, type) and issubclass(value, XumpError):
             value.__module__ = "xump.errors"

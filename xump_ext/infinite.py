@@ -1,10 +1,10 @@
-"""INFINITE: the credit that is never used up."""
+"""`INFINITE`, the credit that is never used up."""
 
 import enum
 
 
 class Infinite(enum.Enum):
-    """The type of `INFINITE`; it has this one member. It is larger than any number of credits and equal to none."""
+    """The type of `INFINITE`, its only member. INFINITE is larger than any number of credits, and equals no number."""
 
     INFINITE = "INFINITE"
 

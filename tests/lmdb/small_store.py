@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 
+from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
 from xump.stores.lmdb import LmdbStore
 from xump.testing.driver import Driver
@@ -21,7 +22,7 @@ def a_store(path, groups=20, durability="process", **options):
     for group in range(groups):
         driver.write(*(hand.enter(queue, 20 * group + id, "a.b", choose.randbytes(choose.choice((10, 100, 700, 9000))))
                        for queue in (1, 2) for id in range(1, 21)),
-                     hand.mark(1, 20 * group + 3, 2, hand.REDELIVERED), hand.state(1, 20 * group + 21),
+                     hand.mark(1, 20 * group + 3, 2, kinds.REDELIVERED), hand.state(1, 20 * group + 21),
                      *([hand.settle(1, 20 * group - 15, 2)] if group else []))
     close_and_cut(store)
     return driver.model

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
 from xump.testing.driver import records_in
 from xump_ext import records
@@ -21,7 +22,7 @@ def a_log():
         log.group(hand.queue(1, "jobs", limit=7, dead_letter="dead"), hand.state(1, 1),
                   hand.queue(2, "größer", auto_delete=True)),
         log.group(hand.enter(1, 1, "a.b", b"body", reply_to="r", message_id="", timestamp=5, origin=(0, 2, 9)),
-                  hand.enter(1, 2, body=bytes(100)), hand.mark(1, 2, 3, hand.HISTORIC)),
+                  hand.enter(1, 2, body=bytes(100)), hand.mark(1, 2, 3, kinds.HISTORIC)),
         log.group(hand.settle(1, 1, 2, marked=True), hand.gone(2), hand.state(1, 3, 3, 2)),
     ]
 
@@ -108,25 +109,25 @@ def test_a_group_as_keys_and_values():
     other = (2).to_bytes(4, "big") + bytes(8)
     queues, entries, ends = (records.items(group) for group in groups)
     assert [key[:5] for key, _ in queues[0]] == [b"\1\0\0\0\1", b"\1\0\0\0\2", b"\2\0\0\0\1"]
-    assert [key for key, _ in entries[0]] == [first, second, records.KEY_MARK + second[1:]]
+    assert [key for key, _ in entries[0]] == [first, second, kinds.KEY_MARK + second[1:]]
     assert entries[0][0][1] == groups[1][56 : 56 + len(entries[0][0][1])] and not entries[1]
-    assert [key[:1] for key, _ in ends[0]] == [records.KEY_STATE]
-    assert ends[1] == [(records.KEY_QUEUE + other,) * 2, (records.KEY_STATE + other,) * 2, (first, second),
-                       (records.KEY_MARK + first[1:], records.KEY_MARK + second[1:])]
+    assert [key[:1] for key, _ in ends[0]] == [kinds.KEY_STATE]
+    assert ends[1] == [(kinds.KEY_QUEUE + other,) * 2, (kinds.KEY_STATE + other,) * 2, (first, second),
+                       (kinds.KEY_MARK + first[1:], kinds.KEY_MARK + second[1:])]
 
 
 def changed(group, entries):
     """As a store would that looks at records one by one."""
     late = set()
     for kind, flags, queue, id, record in records_in(group[56:], SALT):
-        if kind == hand.SETTLE:
-            of = (records.KEY_ENTER, records.KEY_MARK) if flags else (records.KEY_ENTER,)
+        if kind == kinds.SETTLE:
+            of = (kinds.KEY_ENTER, kinds.KEY_MARK) if flags else (kinds.KEY_ENTER,)
             late |= {first + key(queue, id + at) for at in range(records.describe(record)["count"]) for first in of}
-        elif kind == hand.GONE:
-            late |= {records.KEY_QUEUE + key(queue, 0), records.KEY_STATE + key(queue, 0)}
+        elif kind == kinds.GONE:
+            late |= {kinds.KEY_QUEUE + key(queue, 0), kinds.KEY_STATE + key(queue, 0)}
         else:
-            first, id = {hand.QUEUE: (records.KEY_QUEUE, 0), hand.STATE: (records.KEY_STATE, 0),
-                         hand.ENTER: (records.KEY_ENTER, id), hand.MARK: (records.KEY_MARK, id)}[kind]
+            first, id = {kinds.QUEUE: (kinds.KEY_QUEUE, 0), kinds.STATE: (kinds.KEY_STATE, 0),
+                         kinds.ENTER: (kinds.KEY_ENTER, id), kinds.MARK: (kinds.KEY_MARK, id)}[kind]
             entries[first + key(queue, id)] = record
     for gone in late:
         entries.pop(gone, None)

@@ -3,21 +3,20 @@ contract says."""
 
 from __future__ import annotations
 
-import struct
 
 from xump.testing import records_by_hand as hand
 from xump.stores.ring import RingStore
+from xump_ext.records import kinds
 from xump_ext.store import Demand
 
 SEGMENT = 1 << 16
-HEAD = struct.Struct("<IHBBIIQQ")
 
 
 def records_of(view, position):
     """Yields (position, raw bytes) of all records, heads of groups, too."""
     at = 0
     while at < len(view):
-        length = HEAD.unpack_from(view, at)[4]
+        length = kinds.HEAD.unpack_from(view, at)[4]
         yield position + at, bytes(view[at : at + length])
         at += length
 
@@ -33,17 +32,17 @@ class State:
     def apply(self, view, position):
         late, end = [], position
         for at, raw in records_of(view, position):
-            _, _, kind, flags, length, queue, _, id = HEAD.unpack_from(raw)
-            if kind == hand.GROUP:
+            _, _, kind, flags, length, queue, _, id = kinds.HEAD.unpack_from(raw)
+            if kind == kinds.GROUP:
                 self.groups.append(id)
                 self._settle(late)
-            elif kind == hand.SETTLE:
-                ids = range(id, id + struct.unpack_from("<Q", raw, 32)[0])
-                late += [(of, queue, one) for of in (hand.ENTER, hand.MARK) for one in ids]
-            elif kind == hand.GONE:
+            elif kind == kinds.SETTLE:
+                ids = range(id, id + kinds.U64.unpack_from(raw, kinds.COUNT_AT)[0])
+                late += [(of, queue, one) for of in (kinds.ENTER, kinds.MARK) for one in ids]
+            elif kind == kinds.GONE:
                 late += [key for key in self.live if key[1] == queue]
             else:
-                key = kind, queue, id if kind in (hand.ENTER, hand.MARK) else 0
+                key = kind, queue, id if kind in (kinds.ENTER, kinds.MARK) else 0
                 self.bytes += length - self.live.get(key, (0, 0))[1]
                 self.live[key] = at, length, (flags, id, hand.unpacked(raw)[5] or raw[32:])
             end = at + length
@@ -59,7 +58,7 @@ class State:
         return {key: value[2] for key, value in self.live.items()}
 
     def messages(self):
-        return sorted((queue, id) for kind, queue, id in self.live if kind == hand.ENTER)
+        return sorted((queue, id) for kind, queue, id in self.live if kind == kinds.ENTER)
 
 
 class Engine:
@@ -125,7 +124,7 @@ class Engine:
         self.write(hand.enter(queue, id, body=body, **properties))
 
     def fetch(self, queue, id):
-        position, length, says = self.state.live[hand.ENTER, queue, id]
+        position, length, says = self.state.live[kinds.ENTER, queue, id]
         at, view = self.store.fetch(queue, id, position)
         raw = bytes(view[:length])
         assert at == position and (hand.unpacked(raw)[5] or raw[32:]) == says[2]

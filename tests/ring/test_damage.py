@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
-from tests.ring.ring_engine import HEAD, SEGMENT, Engine, State, content_of, records_of
+from tests.ring.ring_engine import SEGMENT, Engine, State, content_of, records_of
 from tests.ring.ring_faults import Quick
 from xump.errors import StoreCorrupt, StoreFailed
 from xump.stores import ring_disk
@@ -51,7 +52,7 @@ def content_of_groups(data, starts, count, without=None):
     state = State()
     log = data[LOG_AT : LOG_AT + starts[count]]
     for start, end in itertools.pairwise(starts[: count + 1]):
-        parts = [raw for at, raw in records_of(log[start:end], start) if at != without or raw[6] == hand.GROUP]
+        parts = [raw for at, raw in records_of(log[start:end], start) if at != without or raw[6] == kinds.GROUP]
         state.apply(b"".join(parts), 0)
     return state.content()
 
@@ -68,7 +69,7 @@ def test_every_cut_of_the_tail(tmp_path):
             content, gone = content_of(path)
             assert content == content_of_groups(data, starts, groups)
             assert gone <= starts[-1] - starts[groups]
-            if cut >= starts[groups] + hand.HEAD:
+            if cut >= starts[groups] + kinds.HEAD.size:
                 assert gone > 0
             engine = Engine(path)       # and it stays cut off
             assert engine.store.cut == 0 and engine.store.end == starts[groups]
@@ -113,10 +114,10 @@ def flip(path, data, at, bit):
 
 def honest(content, left):
     """The content of a repaired ring, without the marks on messages that may have been handed out."""
-    marks = {key: said for key, said in content.items() if key[0] == hand.MARK and said != left.get(key)}
+    marks = {key: said for key, said in content.items() if key[0] == kinds.MARK and said != left.get(key)}
     for (_, queue, id), (flags, _, text) in marks.items():
-        assert flags == hand.REDELIVERED and int.from_bytes(text[:4], "little") >= 1
-        assert (hand.ENTER, queue, id) in content and not content[hand.ENTER, queue, id][0] & hand.HISTORIC
+        assert flags == kinds.REDELIVERED and int.from_bytes(text[:4], "little") >= 1
+        assert (kinds.ENTER, queue, id) in content and not content[kinds.ENTER, queue, id][0] & kinds.HISTORIC
     return {key: said for key, said in content.items() if key not in marks or key in left} | {
         key: left[key] for key in marks if key in left}
 
@@ -140,10 +141,10 @@ def opened_or_repaired(path, damaged, hit, left, bounds):
     content, cut = content_of(path)
     content = honest(content, left)
     assert cut == 0
-    named = {number for kind, number, _ in left if kind == hand.QUEUE}
+    named = {number for kind, number, _ in left if kind == kinds.QUEUE}
     nameless = {number for _, number, _ in left} - named
     assert [one.queue for one in report.damage if not one.bytes] == sorted(nameless)
-    names = {key: value for key, value in content.items() if key[0] == hand.QUEUE and key[1] in nameless}
+    names = {key: value for key, value in content.items() if key[0] == kinds.QUEUE and key[1] in nameless}
     assert all(b"recovered-%d" % key[1] in value[2] for key, value in names.items()) and len(names) == len(nameless)
     assert {key: value for key, value in content.items() if key not in names} == left
     assert RingStore.check(path).damage == []
@@ -255,7 +256,7 @@ def test_damage_anywhere_in_a_large_ring(tmp_path):
         report = RingStore.repair(path)
         found, cut = content_of(path)
         found = honest(found, content)
-        lost = hits - {(hand.QUEUE, 1, 0)}
+        lost = hits - {(kinds.QUEUE, 1, 0)}
         assert cut == 0 and len(found) == len(content) - len(lost)
         assert {key: value for key, value in content.items() if key not in hits} == {
             key: value for key, value in found.items() if key not in hits}
@@ -277,8 +278,8 @@ def test_a_missing_segment_is_reported(tmp_path):
     found = content_of(path)[0]
     assert hits and honest(found, left) == left
     assert any("missing" in one.what for one in report.damage)
-    before = {key[2] for key, (start, _, _) in where.items() if key in left and key[0] == hand.ENTER and start < capacity}
-    assert {key[2] for key in found if key[0] == hand.MARK} == before      # but no message that entered after the lost records
+    before = {key[2] for key, (start, _, _) in where.items() if key in left and key[0] == kinds.ENTER and start < capacity}
+    assert {key[2] for key in found if key[0] == kinds.MARK} == before      # but no message that entered after the lost records
     assert report.remains[1].doubtful == len(before) and report.remains[1].messages == len(left) - 1
     assert report.lost >= 1
 
@@ -354,7 +355,7 @@ def test_what_is_fetched_is_verified(tmp_path):
     path = tmp_path / "fetch.ring"
     _, where, slots, capacity = large_ring(path)
     engine = Engine(path)
-    position, _, _ = where[hand.ENTER, 1, 30]
+    position, _, _ = where[kinds.ENTER, 1, 30]
     with pytest.raises(KeyError, match="message 31 of queue 1 is not at position"):
         engine.store.fetch(1, 31, position)
     with pytest.raises(StoreCorrupt, match="no record"):
@@ -378,10 +379,10 @@ def test_damage_is_not_copied_forward(tmp_path):
     engine.write(hand.queue(1, "jobs"))
     engine.write(hand.enter(1, 1, body=bytes(1000)))
     with path.open("r+b") as file:
-        file.seek(LOG_AT + engine.state.live[hand.ENTER, 1, 1][0] + 200)
+        file.seek(LOG_AT + engine.state.live[kinds.ENTER, 1, 1][0] + 200)
         file.write(b"x")
     with pytest.raises(StoreCorrupt, match="payload"):
         for n in range(2, 100):
             engine.write(hand.enter(1, n, body=bytes(8000)), hand.settle(1, n))
-    assert HEAD.size == 32 and not isinstance(engine.store._barred, StoreFailed)
+    assert kinds.HEAD.size == 32 and not isinstance(engine.store._barred, StoreFailed)
     engine.kill()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xump
+from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
 from tests.ring.ring_engine import SEGMENT, Engine, filled, records_of, reopened
 from xump.stores.ring import RingStore
@@ -56,7 +57,7 @@ def test_any_program_gives_the_content_of_a_dict(tmp_path_factory, seed, slots, 
         assert RingStore.check(path).damage == []
         RingStore.compact(path)
         engine = Engine(path, **options)
-        assert engine.state.messages() == [(1, id) for id in sorted(bodies)] and (hand.QUEUE, 1, 0) in engine.state.live
+        assert engine.state.messages() == [(1, id) for id in sorted(bodies)] and (kinds.QUEUE, 1, 0) in engine.state.live
     for id, body in bodies.items():
         assert engine.fetch(1, id)[64 : 64 + len(body)] == body
     engine.close()
@@ -169,7 +170,7 @@ def test_wrong_live_bytes_do_not_make_it_clean_for_ever(path):
         while (part := store.oldest(Demand(0, 0, engine.copied_bytes))) is not None:
             given += 1
             assert given < 12 * 8 * 2       # two laps
-            engine.copy_forward([raw for _, raw in records_of(part[2], part[0]) if raw[6] != hand.GROUP])
+            engine.copy_forward([raw for _, raw in records_of(part[2], part[0]) if raw[6] != kinds.GROUP])
             store.release(part[1])
         most = max(most, given)
     assert most > 20
@@ -202,7 +203,7 @@ def test_a_message_is_found_while_it_is_copied_forward(path):
         rnd = random.Random(1)
         while not stop.is_set():
             id = rnd.randrange(1, 20)
-            position = engine.state.live[hand.ENTER, 1, id][0]
+            position = engine.state.live[kinds.ENTER, 1, id][0]
             try:
                 _, view = engine.store.fetch(1, id, position)
                 if bytes(view[64:1564]) != bytes([id]) * 1500:

@@ -3,6 +3,7 @@
 
 import pytest
 
+from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
 from tests.ring.ring_engine import SEGMENT, Engine, filled, records_of
 from tests.ring.ring_faults import Quick
@@ -34,10 +35,10 @@ def test_a_window_goes_on_with_the_next_records(path):
     engine = Engine(path)
     filled(engine, 1, 200)
     for id in (1, 30, 60, 200):
-        position = engine.state.live[hand.ENTER, 1, id][0]
+        position = engine.state.live[kinds.ENTER, 1, id][0]
         _, view = engine.store.fetch(1, id, position)
         assert min(64 << 10, engine.store.end - position) - 1200 < len(view) <= 64 << 10
-        ids = [int.from_bytes(raw[24:32], "little") for _, raw in records_of(view, position) if raw[6] == hand.ENTER]
+        ids = [int.from_bytes(raw[24:32], "little") for _, raw in records_of(view, position) if raw[6] == kinds.ENTER]
         assert ids == list(range(id, id + len(ids)))        # whole ones only
     engine.close()
 
@@ -102,7 +103,7 @@ def test_compacted(path):
     assert path.stat().st_mode & 0o777 == 0o640 and mode
     engine = Engine(path)
     assert engine.state.content() == content and engine.store.salt == salt and min(engine.state.groups) > groups
-    assert next(iter(engine.state.live))[0] == hand.QUEUE
+    assert next(iter(engine.state.live))[0] == kinds.QUEUE
     engine.close()
     assert list(path.parent.iterdir()) == [path]
 

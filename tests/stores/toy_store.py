@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xump.errors import ForkedError, StoreCorrupt, StoreFailed
 from xump.stores.owner import claim
-from xump_ext.records import entry_key, items, whole_groups
+from xump_ext.records import kinds, entry_key, items, whole_groups
 from xump_ext.store import Backend, Report
 
 HEADER = struct.Struct("<4sIQ")         # magic, salt, the position of the first group
@@ -75,7 +75,7 @@ class ToyStore(Backend):
     def fetch(self, queue, id, position):
         self.usable()
         record = self.entries[entry_key(queue, id)]
-        return struct.unpack_from("<16xQ", record)[0], record
+        return kinds.U64.unpack_from(record, kinds.POSITION_AT)[0], record
 
     def room(self):
         return max(0, self.max_bytes - self.live)
@@ -83,7 +83,7 @@ class ToyStore(Backend):
     def oldest(self, demand):
         if self.end - self.begin < OLD_BYTES + 2 * self.live:
             return None
-        return self.begin, self.begin + len(self.groups[0]), self.groups[0][56:]
+        return self.begin, self.begin + len(self.groups[0]), self.groups[0][kinds.GROUP_BYTES:]
 
     def release(self, position):
         while self.groups and self.begin < position:
@@ -153,7 +153,7 @@ def _read(file, path):
     _, salt, begin = HEADER.unpack_from(data)
     groups, at = [], HEADER.size
     while at < len(data):
-        size = struct.unpack_from("<40xQ", data, at)[0] if len(data) - at >= 56 else 0
+        size = kinds.U64.unpack_from(data, at + kinds.GROUP_SIZE_AT)[0] if len(data) - at >= kinds.GROUP_BYTES else 0
         used, _, state, _ = whole_groups(data[at : at + size], begin + at - HEADER.size, salt)
         if state != "whole" or not used:
             break

@@ -27,6 +27,7 @@ from xump.errors import ForkedError, StoreCorrupt, StoreFailed, StoreFull, Store
 from xump.testing import records_by_hand as hand
 from xump.testing.driver import Driver, Model, Program, content, position_of, records_in, same
 from xump.testing.engine import EngineConformance
+from xump_ext.records import kinds
 from xump_ext.store import DURABILITIES, Demand
 
 
@@ -310,8 +311,8 @@ class StoreConformance(EngineConformance):
     def test_marks_and_runs(self, tmp_path: Path) -> None:
         with self.opened(tmp_path) as driver:
             self.a_few(driver, 1000)
-            driver.write(*(hand.mark(1, id, 1, hand.REDELIVERED) for id in range(1, 601)))
-            driver.write(*(hand.mark(1, id, 2, hand.HISTORIC) for id in range(1, 500, 3)), hand.settle(1, 1, 300, marked=True))
+            driver.write(*(hand.mark(1, id, 1, kinds.REDELIVERED) for id in range(1, 601)))
+            driver.write(*(hand.mark(1, id, 2, kinds.HISTORIC) for id in range(1, 500, 3)), hand.settle(1, 1, 300, marked=True))
             # In one group: entered, marked and settled.
             driver.write(hand.enter(1, 1001), hand.mark(1, 1001, 1), hand.settle(1, 1001, marked=True), hand.enter(1, 1002),
                          hand.settle(1, 400, 200, marked=True))

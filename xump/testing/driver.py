@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from typing import Any
 
 from xump.testing import records_by_hand as hand
-from xump_ext.records import record_whole
+from xump_ext.records import kinds, record_whole
 from xump_ext.store import Demand
 
-_HEAD = struct.Struct("<IHBBIIQQ")
-_COUNT = struct.Struct("<Q")
 CARRIED_MAX = 1000
 
 
@@ -21,8 +18,8 @@ def records_in(data: Any, salt: int) -> Iterator[tuple[int, int, int, int, bytes
     data = bytes(data)
     at = 0
     while at < len(data):
-        assert len(data) - at >= _HEAD.size, f"{len(data) - at} bytes behind the last record"
-        _, _, kind, flags, length, queue, position, id = _HEAD.unpack_from(data, at)
+        assert len(data) - at >= kinds.HEAD.size, f"{len(data) - at} bytes behind the last record"
+        _, _, kind, flags, length, queue, position, id = kinds.HEAD.unpack_from(data, at)
         record = data[at : at + length]
         state = record_whole(record, position, salt)
         assert state == "whole", f"the record at byte {at} is not whole: {state}"
@@ -31,7 +28,7 @@ def records_in(data: Any, salt: int) -> Iterator[tuple[int, int, int, int, bytes
 
 
 def position_of(record: bytes) -> int:
-    position: int = _HEAD.unpack_from(record)[6]
+    position: int = kinds.HEAD.unpack_from(record)[6]
     return position
 
 
@@ -53,20 +50,20 @@ class Model:
     def apply(self, data: Any) -> None:
         """Records in an order in which they may be applied."""
         for kind, _, queue, id, record in records_in(data, self.salt):
-            if kind == hand.QUEUE:
+            if kind == kinds.QUEUE:
                 self.queues[queue] = record
-            elif kind in (hand.STATE, hand.ENTER, hand.MARK):
-                if kind == hand.STATE:
+            elif kind in (kinds.STATE, kinds.ENTER, kinds.MARK):
+                if kind == kinds.STATE:
                     self.states[queue] = record
-                elif kind == hand.ENTER:
+                elif kind == kinds.ENTER:
                     self.entries[queue, id] = record
                 else:
                     self.marks[queue, id] = record
-            elif kind == hand.SETTLE:
-                for gone in range(id, id + _COUNT.unpack_from(record, hand.HEAD)[0]):
+            elif kind == kinds.SETTLE:
+                for gone in range(id, id + kinds.U64.unpack_from(record, kinds.HEAD.size)[0]):
                     self.entries.pop((queue, gone), None)
                     self.marks.pop((queue, gone), None)
-            elif kind == hand.GONE:
+            elif kind == kinds.GONE:
                 self.queues.pop(queue, None)
                 self.states.pop(queue, None)
 
@@ -79,13 +76,13 @@ class Model:
         """A group: what it settles counts after all else."""
         found = list(records_in(data, self.salt))
         for late in (False, True):
-            self.apply(b"".join(record for kind, _, _, _, record in found if (kind in (hand.SETTLE, hand.GONE)) == late))
+            self.apply(b"".join(record for kind, _, _, _, record in found if (kind in (kinds.SETTLE, kinds.GONE)) == late))
 
     def live(self, kind: int, queue: int, id: int) -> bytes | None:
         """The newest record of its kind, or None."""
-        if kind in (hand.QUEUE, hand.STATE):
-            return (self.queues if kind == hand.QUEUE else self.states).get(queue)
-        return (self.entries if kind == hand.ENTER else self.marks if kind == hand.MARK else {}).get((queue, id))
+        if kind in (kinds.QUEUE, kinds.STATE):
+            return (self.queues if kind == kinds.QUEUE else self.states).get(queue)
+        return (self.entries if kind == kinds.ENTER else self.marks if kind == kinds.MARK else {}).get((queue, id))
 
     def live_bytes(self) -> int:
         """Of the live records."""
@@ -153,7 +150,7 @@ class Driver:
         expected = self.model.entries.get((queue, id))
         position = 0 if expected is None else position_of(expected)
         found, data = self.store.fetch(queue, id, position)
-        came = [(of, number, record) for kind, _, of, number, record in records_in(data, self.model.salt) if kind == hand.ENTER]
+        came = [(of, number, record) for kind, _, of, number, record in records_in(data, self.model.salt) if kind == kinds.ENTER]
         assert came[0][:2] == (queue, id), f"asked for {queue}, {id}, got {came[0][:2]}"
         assert found == position_of(came[0][2]), f"fetch gave position {found}, the record has another"
         return came
@@ -203,7 +200,7 @@ class Program:
                 self.enter(queue, early)
             elif what < 0.7 and self.live[queue]:
                 id = self.choose.choice(self.live[queue])
-                flags = self.choose.choice((0, hand.REDELIVERED, hand.HISTORIC))
+                flags = self.choose.choice((0, kinds.REDELIVERED, kinds.HISTORIC))
                 early.append(hand.mark(queue, id, self.choose.randrange(9), flags))
                 self.marked.add((queue, id))
             elif what < 0.8:
@@ -236,7 +233,7 @@ class Program:
         found: list[hand.Record] = []
         for id in gone:
             marked = (queue, id) in self.marked
-            if found and found[-1][3] + _COUNT.unpack(found[-1][4])[0] == id and (found[-1][1] == hand.MARKED) == marked:
+            if found and found[-1][3] + kinds.U64.unpack(found[-1][4])[0] == id and (found[-1][1] == kinds.MARKED) == marked:
                 found[-1] = hand.settle(queue, found[-1][3], id - found[-1][3] + 1, marked)
             else:
                 found.append(hand.settle(queue, id, 1, marked))

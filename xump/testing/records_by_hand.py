@@ -9,15 +9,23 @@ from __future__ import annotations
 import struct
 
 from xump_ext.records import crc
-
-MAGIC = 0x5A58
-GROUP, QUEUE, GONE, STATE, ENTER, MARK, SETTLE = range(1, 8)
-REDELIVERED, DEAD_ENTRY, HISTORIC, RARE = 1, 2, 4, 8
-MARKED = 1
-AUTO_DELETE = 1
-UNLIMITED = 2**64 - 1
-NO_TEXT = 65535
-HEAD = 32
+from xump_ext.records.kinds import (
+    AUTO_DELETE,
+    ENTER,
+    GONE,
+    GROUP,
+    HEAD,
+    MAGIC,
+    MARK,
+    MARKED,
+    NO_TEXT,
+    QUEUE,
+    RARE,
+    REASONS_STORED,
+    SETTLE,
+    STATE,
+    UNLIMITED,
+)
 
 Record = tuple[int, int, int, int, bytes, bytes]
 """kind, flags, queue, id, what its head has behind the first 32 bytes, payload."""
@@ -30,7 +38,7 @@ def queue(number: int, name: str, limit: int | None = None, history_limit: int |
         "<QQIHH", UNLIMITED if limit is None else limit, UNLIMITED if history_limit is None else history_limit, delivery_limit,
         len(name.encode()), NO_TEXT if dead_letter is None else len(letters))
     texts = name.encode() + letters
-    return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + texts + bytes(-(HEAD + len(fixed + texts)) % 8), b""
+    return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + texts + bytes(-(HEAD.size + len(fixed + texts)) % 8), b""
 
 
 def gone(number: int) -> Record:
@@ -38,9 +46,9 @@ def gone(number: int) -> Record:
 
 
 def state(number: int, next_id: int, frontier: int = 1, handed: int = 0, timestamp: int = 0, settled: int = 0, deleted: int = 0,
-          dropped: tuple[int, ...] = (0,) * 6, dead_lettered: tuple[int, ...] = (0,) * 6) -> Record:
+          dropped: tuple[int, ...] = (0,) * REASONS_STORED, dead_lettered: tuple[int, ...] = (0,) * REASONS_STORED) -> Record:
     return STATE, 0, number, next_id, struct.pack(
-        "<QQqQQ6Q6Q", frontier, handed, timestamp, settled, deleted, *dropped, *dead_lettered), b""
+        f"<QQqQQ{REASONS_STORED}Q{REASONS_STORED}Q", frontier, handed, timestamp, settled, deleted, *dropped, *dead_lettered), b""
 
 
 def enter(number: int, id: int, address: str = "", body: bytes = b"", headers: bytes = b"", header_count: int = 0,
@@ -70,7 +78,7 @@ def packed(record: Record, position: int, salt: int) -> bytes:
     kind, flags, number, id, fixed, payload = record
     if kind == ENTER:
         fixed = fixed[:8] + struct.pack("<I", crc(payload, salt)) + fixed[12:]
-    head = struct.pack("<HBBIIQQ", MAGIC, kind, flags, HEAD + len(fixed) + len(payload), number, position, id) + fixed
+    head = struct.pack("<HBBIIQQ", MAGIC, kind, flags, HEAD.size + len(fixed) + len(payload), number, position, id) + fixed
     return struct.pack("<I", crc(head, salt)) + head + payload
 
 
@@ -85,7 +93,7 @@ class Log:
 
     def group(self, *records: Record) -> bytes:
         """The next group."""
-        at, parts = self.end + HEAD + 24, []
+        at, parts = self.end + HEAD.size + 24, []
         for record in records:
             parts.append(packed(record, at, self.salt))
             at += len(parts[-1])
@@ -115,5 +123,5 @@ def batch(log: Log, *records: Record) -> Batch:
 def unpacked(record: bytes) -> Record:
     """What a record in a log says, to be written once more."""
     kind, flags, length, number, _, id = struct.unpack_from("<6xBBIIQQ", record)
-    fixed = length if kind != ENTER else HEAD + 56 if flags & RARE else HEAD + 32
-    return kind, flags, number, id, record[HEAD:fixed], record[fixed:]
+    fixed = length if kind != ENTER else HEAD.size + 56 if flags & RARE else HEAD.size + 32
+    return kind, flags, number, id, record[HEAD.size:fixed], record[fixed:]

@@ -1,1 +1,1 @@
-"""Arrow columns in and out: `publish_batch`, `take_batch`."""
+"""Messages from and to Arrow columns, for `publish_batch` and `take_batch`."""

@@ -1,4 +1,4 @@
-"""Many messages in one call, as Arrow columns."""
+"""The calls `publish_batch` and `take_batch`: many messages in one call, as Arrow columns."""
 
 from collections.abc import Iterable
 from typing import Any, NoReturn, Self

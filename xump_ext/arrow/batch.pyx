@@ -1,8 +1,8 @@
-"""Many messages in one call, as Arrow columns: what `publish_batch` and `take_batch` do.
+"""The calls `publish_batch` and `take_batch`: many messages in one call, as Arrow columns.
 
-The columns are read and written by `arrow_read` and `arrow_write`; here they meet the engine. A batch that is published is
-checked as a whole before the first row enters. A batch that is taken remembers an entry for each row, as a `Delivery` does for
-its one. When the taking is interrupted, its rows become deliveries that the next call hands out.
+`arrow/read.pyx` reads the columns and `arrow/write.pyx` writes them; this file connects them with the engine. A batch to publish
+is checked as a whole before its first row enters. A taken batch remembers the entry of each row, as a `Delivery` does for its one
+entry. If `take_batch` raises, the rows that it took become deliveries, which the next call hands out.
 """
 
 from operator import index
@@ -34,21 +34,21 @@ cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__
 cdef enum:
     OPEN = 0
     ANSWERED = 1
-    SETTLED = 2         # by the taking: INFINITE
+    SETTLED = 2         # settled when it was taken (INFINITE credit)
 
 
-# What a row's delivery would have, if there has to be one.
+# A taken row, with all that a `Delivery` of it needs.
 cdef struct taken_t:
     batch_row_t row
-    void* handle              # of the queue
-    void* selector          # its face
+    void* handle            # of the queue
+    void* selector          # the selector's handle
     uint32_t hops
     bint redelivered
 
 
 def publish_batch(Core core, queue, data):
-    """Lets the rows of Arrow data enter a queue, then drives the graph; the range of the ids."""
-    cdef BatchReader reader = BatchReader(data)     # before the engine is entered: it may run somebody's query
+    """Lets the rows of Arrow data enter a queue, then runs the graph; returns the range of the ids."""
+    cdef BatchReader reader = BatchReader(data)     # before the engine lock is taken: reading may run a query of the producer
     cdef queue_t* target
     core.begin_call()
     try:
@@ -70,7 +70,10 @@ cdef Admissions admissions_of(BatchReader reader, object queue):
 
 
 cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
-    """Nothing can turn a row away. What nobody consumes stays in its columns until it is asked for."""
+    """Lets all rows enter a queue in RAM without a limit, which turns no row away.
+
+    A row stays in its Arrow columns until its content is needed.
+    """
     cdef uint64_t first = queue.next_id
     cdef lazy_source_t* source = lazy_source_new(reader, row_content, first)
     try:
@@ -93,16 +96,19 @@ cdef content_t* row_content(void* reader, uint64_t row) except NULL:
 
 cdef class DeliveryBatch:
     """Deliveries as Arrow columns: `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`,
-    `reply_to`, `message_id`. Has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`."""
+    `reply_to`, `message_id`.
+
+    It has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`.
+    """
 
     cdef Core core
     cdef readonly Py_ssize_t rows
-    cdef Py_ssize_t room            # rows that the arrays have room for
-    cdef taken_t* taken             # only while it is taken
+    cdef Py_ssize_t room            # rows that fit into the arrays
+    cdef taken_t* taken             # only during `take_batch`
     cdef entry_t** entries          # NULL: answered, or stale
     cdef char* answered             # OPEN, ANSWERED or SETTLED
     cdef list keys                  # (queue, id) of each row
-    cdef list names                 # destinations, or deliveries that were kept back: their rows borrow them
+    cdef list names                 # destinations, or kept deliveries: keeps alive what rows borrow
     cdef ArrowBatch columns
 
     def __cinit__(self, caller=None):
@@ -136,17 +142,18 @@ cdef class DeliveryBatch:
         return self.columns.__arrow_c_stream__(requested_schema)
 
     def ack(self, ids=None):
-        """Pay for these ids, or for all that was not answered yet. `StaleDelivery` if one is stale; then nothing changed.
+        """Acks these ids, or all rows that were not answered yet. `StaleDelivery` if one is stale; then nothing has changed.
 
-        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy."""
+        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy.
+        """
         self.answer(self.rows_of(ids), True)
 
     def nack(self, ids=None):
-        """Give these ids back, or all that was not answered yet; each waits at its old place again."""
+        """Nacks these ids, or all rows that were not answered yet; each message waits at its old place again."""
         self.answer(self.rows_of(ids), False)
 
     cdef list rows_of(self, object ids):
-        """Row numbers; an id may be given as (queue, id), and must be where two queues have issued it."""
+        """The row numbers of ids. An id may be given as (queue, id), and must be if the batch has it from two queues."""
         cdef list rows = []
         if ids is None:
             return [row for row in range(self.rows) if not self.answered[row] and self.entries[row] != PAID]
@@ -167,7 +174,7 @@ cdef class DeliveryBatch:
     cdef int answer(self, list rows, bint paid) except -1:
         cdef entry_t* entry
         cdef Py_ssize_t row
-        if self.core is None:       # the collector took it apart, or has it from inside `batch_new`
+        if self.core is None:       # the collector cleared it, or found it inside `batch_new`
             raise StaleDelivery("the batch belongs to no engine any more")
         self.core.begin_call()
         try:
@@ -180,7 +187,7 @@ cdef class DeliveryBatch:
                 raise StaleDelivery("an id was given twice")
             for row in rows if not paid else ():
                 if is_spent(self.entries[row]):
-                    content_at(self.entries[row])       # it will be bounced; when it cannot be read nothing has changed
+                    content_at(self.entries[row])       # for the bounce: a failed read changes nothing yet
             for row in rows:
                 entry = self.entries[row]
                 self.answered[row] = ANSWERED
@@ -195,7 +202,7 @@ cdef class DeliveryBatch:
 
 
 cdef object plain_id(object id):
-    """An int, or a queue's name and an int: of the batch's own columns too, whose items may be scalars of Arrow or numpy."""
+    """An id as an int, or as a queue's name and an int. Items of the batch's own columns may be scalars of Arrow or numpy."""
     if type(id) is int:
         return id
     if isinstance(id, tuple) and len(id) == 2:
@@ -210,7 +217,7 @@ cdef object plain_id(object id):
 
 
 def take_batch(Core core, Py_ssize_t n, destination):
-    """Up to n deliveries, as many as there are and as the taking releases."""
+    """Takes up to n deliveries: those that are there, and those that the taking releases."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
     cdef Py_ssize_t i
@@ -241,7 +248,7 @@ cdef DeliveryBatch batch_new(Core core):
 
 
 cdef int batch_grow(DeliveryBatch batch, Py_ssize_t room) except -1:
-    """Room for so many rows, whose entries then remember where they are now."""
+    """Makes room for so many rows. Their slots move, and each entry is told where its slot is now."""
     cdef Py_ssize_t i
     cdef taken_t* taken = <taken_t*> realloc(batch.taken, room * sizeof(taken_t) + 1)
     cdef char* answered
@@ -271,7 +278,7 @@ cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destina
     cdef batch_row_t* rows
     cdef Py_ssize_t i
     while core.undelivered and batch.rows < n:
-        if not take_kept(core, batch, &batch.taken[batch.rows], destination):      # these have room: they were counted
+        if not take_kept(core, batch, &batch.taken[batch.rows], destination):      # `batch_grow` counted them: there is room
             break
     if core.e.interrupted:
         run(&core.e)
@@ -291,7 +298,7 @@ cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destina
 
 
 cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1:
-    """Takes one offer; what was bound is settled, and what that releases follows."""
+    """Takes one offer; False if there is none. A bound message is settled, and the graph runs, so that more may be offered."""
     cdef offer_t* offer = first_offer(core, destination)
     cdef entry_t* entry
     cdef selector_t* selector
@@ -324,10 +331,10 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     return True
 
 
-# ---- what was taken by a call that raised
+# ---- rows that a call took before it raised
 
 cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
-    """Nobody got the batch: its rows become deliveries, which go before all others."""
+    """Makes deliveries of the rows, since the caller does not get the batch. They are handed out before all others."""
     cdef list kept = []
     cdef Delivery delivery
     cdef taken_t* taken
@@ -355,7 +362,7 @@ cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
 
 
 cdef bint take_kept(Core core, DeliveryBatch batch, taken_t* taken, object destination) except -1:
-    """A row of a delivery that was kept back; the row borrows from it."""
+    """Makes a row of a delivery that was kept; False if there is none. The row borrows from the delivery."""
     cdef Delivery delivery = next_undelivered(core, destination)
     cdef Message message
     cdef QueueHandle handle

@@ -1,8 +1,8 @@
-"""The structs of the Arrow C data interface, and how its buffers are read.
+"""The structs of the Arrow C data interface, and inline code that reads its buffers.
 
-The layout is fixed by https://arrow.apache.org/docs/format/CDataInterface.html: any library that speaks it hands its
-columns over by pointer, and so none of them is a dependency. Whoever holds a struct whose `release` is not NULL calls it
-once; a struct is moved by copying it and setting the `release` of the old place to NULL.
+https://arrow.apache.org/docs/format/CDataInterface.html fixes the layout. Any library that implements it hands its columns over
+by pointer, so none of them is a dependency. The holder of a struct whose `release` is not NULL calls that once. A struct is moved
+by copying it and setting `release` of the original to NULL.
 
 Buffers need not be aligned (slices of files are not), so every number is read by memcpy, which compiles to one load.
 """
@@ -56,6 +56,6 @@ cdef inline int64_t int64_at(const char* numbers, int64_t at) noexcept nogil:
     memcpy(&number, numbers + 8 * at, 8)
     return number
 
-# Offsets are of 32 bits, or of 64 in the large types.
+# Offsets have 32 bits, or 64 in the large types.
 cdef inline int64_t offset_at(const char* offsets, int64_t at, bint large) noexcept nogil:
     return int64_at(offsets, at) if large else int32_at(offsets, at)

@@ -1,4 +1,4 @@
-"""One column of an Arrow array: checked once when it is opened, then read by row without a chance to fail."""
+"""The layout of an Arrow column and the inline code that reads its rows; declarations of `column.pyx`."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 from xump_ext.arrow.c_data cimport ArrowArray, ArrowSchema, bit_at, int32_at, int64_at
 
 cdef enum:
-    # How values lie in the buffers.
+    # The layout of values in the buffers.
     COLUMN_NULL = 0         # no buffers, every value is null
     COLUMN_BOOL
     COLUMN_INT8
@@ -21,53 +21,53 @@ cdef enum:
     COLUMN_FLOAT32
     COLUMN_FLOAT64
     COLUMN_OFFSETS          # text or bytes, between offsets of 32 bits
-    COLUMN_OFFSETS_LARGE    # the same, of 64 bits
-    COLUMN_VIEWS            # 16 bytes a value: inline up to 12 bytes, else a pointer into a block
-    COLUMN_FIXED            # bytes of one width
+    COLUMN_OFFSETS_LARGE    # the same, with offsets of 64 bits
+    COLUMN_VIEWS            # 16 bytes a value: inline up to 12 bytes, else a place in a block, one of several data buffers
+    COLUMN_FIXED            # bytes, all values of one width
     COLUMN_DICTIONARY       # indices into another column
 
 cdef enum:
-    # Which types a column may have; null is always allowed.
+    # The types that a column may have; null is always allowed.
     TEXTS_ALLOWED
     BYTES_ALLOWED
     HEADERS_ALLOWED
 
-# What the schema says of a column.
+# The type of a column, as the schema has it.
 cdef struct type_t:
-    int kind                # of the values; of the dictionary's values if there is one
+    int kind                # of the values; with a dictionary, of its values
     int index_kind          # of the indices into a dictionary; COLUMN_NULL without one
     bint text
     int64_t width           # of COLUMN_FIXED
 
-# A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above. Validity and values are copies,
-# which begin at a multiple of eight rows, so that a row has one number in both.
+# A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above. Validity and values are copies
+# that begin at a multiple of eight rows, so that a row has the same number in both.
 cdef struct column_t:
     int kind
     int index_kind          # of COLUMN_DICTIONARY
     bint text
-    bint ascii              # text without a byte above 127; never true of a column whose text was not looked at
-    int64_t first           # where row 0 is in the copies: 0 to 7
+    bint ascii              # text without a byte above 127; False where the text was not read
+    int64_t first           # number of row 0 in the copies: 0 to 7
     int64_t rows
     int64_t width
     int64_t longest         # no text or bytes value is longer
-    const uint8_t* validity     # NULL: none is null
+    const uint8_t* validity     # NULL: no value is null
     const uint8_t* parent       # validity of the struct that the column is in; a null struct has no values
     int64_t parent_first
-    const char* values      # numbers, offsets, views or indices; the bytes of COLUMN_FIXED, which are the producer's
-    const char* bytes       # what offsets point into, the producer's
-    char* own_bytes         # unless `column_own` has copied them
-    const void** blocks     # what views point into
+    const char* values      # numbers, offsets, views or indices; of COLUMN_FIXED the bytes, in the producer's memory
+    const char* bytes       # the bytes behind offsets, in the producer's memory or in `own_bytes`
+    char* own_bytes         # a copy made by `column_own`, or NULL
+    const void** blocks     # the data buffers of views
     column_t* dictionary
-    void** strings          # a dictionary's values as str, made by the reader as they turn up; NULL before
+    void** strings          # a dictionary's values as str, which the reader makes as they occur; NULL before
 
 cdef inline bint column_null(const column_t* column, int64_t row) noexcept nogil:
     return column.validity != NULL and not bit_at(column.validity, column.first + row)
 
-# Null itself, or in a null struct.
+# Whether a value is null, or in a null struct.
 cdef inline bint column_absent(const column_t* column, int64_t row) noexcept nogil:
     return column_null(column, row) or (column.parent != NULL and not bit_at(column.parent, column.parent_first + row))
 
-# A number, a bool, or an index into a dictionary: floats as the bits of a double.
+# A number, a bool, or an index into a dictionary; a float as the bits of a double.
 cdef inline int64_t column_number(const column_t* column, int kind, int64_t row) noexcept nogil:
     cdef int64_t at = column.first + row
     cdef const char* values = column.values
@@ -104,7 +104,7 @@ cdef inline int64_t column_number(const column_t* column, int kind, int64_t row)
     memcpy(&number, &real, 8)
     return number
 
-# Text or bytes; False for null.
+# Finds a value of text or bytes; False for null.
 cdef inline bint column_bytes(const column_t* column, int64_t row, const char** text, int64_t* size) noexcept nogil:
     cdef int64_t at, start
     cdef const char* view
@@ -141,28 +141,28 @@ cdef bint utf8_valid(const char* text, int64_t size) noexcept nogil
 
 # Raises TypeError for a type that is not `allowed`. `what` names the column in errors.
 cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object what) except -1
-# What a schema says, checked to be there. Raise ValueError.
+# Parts of a schema, which raise ValueError if they are missing or damaged.
 cdef bytes format_of(const ArrowSchema* schema, object what)
 cdef str name_of(const ArrowSchema* schema)
 cdef int children_check(const ArrowSchema* schema, object what) except -1
-# Raises ValueError unless the array is alive and holds `rows` rows and so many children and buffers (-1: any number).
+# Raises ValueError unless the array is alive and has at least `rows` rows, and so many children and buffers (-1: any number).
 cdef int array_check(const ArrowArray* array, int64_t rows, int64_t children, int64_t buffers, object what) except -1
 cdef const uint8_t* validity_of(const ArrowArray* array, object what) except? NULL
-# Offsets that start at 0 or later and never decrease; returns the longest distance.
+# Checks that offsets start at 0 or later and never decrease; returns the longest distance between two of them.
 cdef int64_t offsets_check(const char* offsets, int64_t first, int64_t rows, bint large, object what, int64_t row_first) except -1
-# Opens rows `start` to `start + rows` of an array and checks them; `parent` has their validity from `parent_first` on.
-# `row_first` is the number in errors of row 0, or -1 where rows are entries of something else. Raises ValueError with the row
-# for damage, and for values above `bytes_max`; the column is to be closed in any case.
-# Cost: a copy of and a pass over offsets, and a pass over the bytes of text if `utf8` says that they shall be read as str.
+# Opens rows `start` to `start + rows` of an array and checks them. `parent` has the validity of the struct around them, from
+# `parent_first` on. `row_first` is the number of row 0 in errors, or -1 where the rows are entries of something else. Raises
+# ValueError with the row for damage, and for values longer than `bytes_max`. The caller closes the column in any case.
+# Cost: a copy of offsets and a pass over them, and a pass over the bytes of text if `utf8` is set (text that is read as str).
 cdef int column_open(
     column_t* column, const type_t* type, const ArrowArray* array, int64_t start, int64_t rows, const uint8_t* parent,
     int64_t parent_first, int64_t bytes_max, bint utf8, object what, int64_t row_first
 ) except -1
-# Copies the bytes of text too, or those of a dictionary.
+# Copies the bytes of text or bytes values too; of a dictionary, those of its values.
 cdef int column_own(column_t* column) except -1
 cdef void column_close(column_t* column) noexcept
-# Bits `first - first % 8` to `first + rows`; bit `first` has the number `first % 8` in them.
+# A copy of bits `first - first % 8` to `first + rows`; bit `first` has the number `first % 8` in it.
 cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) except NULL
-# Values of that kind, from and to where `bits_copy` goes.
+# A copy of the values of that kind, with the same bounds as in `bits_copy`.
 cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL
 cdef object place(object what, int64_t row_first, int64_t row)

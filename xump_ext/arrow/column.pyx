@@ -1,15 +1,16 @@
-"""Arrow columns, checked before they are read.
+"""Checks Arrow columns when they are opened, so that reading a row cannot fail.
 
-The C data interface hands over bare pointers. What it lets a consumer know is checked when a column is opened: that the
-type is one we read, that arrays have the buffers and children of their type and rows enough, that offsets, views and
-indices stay within what they point into, that text is UTF-8. It does not tell the length of most buffers; there the
-producer is trusted, as everywhere in Arrow. After that, reading a row cannot fail.
+The C data interface hands over bare pointers. Opening a column checks all that a consumer can know: the type is one that we read,
+the arrays have the buffers and children of their type and enough rows, offsets, views and indices stay within what they point
+into, and text is UTF-8. The interface does not tell the length of most buffers; there the producer is trusted, as everywhere in
+Arrow.
 
-Some producers write into their buffers afterwards, though nobody may (a numpy array behind a table), and rows may be read much
-later. So validity, offsets, views, indices and numbers are copied before they are checked: a few bytes a row, and nothing out
-of bounds is ever read. The bytes of text and bodies are not: who reads text looks at it again.
+Some producers write into their buffers afterwards (a numpy array behind a table), although the interface forbids it, and rows may
+be read much later. So validity, offsets, views, indices and numbers are copied before they are checked. That costs a few bytes a
+row, and nothing out of bounds is ever read. The bytes of text and bodies are not copied; the code that reads text checks it
+again.
 
-What lies under a null is not looked at, but for offsets, which must never decrease.
+Bytes under a null are not checked, except for offsets, which must never decrease.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -26,7 +27,7 @@ from xump_ext.memory.slab cimport memory_large
 cdef extern from "Python.h":
     double PyFloat_Unpack2(const char* value, int little_endian) noexcept nogil
 
-# Beyond any memory; and the offset and length of three levels of arrays, times a body of 2**26 bytes, stay below 2**63.
+# More rows than any memory holds. Offset and length of three levels of arrays, times a body of 2**26 bytes, stay below 2**63.
 cdef int64_t ROWS_MAX = (<int64_t> 1) << 34
 
 cdef dict KINDS = {
@@ -209,7 +210,7 @@ cdef int column_open(
 
 cdef int64_t buffer_count(int kind) noexcept:
     if kind == COLUMN_NULL or kind == COLUMN_VIEWS:
-        return -1               # checked apart, or not looked at
+        return -1               # checked elsewhere, or not at all
     return 3 if kind == COLUMN_OFFSETS or kind == COLUMN_OFFSETS_LARGE else 2
 
 
@@ -244,7 +245,7 @@ cdef const char* values_copy(const char* values, int kind, int64_t first, int64_
 
 
 cdef int64_t values_bytes(int kind, int64_t rows) noexcept:
-    """What the values of so many rows take in a buffer."""
+    """The bytes that the values of so many rows take in a buffer."""
     if kind == COLUMN_BOOL:
         return (rows + 7) >> 3
     if kind == COLUMN_INT8 or kind == COLUMN_UINT8:
@@ -344,7 +345,7 @@ cdef int views_check(column_t* column, const ArrowArray* array, object what, int
 cdef int dictionary_open(
     column_t* column, const type_t* type, const ArrowArray* array, int64_t bytes_max, bint utf8, object what, int64_t row_first
 ) except -1:
-    """Opens the column of distinct values, then checks every index. A value too long is at fault only where it is used."""
+    """Opens the column of distinct values, then checks every index. A value that is too long is an error only in a row."""
     cdef type_t value_type = type[0]
     cdef column_t* dictionary
     cdef int64_t row, index
@@ -375,7 +376,7 @@ cdef int dictionary_open(
 
 
 cdef int longest_check(const column_t* column, int64_t bytes_max, object what, int64_t row_first) except -1:
-    """Finds whether a value above the limit is there at all: a null may hide one, and a dictionary hold one unused."""
+    """Raises for a row above the limit. There may be none: the long value may lie under a null, or unused in a dictionary."""
     cdef int64_t row, size = 0
     cdef const char* text = NULL
     for row in range(column.rows):
@@ -385,7 +386,7 @@ cdef int longest_check(const column_t* column, int64_t bytes_max, object what, i
 
 
 cdef int text_check(column_t* column, int64_t bytes_max, object what, int64_t row_first) except -1:
-    """All of it at once when it is ASCII, as most is; else value by value."""
+    """Checks text: all of it at once when it is ASCII, as most is; else value by value."""
     cdef bint large = column.kind == COLUMN_OFFSETS_LARGE
     cdef int64_t row, start, end, size = 0
     cdef const char* text = NULL

@@ -1,9 +1,9 @@
-"""Columns that we own, handed to whoever asks over the Arrow C data interface."""
+"""Declarations of `export.pyx`, and the layout of a record batch of our own."""
 
 from libc.stdint cimport int64_t
 
 
-# A column, with its buffers as Arrow lays them out.
+# A column with its buffers, in Arrow's layout.
 cdef struct written_t:
     const char* format          # static
     char* name                  # malloc, as are the buffers
@@ -15,8 +15,8 @@ cdef struct written_t:
     int64_t child_count
     written_t* children
 
-# A record batch. Everything exported holds one reference, so it may outlive the `ArrowBatch`; the last one frees it,
-# in whatever thread and without the GIL.
+# A record batch. The `ArrowBatch` and everything exported from it hold one reference each, so exports may outlive it. Giving up
+# the last reference frees the table, in any thread and without the GIL.
 cdef struct table_t:
     int64_t references
     written_t root
@@ -25,4 +25,4 @@ cdef struct table_t:
 cdef int children_alloc(written_t* column, int64_t rows, int64_t count) except -1
 
 cdef class ArrowBatch:
-    cdef table_t* table         # never NULL; filled by whoever makes the batch, before anybody else sees it
+    cdef table_t* table         # never NULL; its maker fills it before the batch is visible to others

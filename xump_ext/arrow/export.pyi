@@ -1,4 +1,4 @@
-"""Columns that we own, handed to whoever asks over the Arrow C data interface."""
+"""Exports columns of our own over the Arrow C data interface."""
 
 from typing import final
 

@@ -1,8 +1,8 @@
-"""Columns that we own, handed to whoever asks over the Arrow C data interface.
+"""Exports columns of our own over the Arrow C data interface.
 
-An `ArrowBatch` shares its table with all that was exported from it, by a counter that is changed atomically: a consumer
-releases from any thread, with or without the GIL, after the batch is gone, and moves children out of their parents as
-the interface allows. An exported struct owns the block of its children's structs, nothing else.
+An `ArrowBatch` and everything exported from it share one table, with a counter of references that changes atomically. So a
+consumer may release from any thread, with or without the GIL, and after the batch is gone; and it may move children out of their
+parents, as the interface allows. An exported struct owns the memory of its children's structs, and nothing else.
 """
 
 cimport cython
@@ -70,7 +70,7 @@ ctypedef fused exported_t:
 
 
 cdef int column_export(table_t* table, written_t* column, exported_t* out) noexcept nogil:
-    """0, or ENOMEM with nothing left behind."""
+    """Exports a column and its children. Returns 0, or ENOMEM and leaves nothing behind."""
     cdef int64_t at
     cdef exported_t* children
     memset(out, 0, sizeof(exported_t))
@@ -127,7 +127,7 @@ cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogi
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
     cdef streamed_t* streamed = <streamed_t*> stream.private_data
     if streamed.given:
-        memset(out, 0, sizeof(ArrowArray))      # released: the end
+        memset(out, 0, sizeof(ArrowArray))      # an array without `release` marks the end
         return 0
     if column_export(streamed.table, &streamed.table.root, out):
         return ENOMEM
@@ -159,7 +159,7 @@ cdef int stream_export(table_t* table, ArrowArrayStream* out) noexcept nogil:
     return 0
 
 
-# ---- capsules: each owns its struct, and releases what nobody moved out of it
+# ---- capsules: each owns its struct, and releases it unless a consumer moved it out
 
 cdef void schema_capsule_free(object capsule) noexcept:
     cdef ArrowSchema* schema = <ArrowSchema*> PyCapsule_GetPointer(capsule, "arrow_schema")
@@ -186,7 +186,7 @@ cdef void stream_capsule_free(object capsule) noexcept:
 cdef class ArrowBatch:
     """A record batch with the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`.
 
-    It may be read any number of times, and what was read outlives it. `len()` is its rows.
+    It may be read any number of times, and what was read outlives it. `len()` is the number of rows.
     """
 
     def __cinit__(self):
@@ -211,7 +211,7 @@ cdef class ArrowBatch:
         return PyCapsule_New(schema, "arrow_schema", schema_capsule_free)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Capsules of the schema and of the columns. A requested schema is not looked at, as the interface allows."""
+        """Capsules of the schema and of the columns. A requested schema is ignored, as the interface allows."""
         schema = self.__arrow_c_schema__()
         cdef ArrowArray* array = <ArrowArray*> calloc(1, sizeof(ArrowArray))
         if array == NULL or column_export(self.table, &self.table.root, array):
@@ -220,7 +220,7 @@ cdef class ArrowBatch:
         return schema, PyCapsule_New(array, "arrow_array", array_capsule_free)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """A capsule of a stream of this one batch. A requested schema is not looked at, as the interface allows."""
+        """A capsule of a stream of this one batch. A requested schema is ignored, as the interface allows."""
         cdef ArrowArrayStream* stream = <ArrowArrayStream*> calloc(1, sizeof(ArrowArrayStream))
         if stream == NULL or stream_export(self.table, stream):
             free(stream)

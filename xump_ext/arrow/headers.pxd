@@ -1,4 +1,4 @@
-"""The headers of a batch: a struct with a field for each header, or a map; read from Arrow columns into header blocks."""
+"""Declarations of `headers.pyx`, and the layout of its state: schema, chunk and row."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -10,14 +10,14 @@ cdef enum:
     HEADERS_STRUCT
     HEADERS_MAP
 
-# A header's column, as the schema has it; of a map, field 0 is the keys and field 1 the values.
+# A header's column, as the schema has it. Of a map, field 0 is the keys and field 1 the values.
 cdef struct header_column_t:
     type_t type
     uint8_t header_type     # a HEADER_ number; HEADER_TRUE for all bools, 0 for a column of nulls
     uint32_t prefix_bytes
-    char* prefix            # what stands before each value in the block: type u8 | name_bytes u16 | name
+    char* prefix            # stands before each value in the headers: type u8 | name_bytes u16 | name
 
-# A header's value in the row being read.
+# A header's value in the row that is being read.
 cdef struct found_t:
     const header_column_t* field
     const char* text
@@ -34,25 +34,25 @@ cdef struct headers_t:
 # The headers of one chunk.
 cdef struct headers_chunk_t:
     int64_t rows
-    int64_t row_first           # the number in errors of row 0
-    const uint8_t* validity     # NULL: no row is without headers; a copy, as all that follows
-    int64_t first               # where row 0 is in the validity and in the offsets of a map: 0 to 7
+    int64_t row_first           # number of row 0 in errors
+    const uint8_t* validity     # NULL: every row has headers; this and all that follows are copies
+    int64_t first               # number of row 0 in the validity and in the offsets of a map: 0 to 7
     const char* entries         # offsets of a map, into the columns of its keys and values
-    const uint8_t* pairs        # validity of these
-    int64_t entries_first       # the lowest of them
-    column_t* columns           # as many as there are fields
+    const uint8_t* pairs        # validity of keys and values
+    int64_t entries_first       # the lowest of the offsets
+    column_t* columns           # one for each field
 
-# Raises TypeError for a type that headers cannot have, ValueError for names that they cannot have.
+# Raises TypeError for a type that headers cannot have, ValueError for a name that they cannot have.
 cdef int headers_read_schema(headers_t* headers, const ArrowSchema* schema) except -1
 cdef void headers_close(headers_t* headers) noexcept
 
-# Opens rows `parent_first` to `parent_first + rows` and checks them. Raises ValueError; the chunk is to be closed in any case.
+# Opens rows `parent_first` to `parent_first + rows` and checks them. Raises ValueError. The caller closes the chunk in any case.
 cdef int headers_open(
     headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t parent_first, int64_t rows, int64_t row_first
 ) except -1
 cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) noexcept
 
-# Counts the headers of a row (`found_count`) and returns the bytes that they take in the block.
+# Finds the headers of a row (`found_count`) and returns the bytes that they take in the content.
 cdef int64_t headers_measure(headers_t* headers, const headers_chunk_t* chunk, int64_t row) noexcept nogil
-# Writes the block of the row measured last.
+# Writes the headers of the row measured last.
 cdef void headers_write(const headers_t* headers, const headers_chunk_t* chunk, int64_t row, char* out) noexcept nogil

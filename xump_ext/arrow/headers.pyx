@@ -1,11 +1,11 @@
-"""Headers out of Arrow columns.
+"""Reads headers from Arrow columns, either a struct or a map, into compact headers.
 
-A struct has a column for each header, whose name and type are known before the first row: each becomes a prefix, which is
-copied in front of its values. A row is measured first, which notes where its values are, then written in one go into the
-content made for it. A map has the names in a column of their own, and they are checked one by one.
+A struct has a column for each header. Its name and type are known before the first row, and become a prefix that is copied in
+front of each value. A row is measured first, which notes where its values are. Then it is written in one go into the content that
+was made for it. A map has its names in a column of their own, and they are checked one by one.
 
-Null is a missing header. Integers are of 64 bits with a sign, floats are doubles, wherever they come from. What is written as
-text is UTF-8 in the block, even if its bytes were changed since they were checked; the names of maps are copied beforehand.
+Null is a missing header. Integers have 64 bits and a sign, and floats are doubles, whatever type they come from. Text is UTF-8 in
+the headers, even if its bytes have changed since they were checked. The names of maps are copied when the map is opened.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
@@ -20,13 +20,13 @@ from xump_ext.arrow.column cimport (
     column_own, format_of, name_of, offsets_check, place, type_read, utf8_valid, validity_of, values_copy,
 )
 from xump_ext.memory.short_copy cimport ascii_only, copy_short
-from xump_ext.message import headers as block
 from xump_ext.message.headers cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
+from xump_ext.message.headers import headers_bytes_max
 
-cdef int64_t NAME_BYTES_MAX = 65535         # a u16 in the block
-cdef int64_t HEADERS_BYTES_MAX = block.headers_bytes_max
+cdef int64_t NAME_BYTES_MAX = 65535         # a u16 in the headers
+cdef int64_t HEADERS_BYTES_MAX = headers_bytes_max
 cdef str COLUMN = "column 'headers'"
-cdef int64_t QUADRATIC_MAX = 16             # names compared each with each; from here on they go through a set
+cdef int64_t QUADRATIC_MAX = 16             # up to so many names are compared each with each; more go through a set
 
 
 # ---- the schema
@@ -205,12 +205,12 @@ cdef int map_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArray* 
     for field in range(2):
         column_open(&chunk.columns[field], &headers.fields[field].type, pairs.children[field], first, count, chunk.pairs,
                     first & 7, HEADERS_BYTES_MAX, True, f"the {'values' if field else 'keys'} of column 'headers'", -1)
-    column_own(&chunk.columns[0])           # names stay different from each other
+    column_own(&chunk.columns[0])           # the producer cannot change names, so they stay different from each other
     return entries_check(headers, chunk)
 
 
 cdef int entries_check(headers_t* headers, const headers_chunk_t* chunk) except -1:
-    """Keys are names, each there once, and the headers of a row fit in their block."""
+    """Checks that keys are names, each there once in its row, and that the headers of a row are within their limit."""
     cdef int64_t row, entry, start, end, name_bytes = 0, size
     cdef const char* name = NULL
     cdef bint twice
@@ -249,7 +249,7 @@ cdef bint key_before(const column_t* keys, int64_t start, int64_t end, const cha
 
 
 cdef inline bint entries_of(const headers_chunk_t* chunk, int64_t row, int64_t* start, int64_t* end) noexcept nogil:
-    """The entries of a row's map; False when it is null."""
+    """The entries of a row's map; False if the row is null."""
     if chunk.validity != NULL and not bit_at(chunk.validity, chunk.first + row):
         return False
     start[0] = int32_at(chunk.entries, chunk.first + row) - chunk.entries_first
@@ -335,7 +335,7 @@ cdef inline void struct_write(const headers_t* headers, char* out) noexcept nogi
 
 
 cdef int64_t map_measure(headers_t* headers, const headers_chunk_t* chunk, int64_t row) noexcept nogil:
-    """Stops once the limit is passed."""
+    """Measures a row of a map, up to the limit: beyond it the rest is not added."""
     cdef const char* text = NULL
     cdef int64_t entry, start, end, name_bytes = 0, value_bytes = 0, size = 0
     if not entries_of(chunk, row, &start, &end):
@@ -376,7 +376,7 @@ cdef inline char* bytes_write(char* out, const char* text, int64_t size, uint8_t
 
 
 cdef void utf8_repair(char* text, int64_t size) noexcept nogil:
-    """Text that was changed after it was checked has a question mark for every byte above 127: it keeps its size."""
+    """Puts a question mark for every byte above 127 into text that has changed since it was checked. It keeps its size."""
     cdef int64_t at
     if not utf8_valid(text, size):
         for at in range(size):

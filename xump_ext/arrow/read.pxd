@@ -1,4 +1,4 @@
-"""Messages out of Arrow data: what pyarrow, Polars, DuckDB and all others hand over that have its PyCapsule interface."""
+"""Declarations of `read.pyx`, and the layout of its chunks."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -16,28 +16,28 @@ cdef struct chunk_t:
 
 # A str made before, found again by its bytes.
 cdef struct slot_t:
-    const char* text            # the str's own: those of the column may change
+    const char* text            # the bytes of the str itself: those of the column may change
     void* string                # NULL: the slot is free
     uint32_t size
     uint32_t hash
 
 cdef class BatchReader:
     cdef readonly Py_ssize_t rows
-    cdef int64_t places[5]      # which child each column is, or -1
+    cdef int64_t places[5]      # of each column, the number of its child, or -1
     cdef int64_t table_columns
     cdef type_t types[4]
     cdef headers_t headers
     cdef chunk_t* chunks
     cdef Py_ssize_t chunk_count
-    cdef Py_ssize_t chunk_at    # where the next row is
-    cdef int64_t row_at         # in that chunk
+    cdef Py_ssize_t chunk_at    # chunk of the next row
+    cdef int64_t row_at         # number of the next row in that chunk
     cdef slot_t* slots
 
-    # Makes the contents of the next rows, at most `room`, each with one reference that is the caller's. Returns how many;
-    # 0 at the end. Raises MemoryError only: then none is made and the position is where it was.
+    # Makes the contents of the next rows, at most `room`; the caller owns one reference to each. Returns their number, 0 at the
+    # end. Raises MemoryError only: then no content is made, and the position stays where it was.
     cdef Py_ssize_t fill(self, content_t** contents, Py_ssize_t room) except -1
 
-    # The content of that row; a new reference. Raises MemoryError only. Rows that follow each other are found at once.
+    # A new reference to the content of that row. Raises MemoryError only. Rows asked for in order are found at once.
     cdef content_t* content_at(self, int64_t row) except NULL
 
     cdef int take_stream(self, object capsule) except -1

@@ -1,4 +1,4 @@
-"""Messages out of Arrow data."""
+"""Reads messages from Arrow data."""
 
 from typing import Protocol, final
 

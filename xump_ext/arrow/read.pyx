@@ -1,9 +1,9 @@
-"""Messages out of Arrow data.
+"""Reads messages from Arrow data, as pyarrow, Polars, DuckDB and others hand it over.
 
-A `BatchReader` takes all chunks of what it is given, checks every column of every chunk (`arrow/column.pyx`), the limits
-of messages too, and only then is there a row to read: so a batch enters a queue whole or not at all. A row becomes content
-in one allocation, without a Python object of its own but for an address that was not seen lately: addresses and return
-addresses repeat, so their str objects are shared, through a small table by their bytes and one per dictionary.
+A `BatchReader` takes all chunks of its data and checks every column of every chunk (`arrow/column.pyx`), the limits of messages
+included. Rows can be read only after that, so a batch enters a queue whole or not at all. A row becomes content in one
+allocation. It makes no Python object but for an address that did not occur lately: values of `address` and `reply_to` repeat, so
+their str objects are shared, through a small table by their bytes and one table for each dictionary.
 """
 
 cimport cython
@@ -43,12 +43,12 @@ cdef enum:
     COLUMN_HEADERS = 4
 
 cdef enum:
-    SLOTS = 1024            # 24 KiB; a handful of addresses touches a handful of lines
-    SLOT_SHIFT = 22         # leaves the 10 bits of a hash that say which slot
-    PROBES = 4              # slots in which a text may be, so that two that share their first do not drive each other out
+    SLOTS = 1024            # 24 KiB; a handful of addresses touches a handful of cache lines
+    SLOT_SHIFT = 22         # leaves the 10 bits of a hash that number the slots
+    PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "headers")
-cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp"))  # a taken batch has them
+cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp"))  # columns of a taken batch
 
 cdef int64_t ADDRESS_BYTES_MAX = message.address_bytes_max
 cdef int64_t BODY_BYTES_MAX = message.body_bytes_max
@@ -58,15 +58,14 @@ cdef bytes QUESTIONED = bytes(range(128)) + b"?" * 128
 
 @cython.final
 cdef class BatchReader:
-    """The messages in `data`, anything with `__arrow_c_stream__` or `__arrow_c_array__`: a table of the columns address, body,
-    headers, reply_to and message_id, each of which may be missing.
+    """The messages in `data`, which has `__arrow_c_stream__` or `__arrow_c_array__`.
 
-    `headers` is a struct, whose fields are the headers and whose nulls are missing ones, or a map of text to text or bytes.
-    The other columns of a taken batch (id, queue, destination, delivery_count, timestamp) are passed over. `rows` is how
-    many there are.
+    The data is a table of the columns address, body, headers, reply_to and message_id; each of them may be missing. `headers` is
+    a struct, whose fields are the headers (null is a missing header), or a map of text to text or bytes. The other columns of a
+    taken batch (id, queue, destination, delivery_count, timestamp) are ignored. `rows` is the number of rows.
 
-    Raises TypeError for data or a column of a type that it does not read, and ValueError, with column and row, for a column of
-    another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.
+    Raises TypeError for data or a column of a type that it does not read. Raises ValueError, with column and row, for a column
+    of another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.
     """
 
     def __cinit__(self):
@@ -101,7 +100,7 @@ cdef class BatchReader:
             PyMem_Free(self.slots)
 
     def messages(self):
-        """The messages not yet read, as a list. Cost: a `Message` for each."""
+        """The messages that were not read yet, as a list. Cost: a `Message` for each."""
         cdef content_t* content
         cdef list messages = []
         while self.fill(&content, 1):
@@ -142,7 +141,7 @@ cdef class BatchReader:
         return self.content_of_row(chunk, row - chunk.row_first)
 
     cdef Py_ssize_t chunk_of(self, int64_t row) noexcept:
-        """The last chunk that starts at or before the row: it has it, for one without rows starts where the next one does."""
+        """The last chunk that starts at or before the row. It has the row: an empty chunk starts where the next one does."""
         cdef Py_ssize_t low = 0, high = self.chunk_count - 1, middle
         while low < high:
             middle = (low + high + 1) // 2
@@ -155,7 +154,7 @@ cdef class BatchReader:
     # ---- taking
 
     cdef int take_stream(self, object capsule) except -1:
-        """Reads all chunks. The GIL is released meanwhile: a producer's threads may need it."""
+        """Reads all chunks. The GIL is released meanwhile, because threads of the producer may need it."""
         cdef ArrowArrayStream* source = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, "arrow_array_stream")
         cdef ArrowArrayStream stream
         cdef ArrowSchema schema
@@ -187,11 +186,11 @@ cdef class BatchReader:
                 if schema.release != NULL:
                     schema.release(&schema)
                 stream.release(&stream)
-        self.chunk_count -= 1           # the last one is the mark of the end
+        self.chunk_count -= 1           # the last chunk only marks the end
         return 0
 
     cdef int take_array(self, object schema_capsule, object array_capsule) except -1:
-        """The schema stays with its capsule, which releases it; the array becomes ours."""
+        """Reads the schema, which its capsule releases, and takes over the array."""
         cdef ArrowSchema* schema = <ArrowSchema*> PyCapsule_GetPointer(schema_capsule, "arrow_schema")
         cdef ArrowArray* array = <ArrowArray*> PyCapsule_GetPointer(array_capsule, "arrow_array")
         if array.release == NULL:
@@ -291,7 +290,7 @@ cdef class BatchReader:
         return content
 
     cdef object checked_utf8(self, column_t* column, int64_t row, bint shared):
-        """A str, or None for null."""
+        """A text value as str, or None for null."""
         cdef const char* text = NULL
         cdef int64_t size = 0, index
         if column.kind == COLUMN_DICTIONARY:
@@ -315,7 +314,7 @@ cdef class BatchReader:
         return self.text_shared(text, size, column.ascii) if shared else text_new(text, size, column.ascii)
 
     cdef object text_shared(self, const char* text, int64_t size, bint ascii):
-        """The str made of these bytes before, if it still has a slot; else a new one, in a free slot or its first."""
+        """The str made of these bytes before, if it still has a slot; else a new str, in a free slot or in its first one."""
         cdef uint32_t hash = text_hash(text, size)
         cdef uint32_t first = hash >> SLOT_SHIFT, probe
         cdef slot_t* slot = &self.slots[first]
@@ -370,7 +369,7 @@ cdef inline object text_new(const char* text, int64_t size, bint ascii):
 
 
 cdef object text_decoded(const char* text, int64_t size):
-    """As headers do: what was changed after it was checked has a question mark for every byte above 127."""
+    """A str of UTF-8. Text that has changed since it was checked gets a question mark for every byte above 127, as in headers."""
     try:
         return PyUnicode_DecodeUTF8(text, size, NULL)
     except UnicodeDecodeError:
@@ -378,7 +377,7 @@ cdef object text_decoded(const char* text, int64_t size):
 
 
 cdef inline uint32_t text_hash(const char* text, int64_t size) noexcept nogil:
-    """Of all bytes, eight at a time, the last ones overlapping those before. Only the upper bits depend on all of them."""
+    """Hashes all bytes, eight at a time; the last step overlaps the one before. Only the upper bits depend on all bytes."""
     cdef uint64_t word, hash = size
     cdef int64_t at = 0
     while at + 8 < size:

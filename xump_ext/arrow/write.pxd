@@ -1,11 +1,11 @@
-"""Deliveries into Arrow columns."""
+"""Declarations of `write.pyx`."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.arrow.export cimport ArrowBatch
 from xump_ext.message.headers cimport content_t
 
-# One delivery; everything is borrowed for the call.
+# One delivery; all of it is borrowed for the call.
 cdef struct batch_row_t:
     content_t* content
     uint64_t id
@@ -14,6 +14,6 @@ cdef struct batch_row_t:
     void* destination           # str, or NULL for null
     void* queue                 # str, or NULL for null
 
-# The columns of these deliveries, copied. A column whose bytes pass `small_bytes_max` gets offsets of 64 bits; there is no reason
-# but a test to give another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the rest.
+# Copies these deliveries into columns. A column with more bytes than `small_bytes_max` gets offsets of 64 bits; only a test gives
+# another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the rest.
 cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max)

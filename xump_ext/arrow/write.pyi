@@ -1,4 +1,4 @@
-"""Deliveries into Arrow columns."""
+"""Writes deliveries into Arrow columns."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Deliveries into Arrow columns.
+"""Writes deliveries into Arrow columns.
 
     id              uint64
     queue           utf8
@@ -8,23 +8,23 @@
     address         utf8
     body            binary
     headers         see below
-    reply_to        utf8, null where there is none
-    message_id      utf8, null where there is none
+    reply_to        utf8, null if the message has none
+    message_id      utf8, null if the message has none
 
-Columns of more than 2**31 - 1 bytes are large_utf8 and large_binary. Every field is nullable in the schema, as it is by
-default elsewhere, so that schemas compare equal.
+Columns of more than 2**31 - 1 bytes are large_utf8 and large_binary. Every field is nullable in the schema, as other libraries
+make it by default, so that schemas compare equal.
 
-Headers are a struct: a field for each name, in the order in which names first appear in the batch, null where the header is
-missing. A field has the type of its values. Where they differ in the batch, no type may lose what another holds:
+Headers are a struct. It has a field for each name, in the order in which names first appear in the batch, and null for a missing
+header. A field has the type of its values. If their types differ in the batch, the field gets a type that loses nothing:
 
-    int and float           float64, if every int is a float exactly
-    anything with bytes     binary, text as UTF-8, the rest as text
-    any other mixture       utf8, of the values as text: true, -1, 0.5
+    int and float           float64, if every int is exact as a float
+    anything with bytes     binary: text as UTF-8, the rest as text
+    any other mixture       utf8: the values as text, such as true, -1, 0.5
 
-A batch in which no message has a header has a null column, which goes together with any struct when tables are joined; an
-empty struct would not, and not everything reads one. A batch with more than 1,024 different names, of which each would cost
-8 bytes a row, or with a NUL in a name, where Arrow would cut it off, has a map of utf8 to utf8 (to binary if there are bytes),
-values as text.
+If no message has a header, the column is null, which fits any struct when tables are joined; an empty struct does not, and some
+libraries cannot read one. Two kinds of batches have a map in place of a struct: those with more than 1,024 different names, each
+of which would cost 8 bytes a row, and those with a NUL in a name, where Arrow would cut the name off. It is a map of utf8 to utf8
+(to binary if there are bytes), with the values as text.
 """
 
 from cpython.mem cimport PyMem_Free
@@ -52,30 +52,30 @@ cdef enum:
     NAMES_TRIED = 4             # fields after the last one that are compared before the name is looked up
 
 cdef enum:
-    # Which types a header has been seen with.
+    # The types that the values of a header have.
     SEEN_BOOL = 1
     SEEN_INT = 2
     SEEN_FLOAT = 4
     SEEN_STR = 8
     SEEN_BYTES = 16
-    SEEN_INEXACT = 32           # an int that is no float
+    SEEN_INEXACT = 32           # an int that is not exact as a float
 
-# Text or bytes on their way into a column: offsets have 64 bits until the end says which width they need.
+# A column of text or bytes that is being written: offsets have 64 bits until the end shows which width they need.
 cdef struct writer_t:
     written_t* column
     int64_t* offsets
     char* bytes
     int64_t used
     int64_t capacity
-    int64_t next_row            # the first whose end is not yet written
+    int64_t next_row            # the first row whose end is not written yet
 
 # The fields of the struct, found in a first pass.
 cdef struct fields_t:
     int64_t count
-    const char** names          # in the contents
+    const char** names          # they lie in the contents
     uint32_t* name_bytes
     uint8_t* seen
-    u32_vector_t found                # the field of each header, in the order of the pass
+    u32_vector_t found          # the field of each header, in the order of the pass
 
 
 # ---- columns
@@ -91,7 +91,7 @@ cdef int column_name(written_t* column, const char* name, int64_t size) except -
 
 
 cdef void* buffer_alloc(written_t* column, int buffer, int64_t size) except NULL:
-    """A buffer of zeros."""
+    """A zeroed buffer of the column."""
     column.buffers[buffer] = calloc(size + 1, 1)
     if column.buffers[buffer] == NULL:
         raise MemoryError()
@@ -109,7 +109,7 @@ cdef inline void bit_set(void* bits, int64_t at) noexcept nogil:
 
 
 cdef int validity_start(written_t* column) except -1:
-    """All null, until `bit_set` says otherwise."""
+    """Makes all values null; `valid_set` then marks those that are there."""
     buffer_alloc(column, 0, (column.rows + 7) >> 3)
     column.null_count = column.rows
     return 0
@@ -141,7 +141,7 @@ cdef int writer_start(writer_t* writer, written_t* column, const char* format, i
 
 
 cdef inline void writer_skip(writer_t* writer, int64_t row) noexcept nogil:
-    """Rows before `row` that were not written are empty."""
+    """Makes rows before `row` empty that were not written."""
     while writer.next_row < row:
         writer.next_row += 1
         writer.offsets[writer.next_row] = writer.used
@@ -187,7 +187,7 @@ cdef void writer_finish(writer_t* writer, int64_t small_bytes_max) noexcept:
 
 
 cdef int put_value(writer_t* writer, int64_t row, const header_t* header) except -1:
-    """A header's value as text, or the bytes that it is."""
+    """Writes a header's value as text; a bytes value as it is."""
     cdef char digits[32]
     cdef char* text
     if header.type == HEADER_STR or header.type == HEADER_BYTES:
@@ -331,7 +331,7 @@ cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t co
 
 
 cdef bint find_fields(fields_t* fields, const batch_row_t* rows, Py_ssize_t count) except -1:
-    """The first pass: the fields, and the field of every header. False when a struct cannot have them."""
+    """The first pass: finds the fields, and the field of every header. False if a struct cannot have these fields."""
     cdef dict numbers = {}
     cdef header_t header
     cdef int64_t field
@@ -352,7 +352,10 @@ cdef bint find_fields(fields_t* fields, const batch_row_t* rows, Py_ssize_t coun
 
 
 cdef int64_t find_field(fields_t* fields, dict numbers, int64_t guess, const header_t* header) except? -1:
-    """The field of a name, new if the name is; -1 when a struct cannot have it. Messages mostly have names in the same order."""
+    """The field of a name, made if it is new; -1 if a struct cannot have it.
+
+    The fields after `guess` are tried first, because most messages have their names in the same order.
+    """
     cdef int64_t field
     for field in range(guess, min(guess + NAMES_TRIED, fields.count)):
         if fields.name_bytes[field] == header.name_bytes and memcmp(fields.names[field], header.name, header.name_bytes) == 0:
@@ -400,7 +403,7 @@ cdef const char* format_of_seen(uint8_t seen) noexcept:
 cdef int write_struct(
     written_t* column, fields_t* fields, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max
 ) except -1:
-    """The second pass: values into their fields."""
+    """The second pass: writes values into their fields."""
     cdef writer_t* writers = <writer_t*> calloc(fields.count, sizeof(writer_t))
     cdef const uint32_t* found = fields.found.items
     cdef header_t header
@@ -483,7 +486,7 @@ cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count,
     children_alloc(pairs, entries, 2)
     column_name(&pairs.children[0], "key", 3)
     column_name(&pairs.children[1], "value", 5)
-    pairs.flags = pairs.children[0].flags = 0       # what a map requires
+    pairs.flags = pairs.children[0].flags = 0       # not nullable, as a map requires
     writer_start(&names, &pairs.children[0], "u", 8 * entries)
     writer_start(&values, &pairs.children[1], format_of_seen(SEEN_BYTES if has_bytes else SEEN_STR), 8 * entries)
     entries = 0
@@ -500,12 +503,12 @@ cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count,
     return 0
 
 
-# ---- what tests call
+# ---- for tests
 
 def write_batch(deliveries, *, int64_t small_bytes_max=INT32_MAX):
     """A batch of (message, delivery_count, destination, queue); the last two are str or None.
 
-    Columns with more bytes than `small_bytes_max` have offsets of 64 bits. Raises TypeError and OverflowError. Cost: as
+    Columns with more bytes than `small_bytes_max` have offsets of 64 bits. Raises TypeError and OverflowError. Cost: that of
     `batch_of_rows`, and a few objects a row.
     """
     cdef list given = list(deliveries)

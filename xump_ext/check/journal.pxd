@@ -1,4 +1,4 @@
-"""The books of durable stores: the declarations of `check/journal.pyx`."""
+"""Declarations of `journal.pyx`."""
 
 from xump_ext.check.structure cimport Books
 

@@ -1,11 +1,13 @@
-"""The books of durable stores (`log/journal.pyx`, `log/append.pyx`, `log/fences.pyx`), verified from scratch.
+"""Verifies the books of durable stores (counters and links) from scratch.
 
-    Links      stores, their queues and the lists of what has to be written refer to each other; whoever in RAM has the last word
-               of a durable message is known, and so is the message
-    Recount    the bytes of contents in memory, those of what is live in the store, and what waits behind fences are what a walk
-               finds; the open group holds the records that it counts
-    Order      records stand where they say, groups and ids are durable only after they were issued
-    Once       a message has one who has its last word
+They are kept by `log/journal.pyx`, `log/append.pyx`, `log/fences.pyx` and `log/owners.pyx`. Their laws:
+
+    Links      stores, their queues and the lists of changes to be written refer to each other; an owned entry in RAM and the
+               durable message that owns it know each other
+    Recount    bytes of contents in memory, bytes of live messages in the store, and records behind fences are those that a walk
+               finds; the open group has as many records as it counts
+    Order      records stand at their positions; only groups and ids that were issued are durable
+    Once       a durable message owns one entry in RAM, and an entry has one owner
 """
 
 from libc.stdint cimport uint64_t, uintptr_t
@@ -23,9 +25,9 @@ from xump_ext.state.lazy_content cimport is_lazy, is_loaded
 
 
 cdef int check_journal(Books books) except -1:
-    """Everything in this file; relies on the queues and their indexes."""
+    """All checks of this file; they rely on the queues and their indexes."""
     cdef Journal journal
-    cdef dict waiting = {}      # store -> charges of what has ended, and of which the log does not know
+    cdef dict waiting = {}      # store -> charges of messages that have ended, though the log does not say so yet
     check_stores(books)
     check_queues(books)
     check_owners(books, waiting)
@@ -69,7 +71,7 @@ cdef int check_stores(Books books) except -1:
 
 
 cdef int check_dirty(Books books, set known) except -1:
-    """Those that have something to write since the last call ended are those that say so."""
+    """The list of changed stores has those that say so."""
     cdef Journal journal
     cdef store_t* store = books.e.changed_stores
     cdef set listed = set()
@@ -86,7 +88,7 @@ cdef int check_dirty(Books books, set known) except -1:
 
 
 cdef int check_queues(Books books) except -1:
-    """A queue with a log is the one that its store has under its number."""
+    """A durable queue is the one that its store has under its number."""
     cdef QueueHandle handle
     cdef Journal journal
     cdef queue_t* queue
@@ -118,10 +120,10 @@ cdef int check_durable_queue(queue_t* queue) except -1:
     return 0
 
 
-# ---- who has the last word
+# ---- owners
 
 cdef int check_owners(Books books, dict waiting) except -1:
-    """An entry is owned if the engine knows by whom; the message that owns it is a shadow, or has left its queue."""
+    """An entry is owned exactly if the engine knows its owner; the message that owns it is a shadow, or in no index."""
     cdef QueueHandle handle
     cdef cursor_t at
     cdef entry_t* entry
@@ -159,7 +161,7 @@ cdef int check_flags(entry_t* entry) except -1:
 
 
 cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
-    """Takes those that are owned out of `shadows`."""
+    """Each owner is a message of its own. Takes the shadows that own an entry out of `shadows`."""
     cdef queue_t* queue
     cdef entry_t* entry
     cdef Owner owner
@@ -184,10 +186,10 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
     return 0
 
 
-# ---- what is to be written
+# ---- changes that are to be written
 
 cdef int check_touched(Books books, store_t* store) except -1:
-    """The queues whose state the open group gets."""
+    """The list of queues whose STATE the open group gets."""
     cdef queue_t* queue = store.touched
     cdef set listed = set()
     while queue != NULL:
@@ -204,13 +206,13 @@ cdef int check_touched(Books books, store_t* store) except -1:
 
 
 cdef int check_waitset(store_t* store) except -1:
-    """The records of the open group, one behind the other."""
+    """The open group: its records, one behind the other."""
     cdef uint64_t at = sizeof(group_record_t), count = 0
     cdef const head_t* head
     cdef queue_t* queue
     cdef set settles = set()
     if store.failed:
-        return 0            # nobody will write it
+        return 0            # it is never written
     if store.size < at or store.size > store.capacity or store.durable >= store.group:
         raise broken("Recount", of_store(store), f"its open group, number {store.group}, has {store.size} bytes of "
                      f"{store.capacity}; groups up to {store.durable} are durable")
@@ -233,7 +235,7 @@ cdef int check_waitset(store_t* store) except -1:
 
 
 cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
-    """What waits for other stores is of this one's, and each fence is before a group that there is."""
+    """Records that wait for other stores are of this store's queues, and each fence is for a group that there is."""
     cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
     cdef dict states = {}
     cdef fence_t* fence
@@ -269,7 +271,7 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
 
 
 cdef int check_frontier(queue_t* queue, list ids) except -1:
-    """Copies in other stores: the log may not say that the messages were routed before these are durable."""
+    """The frontier in the log waits for copies in other stores: it may pass their messages when the copies are durable."""
     if queue.frontier_waits != len(ids):
         raise broken("Recount", of_queue(queue), f"its frontier waits for {queue.frontier_waits} copies, found {len(ids)}")
     if ids and not 0 < queue.frontier_safe < min(ids):
@@ -279,7 +281,7 @@ cdef int check_frontier(queue_t* queue, list ids) except -1:
 
 
 cdef int check_bytes(store_t* store, uint64_t waiting) except -1:
-    """What contents take in memory; what messages take in the store, those that have ended without its knowing counted in."""
+    """Bytes of contents in memory, and of messages in the store. Those count in that have ended without the log saying so."""
     cdef uint64_t resident = 0, live = waiting
     cdef cursor_t at
     cdef entry_t* entry

@@ -1,4 +1,4 @@
-"""The laws of the engine, verified from scratch."""
+"""Verifies all laws of the engine from scratch, for `Engine.check()`."""
 
 from xump_ext.engine.core import Core
 

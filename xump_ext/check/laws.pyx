@@ -1,17 +1,18 @@
-"""The laws of the engine, verified from scratch: `Engine.check()`.
+"""Verifies all laws of the engine from scratch, for `Engine.check()`.
 
     Conservation    entered = ready + outstanding + history + settled + dropped + deleted, for each queue
-    Credit          window = available + outstanding, for each selector; whoever is able stands ready
-    Order           by id a queue's sequences ascend and its timestamps do not descend; lists, heaps and lines are in order
+    Credit          window = available + outstanding, for each selector; selectors that can take stand ready
+    Order           by id a queue's sequences ascend and its timestamps do not descend; lists and heaps are in order
     Once            ids, sequences, numbers and slots are issued once
-    Links           what refers to something is referred to by it: parents and children, lists, offers, deliveries
+    Links           references go both ways: parents and children, lists, offers, deliveries
     Recount         every counter equals what a walk finds
-    Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted: nothing is
-                    forgotten that could
+    Quiet           nothing is left that could go on; inside `building()`, and after a run that was interrupted, all that could
+                    go on is remembered
 
-The containers are verified first (`check_structure`, `check_waiting`), then the laws rely on them (those of durable stores are
-in `check_journal`); none relies on a counter that is its subject. Nothing changes. Costs a look at everything, and each queue's
-conditions on all that waits there.
+The containers are verified first (`structure.pyx`, `waiting.pyx`), and the laws rely on them. `journal.pyx` has the laws of
+durable stores, `quiescence.pyx` the law Quiet. No check relies on the counter that it verifies. Nothing changes.
+
+Cost: a look at everything, and each queue's conditions on all messages that wait there.
 """
 
 from itertools import pairwise
@@ -39,11 +40,11 @@ cdef enum:
 
 cdef struct tally_t:
     uint64_t states[STATES]
-    uint64_t grouped        # that wait, as their groups say
+    uint64_t grouped        # waiting entries, as their waitsets count them
 
 
 def check_laws(Core engine not None):
-    """Raises `InvariantError` that says which law does not hold, and where. Cost: everything."""
+    """Raise `InvariantError` if a law is broken; it says which, and where. Cost: everything."""
     engine.begin_call()
     try:
         check_books(Books(engine))
@@ -70,7 +71,7 @@ cdef int check_books(Books books) except -1:
 
 
 cdef int check_lazy_sources(Books books) except -1:
-    """Contents that are not made yet: each source knows how many."""
+    """Contents that are not made yet: each lazy source knows how many of its own are left."""
     for source, count in books.sources.items():
         if (<lazy_source_t*> <uintptr_t> source).left != count:
             raise broken("Recount", "a source of contents", f"{(<lazy_source_t*> <uintptr_t> source).left} entries refer to it by its "
@@ -105,7 +106,7 @@ cdef int check_entries(Books books, queue_t* queue) except -1:
 
 
 cdef int check_state(Books books, entry_t* entry) except -1:
-    """Who holds it, and what it became."""
+    """The state of an entry fits its flags, its holder and what it became."""
     if entry.state >= STATES:
         raise broken("Links", of_entry(entry), f"its state is {entry.state}")
     if entry.flags & QUEUED or (entry.flags & SUSPENDED and (books.quiet or entry.state > WAITING)):
@@ -143,7 +144,7 @@ cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1
 
 
 cdef int check_child(Books books, entry_t* entry, entry_t* child, selector_t* selector) except -1:
-    """What MOVE made of it, or what INFINITE selectors downstream made of that."""
+    """The child is what a MOVE made of the entry, or what INFINITE selectors downstream made of that."""
     cdef queue_t* target = target_of(selector, content_at(entry))
     if child == NULL or child.parent != entry:
         raise broken("Links", of_entry(entry), "what it became is not there, or came from another message")
@@ -196,7 +197,7 @@ cdef int check_counts(queue_t* queue) except -1:
 
 
 cdef tally_t tally(queue_t* queue) noexcept:
-    """By walking over the index, and over the groups, whose lists were verified."""
+    """Counts of a walk over the index, and over the waitsets, whose lists were verified."""
     cdef tally_t found
     cdef cursor_t at = cursor_start(queue)
     cdef entry_t* entry = cursor_step(&at)
@@ -220,7 +221,7 @@ cdef int check_count(queue_t* queue, str what, uint64_t counted, uint64_t found)
 
 
 cdef int check_nacked(Books books) except -1:
-    """The numbers of last nacks are those of messages that say that they have one."""
+    """The engine knows the number of the last nack of exactly those messages that say so."""
     cdef QueueHandle handle
     cdef cursor_t at
     cdef entry_t* entry
@@ -242,7 +243,8 @@ cdef int check_nacked(Books books) except -1:
 # ---- Credit: selector by selector
 
 cdef int check_credit(selector_t* selector) except -1:
-    """By the lists of what it holds, which were verified, and which together hold what their queue counts."""
+    """The counts of a selector fit the lists of messages that it holds. Those lists were verified, and `check_holders` compares
+    them with the queue."""
     cdef uint64_t outstanding = selector.taken.count + (0 if selector.infinite else selector.held.count)
     cdef uint64_t ended = selector.paid + selector.returned
     where = of_selector(selector)
@@ -261,7 +263,7 @@ cdef int check_credit(selector_t* selector) except -1:
 
 
 cdef int check_holders(Books books) except -1:
-    """The lists of all selectors of a queue hold what is bound or outstanding there."""
+    """The lists of a queue's selectors together hold all messages that are bound or outstanding there."""
     cdef QueueHandle queue
     cdef SelectorHandle handle
     cdef dict held = {}
@@ -280,7 +282,7 @@ cdef int check_holders(Books books) except -1:
 # ---- Once
 
 cdef int check_once(Books books) except -1:
-    """Sequences, and the keys of rotation, are issued once in the whole engine."""
+    """Sequences, and the keys of the round robin, are issued once in the whole engine."""
     cdef QueueHandle queue
     cdef SelectorHandle handle
     cdef cursor_t at

@@ -1,4 +1,4 @@
-"""That nothing is left to be done: the declarations of `check/quiescence.pyx`."""
+"""Declarations of `quiescence.pyx`."""
 
 from xump_ext.check.structure cimport Books
 

@@ -1,8 +1,8 @@
-"""That nothing is left to be done, and who stands in which line for it (rules 4 and 5).
+"""Verifies that nothing is left to be done, and that blocked selectors are in the right waiting lists.
 
-When all is quiet, whoever is able and has something to take stands in the line of a queue without room for it. Inside
-`building()` nothing moves; then what could go on has to be remembered: a queue is stirred, a new clause is pending, a lane or
-line is in `able`.
+When all is quiet, a selector that can take and has a message to take stands in the waiting list of a queue without room for it
+(rules 4, 5). Inside `building()` nothing moves. Then all that could go on must be remembered: the queue is dirty, the new clause
+is pending, or the lane or waiting list is in the engine's heap `runnable`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -21,7 +21,7 @@ from xump_ext.state.waiter_table cimport waiter_in
 
 
 cdef int check_quiet(Books books) except -1:
-    """Everything in this file; relies on the books being right."""
+    """All checks of this file; they rely on the books (counters and links) being right."""
     cdef QueueHandle handle
     check_all_waiters(books)
     check_run_queue(books)
@@ -34,10 +34,10 @@ cdef int check_quiet(Books books) except -1:
     return 0
 
 
-# ---- lines
+# ---- waiting lists
 
 cdef int check_all_waiters(Books books) except -1:
-    """Each place in a line is its selector's, and the other way round."""
+    """Each waiter of a waiting list is one of its selector's, and the other way round."""
     cdef QueueHandle handle
     cdef SelectorHandle number
     cdef waiter_t* waiter
@@ -104,7 +104,7 @@ cdef bint may_be_short(const queue_t* queue) noexcept:
 # ---- Quiet
 
 cdef int check_run_queue(Books books) except -1:
-    """Between calls there is no work, unless a call that raised had stirred a queue: that excuses nothing then."""
+    """Between calls the run queue is empty. Lanes and waiting lists may be runnable only while the engine is not quiet."""
     cdef uint64_t i
     cdef entry_t* entry
     if books.e.run_queue_count or books.e.parked_count:
@@ -126,7 +126,7 @@ cdef int check_run_queue(Books books) except -1:
 
 
 cdef int check_unrouted(Books books, queue_t* queue) except -1:
-    """What is not routed is behind the frontier, and will be routed when it may."""
+    """No unrouted entry is before the frontier, and each is routed when it may be."""
     cdef cursor_t at = cursor_start(queue)
     cdef entry_t* entry = cursor_step(&at)
     if not 0 < queue.frontier <= queue.next_id:
@@ -144,7 +144,7 @@ cdef int check_unrouted(Books books, queue_t* queue) except -1:
 
 
 cdef int check_parked(Books books, Plan plan) except -1:
-    """Nobody in the hit set of a parked message may act on it."""
+    """No selector in the hit set of a parked message may act on it."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef entry_t* entry
     cdef uint32_t i
@@ -177,7 +177,7 @@ cdef bint clause_may_act(Clause clause, entry_t* entry) except -1:
 
 
 cdef int check_lanes(Plan plan) except -1:
-    """Whoever is able has taken what waits for it, or stands in the line where that would go."""
+    """A selector that can take has taken the messages that wait for it, or stands in the waiting list of their target."""
     cdef Clause clause
     cdef lane_t* lane
     cdef uint32_t i
@@ -195,13 +195,13 @@ cdef int check_lanes(Plan plan) except -1:
 
 
 cdef bint comes_next(const lane_t* lane) noexcept:
-    """Whether the lane will be looked at: it may go on, or is open and the first of those may."""
+    """Whether the run will look at the lane: it is runnable, or it is open and the first open lane of its clause is runnable."""
     cdef heap_t* open = &lane.clause.open
     return lane.runnable.position or (lane.open.position and (<lane_t*> open.nodes[0].owner).runnable.position)
 
 
 cdef int check_closed(Clause clause, lane_t* lane) except -1:
-    """Whoever was ready when the lane was closed, or later, stands in the line of its target."""
+    """Each selector that was ready when the lane was closed, or later, stands in the waiting list of the lane's target."""
     cdef queue_t* target = queue_named(lane.queue.engine, <object> lane.target)
     cdef selector_t* selector
     cdef uint32_t i
@@ -226,7 +226,7 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
 
 
 cdef int check_first_waiter(queue_t* queue) except -1:
-    """There is no room for what the first in line would put here. Who has nothing to put stands there until there is room."""
+    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room."""
     cdef waiter_t* waiter = queue.waiters_head
     cdef entry_t* entry
     if queue.runnable.position:
@@ -245,7 +245,7 @@ cdef int check_first_waiter(queue_t* queue) except -1:
 
 
 cdef entry_t* wanted(const waiter_t* waiter) except? NULL:
-    """What the selector would put there now, or NULL."""
+    """The entry that the waiter's selector would put there now, or NULL."""
     cdef Clause clause = <Clause> waiter.selector.clause.handle
     if not can_take(waiter.selector) or waiter.selector.source.held:
         return NULL

@@ -1,3 +1,3 @@
-"""The containers that `check` walks over; for the compiled modules only."""
+"""Verifies the containers of the books; for the compiled modules only."""
 
 class Books: ...

@@ -1,7 +1,7 @@
-"""The containers of the books: that each hangs together, holds what it says, and nothing twice.
+"""Verifies the containers of the books (counters and links): each is whole, and has its items once.
 
-Names and numbers, indexes and their tables, memory, lists of entries, offers, heaps. Addresses that a struct holds are followed
-only when the engine's mappings know them, or when the way there was verified. Nothing is changed, and no user code is asked.
+These are names and numbers, indexes and their tables, memory, lists of entries, offers and heaps. The address in a struct is
+followed only if the engine's mappings know it, or if the way there was verified. Nothing changes, and no user code is called.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -19,7 +19,7 @@ cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines
 
 
 cdef class Books:
-    """An engine under examination."""
+    """An engine that is being verified."""
 
     def __cinit__(self, Core core):
         self.core = core
@@ -47,7 +47,7 @@ cdef str of_selector(const selector_t* selector):
 
 
 cdef int check_structure(Books books) except -1:
-    """Everything in this file, in the order in which one relies on the other."""
+    """All checks of this file, in an order in which each relies on earlier ones only."""
     cdef QueueHandle queue
     cdef SelectorHandle selector
     check_queue_names(books)
@@ -121,7 +121,7 @@ cdef int check_selector_numbers(Books books) except -1:
 
 
 cdef int check_queue_list(Books books, int which) except -1:
-    """The queues that have to be looked at for some reason are those that say so."""
+    """One of the engine's lists of queues has those that say so."""
     cdef QueueHandle handle
     cdef queue_t* queue = books.e.lists[which]
     cdef queue_t* before = NULL
@@ -140,7 +140,7 @@ cdef int check_queue_list(Books books, int which) except -1:
 
 
 cdef int check_sides(Books books) except -1:
-    """Every selector is counted where it takes from, and listed where it puts."""
+    """Every selector is counted at its source, and listed at its target."""
     cdef QueueHandle handle
     cdef SelectorHandle number
     cdef selector_t* selector
@@ -164,7 +164,7 @@ cdef int check_sides(Books books) except -1:
 
 
 cdef int check_lazy_sources(Books books, queue_t* queue, uint32_t arriving) except -1:
-    """The list of those that name the queue as their target."""
+    """The list of selectors that name the queue as their target."""
     cdef selector_t* selector = queue.sources
     cdef uint32_t overflown = 0
     listed = set()
@@ -184,7 +184,7 @@ cdef int check_lazy_sources(Books books, queue_t* queue, uint32_t arriving) exce
 # ---- the index of a queue
 
 cdef int check_pages(const index_t* index, queue_t* queue) except -1:
-    """Pages in order of id, each entry in its slot, at least one a page."""
+    """Pages are in order of id, each entry is in its slot, and each page but the last has an entry."""
     cdef page_t* page = index.head
     cdef page_t* before = NULL
     cdef uint32_t pages = 0, live
@@ -209,7 +209,7 @@ cdef int check_pages(const index_t* index, queue_t* queue) except -1:
 
 
 cdef int check_table(const index_t* index, queue_t* queue) except -1:
-    """Each page is found by its number, and there is nothing else to be found."""
+    """The table finds each page by its number, and has nothing else."""
     cdef page_t* page = index.head
     cdef uint32_t i, found = 0
     if index.table == NULL:
@@ -230,7 +230,7 @@ cdef int check_table(const index_t* index, queue_t* queue) except -1:
 
 
 cdef int check_tree(const index_t* index, queue_t* queue) except -1:
-    """Every page is found by search, none stands below one of lower rank, and nothing else stands there."""
+    """A search in the tree finds every page; no page stands below one of lower rank; the tree has no other pages."""
     cdef page_t* page = index.head
     cdef set pages = {0}
     cdef uint64_t below = 0
@@ -259,7 +259,7 @@ cdef int check_tree(const index_t* index, queue_t* queue) except -1:
 # ---- memory
 
 cdef int check_memory(Books books) except -1:
-    """The engine's entries are all in its indexes, and in chunks that know of them."""
+    """The engine counts the entries in its indexes, and they are in chunks that count them, too."""
     cdef QueueHandle handle
     cdef uint64_t entries = 0
     cdef entry_t* entry
@@ -290,7 +290,7 @@ cdef int check_chunk(chunk_t* chunk, uint64_t entries) except -1:
 # ---- lists of entries
 
 cdef int check_list(const list_t* entries, int states, selector_t* holder, str where) except -1:
-    """Linked both ways; every entry in it says that it is."""
+    """A list of entries is linked both ways, and every entry in it says so."""
     cdef entry_t* entry = entries.head
     cdef entry_t* before = NULL
     cdef uint64_t count = 0
@@ -370,7 +370,7 @@ cdef int check_destinations(Books books) except -1:
 
 
 cdef uint64_t check_destination(const destination_t* destination, str where) except? 0:
-    """Its part of the offers, in the same order; returns how many."""
+    """A destination's own list of offers is in order; returns how many there are."""
     cdef offer_t* offer = destination.head
     cdef offer_t* before = NULL
     cdef uint64_t count = 0
@@ -394,7 +394,7 @@ cdef bint stands(const heap_t* heap, const node_t* node) noexcept:
 
 
 cdef int check_heap(const heap_t* heap, str where) except -1:
-    """No key is below the one above it, and every node knows its place."""
+    """No key in the heap is below its parent's, and every node knows its position."""
     cdef uint32_t i
     if heap.count > heap.capacity:
         raise broken("Recount", where, f"a heap of {heap.count} nodes has room for {heap.capacity}")

@@ -1,4 +1,4 @@
-"""Clauses, groups, lanes and lines under examination: the declarations of `check/waiting.pyx`."""
+"""Declarations of `waiting.pyx`, and a walk over all entries of a waitset."""
 
 from libc.stdint cimport uint64_t
 
@@ -11,7 +11,7 @@ cdef int check_waiting(Books books) except -1
 cdef entry_t* oldest(const lane_t* lane) noexcept
 
 cdef inline entry_t* next_in(const waitset_t* waitset, const entry_t* entry) noexcept:
-    """The one after `entry` (NULL: the first) of all in a group: its list, then those aside; NULL at the end."""
+    """The entry after `entry` in a waitset: its list first, then its returned heap. NULL stands for the start, and the end."""
     cdef entry_t* next = waitset.head if entry == NULL else NULL if entry.flags & IN_RETURNED_HEAP else entry.next
     cdef uint64_t at = returned_position(entry) + 1 if entry != NULL and entry.flags & IN_RETURNED_HEAP else 0
     if next == NULL and at < waitset.returned_count:

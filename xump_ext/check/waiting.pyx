@@ -1,7 +1,7 @@
-"""Clauses, routes, groups, lanes and lines: that whoever may take a message finds it, and the message finds them.
+"""Verifies clauses, routes, waitsets and lanes: each waiting message is found by the clauses that select it.
 
-Heaps are read as they stand, without the corrections that a run would make: a lane's key may be older than its group's oldest
-entry, never younger. Conditions are evaluated anew on every waiting message, except those that ask user code.
+Heaps are read as they stand, without the corrections that a run would make. So the key of a waitset in a lane may be older than
+its oldest entry, never younger. Conditions are evaluated anew on every waiting message, except those that call user code.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -23,7 +23,7 @@ from xump_ext.state.returned_heap cimport returned_position, waitset_oldest
 
 
 cdef int check_waiting(Books books) except -1:
-    """Everything in this file, in the order in which one relies on the other."""
+    """All checks of this file, in an order in which each relies on earlier ones only."""
     cdef QueueHandle handle
     cdef Plan plan
     cdef Clause clause
@@ -45,7 +45,7 @@ cdef int check_waiting(Books books) except -1:
 
 
 cdef entry_t* oldest(const lane_t* lane) noexcept:
-    """The oldest entry that waits for the lane, or NULL; the heap is left as it is."""
+    """The oldest entry that waits for the lane, or NULL. The heap is not changed."""
     cdef entry_t* found = NULL
     cdef entry_t* entry
     cdef uint32_t i
@@ -59,7 +59,7 @@ cdef entry_t* oldest(const lane_t* lane) noexcept:
 # ---- clauses and their selectors
 
 cdef int check_clauses(Books books, Plan plan) except -1:
-    """Every clause is known by its slot, and counted where it counts."""
+    """The plan knows every clause by its slot and key, and its counts and lists of clauses are right."""
     cdef Clause clause
     cdef uint32_t watched = 0, copies = 0, slots = 0
     where = of_queue(plan.queue)
@@ -89,7 +89,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
 
 
 cdef int check_selectors(Books books, Clause clause) except -1:
-    """All by id, the enabled ones counted; who is able and not in a line stands ready."""
+    """The selectors of a clause are in order of id, the enabled ones are counted, and those that can take stand ready."""
     cdef selector_t* selector
     cdef uint32_t i, enabled = 0, ready = 0
     where = f"{of_queue(clause.queue)}, clause {clause.c.slot}"
@@ -123,10 +123,10 @@ cdef int check_ready(selector_t* selector, Clause clause) except -1:
     return 0
 
 
-# ---- what may go on
+# ---- the heap of runnable lanes and waiting lists
 
 cdef int check_runnable(Books books, set lanes) except -1:
-    """What may be able to go on: lanes and lines of this engine."""
+    """The heap has lanes and waiting lists of this engine only."""
     cdef node_t* node
     cdef queue_t* queue
     cdef uint32_t i
@@ -159,7 +159,7 @@ cdef int check_runnable_positions(Books books, set lanes) except -1:
 # ---- lanes
 
 cdef int check_lanes(Clause clause, set lanes) except -1:
-    """The clause's lanes, one a target; adds their addresses to `lanes`."""
+    """The clause has one lane for each target. Adds their addresses to `lanes`."""
     cdef lane_t* lane = clause.c.lanes
     cdef lane_t* before = NULL
     cdef set found = set()
@@ -187,7 +187,8 @@ cdef int check_lanes(Clause clause, set lanes) except -1:
 
 
 cdef int check_open(Clause clause, set lanes) except -1:
-    """Each lane that a field made, and in which something waits, is open or closed; those that are closed in order of closing."""
+    """Where a field names the target, each lane with waiting entries is either open or closed. The closed ones are linked in
+    order of closing."""
     cdef lane_t* lane
     cdef lane_t* after = NULL
     cdef entry_t* entry
@@ -221,10 +222,10 @@ cdef int check_open(Clause clause, set lanes) except -1:
     return 0
 
 
-# ---- groups
+# ---- waitsets
 
 cdef int check_waitsets(Plan plan, set lanes) except -1:
-    """The groups of a queue, and the heaps of the lanes that they belong to."""
+    """The waitsets of a queue, and their places in the heaps of the lanes that they belong to."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef waitset_t* before = NULL
     cdef dict members = {}, standing = {}
@@ -246,7 +247,7 @@ cdef int check_waitsets(Plan plan, set lanes) except -1:
 
 
 cdef int check_known_waitsets(Plan plan) except -1:
-    """A clause knows the groups that wait for it, and those that were parked with it."""
+    """A clause knows the waitsets that wait for it, and those that were parked with it."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef dict waiting = {}, parked = {}
     cdef Clause clause
@@ -264,7 +265,7 @@ cdef int check_known_waitsets(Plan plan) except -1:
 
 
 cdef int check_waitset(waitset_t* waitset) except -1:
-    """Its entries, oldest first."""
+    """The entries of a waitset: its list is in order of age, and all are counted."""
     cdef entry_t* entry = waitset.head
     cdef entry_t* before = NULL
     cdef uint64_t count = 0
@@ -288,7 +289,7 @@ cdef int check_waitset(waitset_t* waitset) except -1:
 
 
 cdef int check_returned(waitset_t* waitset) except -1:
-    """Those that came back between others: none is older than the one above it."""
+    """The returned heap of a waitset: no entry is older than the one above it."""
     cdef entry_t* entry
     cdef uint32_t i
     for i in range(waitset.returned_count):
@@ -310,7 +311,7 @@ cdef int check_in_waitsets(const waitset_t* waitset, entry_t* entry) except -1:
 
 
 cdef int check_parked(Plan plan) except -1:
-    """Every clause knows the parked groups that it hit, and whether they are to be looked at."""
+    """Every clause knows the parked waitsets that it hit, and whether they are to be looked at."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef Clause clause
     cdef uint32_t i
@@ -333,7 +334,7 @@ cdef int check_parked(Plan plan) except -1:
 
 
 cdef int check_waitset_key(Plan plan, waitset_t* waitset) except -1:
-    """What the plan knows the group by is what it is."""
+    """The key by which the plan knows a waitset says what the waitset is."""
     cdef uint32_t i
     cdef tuple key = <tuple> waitset.key
     cdef lane_t* lane
@@ -356,7 +357,7 @@ cdef int check_waitset_key(Plan plan, waitset_t* waitset) except -1:
 
 
 cdef int check_waitset_lanes(waitset_t* waitset, set lanes, dict members, dict standing) except -1:
-    """Its place in every lane's heap, not behind its oldest entry."""
+    """A waitset stands in the heap of each of its lanes, by a key that is not younger than its oldest entry."""
     cdef member_t* member
     cdef entry_t* first = waitset_oldest(waitset)
     cdef uint32_t i
@@ -389,8 +390,8 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
 
 
 cdef int check_returning(queue_t* queue) except -1:
-    """What came back was matched anew before the call ended, unless that was interrupted; then it will be. In a held queue it
-    waits for the release; what was read from a store, for the end of the building, too."""
+    """Messages that came back were matched anew before the call ended. After a run that was interrupted they will be. In a held
+    queue they wait for its release; messages read from a store wait for the end of the building block, too."""
     cdef waitset_t* waitset = queue.returning
     if queue.held and not queue.is_listed[RETURNED]:
         return 0
@@ -401,10 +402,10 @@ cdef int check_returning(queue_t* queue) except -1:
     return 0
 
 
-# ---- who waits for whom
+# ---- messages and the clauses that they wait for
 
 cdef int check_members(Plan plan) except -1:
-    """Every waiting message waits for the consuming clauses that select it, and for no others."""
+    """Every waiting message waits for exactly those consuming clauses that select it."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef entry_t* entry
     cdef Clause clause
@@ -432,7 +433,7 @@ cdef bint asks_user_code(Clause clause) except -1:
 
 
 cdef int check_member(Clause clause, entry_t* entry, set lanes) except -1:
-    """A message that names a queue waits for it from when it was there, also when it is gone."""
+    """A message that names a queue waits for it since that existed, also when it is deleted."""
     named = field_text(&clause.to_queue, content_at(entry)) if clause.c.names_queue else None
     waits = (clause.c.slot, named) in lanes
     if waits == clause.holds(entry):
@@ -446,7 +447,7 @@ cdef int check_member(Clause clause, entry_t* entry, set lanes) except -1:
 # ---- routes
 
 cdef int check_pins(Plan plan) except -1:
-    """A group is pinned while a route refers to it, and one route at most does."""
+    """A waitset is pinned while a route refers to it; at most one route does."""
     cdef waitset_t* waitset = plan.queue.waitsets
     cdef route_t* route
     cdef set pinned = set()
@@ -476,7 +477,7 @@ cdef int check_pins(Plan plan) except -1:
 
 
 cdef int check_routes(Plan plan) except -1:
-    """What is remembered of hit sets, and of addresses, is what the clauses say."""
+    """The routes remembered for hit sets, and for addresses, are what the clauses say."""
     cdef set routes = {0}
     cdef route_t* route
     cdef uint32_t i, known = 0
@@ -504,7 +505,7 @@ cdef int check_routes(Plan plan) except -1:
 
 
 cdef int check_remembered(Plan plan, str where) except -1:
-    """What was made of the lists of clauses when the tables were laid out."""
+    """The plan's tables are what its lists of clauses say."""
     cdef uint32_t i
     if plan.by_address != (len(plan.addresses) > 0):
         raise broken("Links", where, "whether a condition asks for the address is not what the index says")

@@ -1,4 +1,7 @@
-"""The engine as Python calls it; the declarations of `engine/core.pyx`."""
+"""Declarations of `core.pyx`.
+
+`Core` is the last of the four parts of the engine's class: `publish.pxd` has the third.
+"""
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.publish cimport EnginePublish

@@ -1,6 +1,6 @@
-"""The engine as Python calls it. `xump.Engine` derives from `Core`.
+"""The last part of the engine's class, after `EnginePublish`. `xump.Engine` derives from it.
 
-What is Any here is a class of the package `xump`, which this one does not know: a queue is a `xump.Queue`, a selector a
+Any stands for classes of the package `xump`, which this one does not know: for a queue `xump.Queue`, for a selector
 `xump.Selector`.
 """
 

@@ -1,7 +1,18 @@
-"""The engine as Python calls it: every call enters alone, changes the books, drives the graph until it is quiet, and leaves.
+"""The engine's calls on queues, selectors, credit and deliveries: the last part of its class.
 
-What Python objects want to say about the arguments is said in `xump.engine`, which derives from `Core`; here they are
-right, except for messages, which are checked where they are made.
+The engine is one class in four files (`engine_lock.pyx` says why). `Core` is the last part, after `EnginePublish` in
+`publish.pyx`. It adds the calls that take and ack deliveries, create and delete queues and selectors, enable, grant and pay,
+hold queues and build, browse and delete messages, count, and close.
+
+Most calls have the same shape:
+
+    self.begin_call()       takes the engine lock, so the call is alone
+    …                       changes the books (counters and links)
+    go_on(&self.e)          drives the graph until it is quiet
+    self.unlock()           lets the next call in
+
+`xump.Engine` derives from `Core`. It checks the arguments and says what is wrong with them; here they are right, except for
+messages, which are checked where they are made.
 """
 
 from cpython.object cimport PyObject
@@ -22,7 +33,7 @@ from xump_ext.message.message cimport Message, message_object
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay
-from xump_ext.route.requeue cimport rematch
+from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.routing cimport go_on, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
@@ -39,7 +50,7 @@ from xump_ext.state.visited cimport visited_free, visited_new, visited_release
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
-PAGE = 256      # messages read by one call of `browse`
+PAGE = 256      # so many messages are looked at for a page of `browse`
 
 cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
                     "outstanding": (1 << OFFERED) | (1 << TAKEN) | (1 << MOVED),
@@ -47,10 +58,10 @@ cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
 
 
 cdef class Core(EnginePublish):
-    """The compiled part of `xump.Engine`."""
+    """The compiled base of `xump.Engine`: all four parts."""
 
     def __del__(self):
-        # Called before the collector takes the objects apart, while queues and selectors are still whole.
+        # The collector calls this before it takes the objects apart: queues and selectors are still whole.
         if self.state == IDLE:
             self.state = CLOSED
             self._free()
@@ -61,7 +72,7 @@ cdef class Core(EnginePublish):
     # ---- taking
 
     def _take(self, Py_ssize_t n, destination):
-        """Up to n deliveries, as many as there are."""
+        """Take up to n deliveries, as many as there are."""
         cdef list taken = []
         cdef bint ended = False
         try:
@@ -92,7 +103,7 @@ cdef class Core(EnginePublish):
             if offer == NULL:
                 break
             if taken and not is_loaded(offer.entry) and not is_readable(offer.entry):
-                break               # those before are not kept back for it; the next call says what is wrong
+                break               # hand out the ones before it; the next call raises for this one
             settled = (<selector_t*> offer.entry.holder).infinite
             taken.append(hand_over(self, offer))
             if settled:
@@ -103,7 +114,7 @@ cdef class Core(EnginePublish):
     def ack(self, deliveries):
         """Ack many deliveries at once: pay for them in order, then drive the graph once.
 
-        Raises `StaleDelivery` if one of them is stale or given twice; then none was acked.
+        Raises `StaleDelivery` if one of them is stale or given twice; then nothing was acked.
         """
         cdef PyObject* given
         cdef list checked
@@ -115,7 +126,7 @@ cdef class Core(EnginePublish):
         try:
             check_deliveries(self, checked)
             for i in range(len(checked)):
-                # Borrowed: the list is our own. The caller's could change meanwhile, by a finalizer that the collector runs.
+                # Borrowed: this list is our own. The caller's might change meanwhile, by a finalizer that the collector runs.
                 given = PyList_GET_ITEM(checked, i)
                 (<Delivery> given).answered = True
                 if not (<Delivery> given).settled:
@@ -135,7 +146,7 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     def _delete_queue(self, name):
-        """Returns the names of the queues that are gone."""
+        """Delete a queue; return the names of all queues that are gone with it, its own first."""
         cdef queue_t* queue
         self.begin_call()
         try:
@@ -167,7 +178,7 @@ cdef class Core(EnginePublish):
                 if enabled:
                     self.enable(selector)
             except BaseException:
-                auto_delete = handle.source.queue.auto_delete     # it never was there: that deletes no queue
+                auto_delete = handle.source.queue.auto_delete     # a selector that was not created deletes no queue with it
                 handle.source.queue.auto_delete = False
                 selector_delete(&self.e, selector, self._selectors, self.spare_slots)
                 handle.source.queue.auto_delete = auto_delete
@@ -177,7 +188,7 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     cdef int set_start(self, selector_t* selector, object start) except -1:
-        """From which id on messages are live for a COPY selector, and from which on it replays."""
+        """Set the id from which on messages are live for a COPY selector, and the one from which it replays."""
         cdef queue_t* queue = selector.source
         cdef uint64_t tail = queue.next_id
         if start == "current":
@@ -190,7 +201,7 @@ cdef class Core(EnginePublish):
         return 0
 
     cdef int enable(self, selector_t* selector) except -1:
-        """Enables; the first time a replay enters its target at once, or has no room: `QueueFull`."""
+        """Enable a selector. The first time, its replay enters the target at once; without room for that: `QueueFull`."""
         cdef list ids
         cdef entry_t* entry
         cdef visited_t* visited
@@ -223,7 +234,7 @@ cdef class Core(EnginePublish):
         return 0
 
     def _delete_selector(self, SelectorHandle handle):
-        """Returns the names of the queues that went with it."""
+        """Delete a selector; return the names of the queues that are gone with it. None: it was deleted before."""
         self.begin_call()
         try:
             if handle.selector == NULL:
@@ -292,18 +303,21 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     cdef int release(self, queue_t* queue) except -1:
-        """It is not held any more."""
+        """End the hold of a queue, so that its messages may go on."""
         if queue.held:
             queue.held = False
             if queue.returning != NULL and queue.returning.count:
-                rematch(&self.e, queue)
+                mark_returned(&self.e, queue)
             mark_dirty(&self.e, queue)
             wake_everything(&self.e, queue)
         return 0
 
     def _building(self, int change, list reopened=None):
-        """Enters (1) or leaves (-1) a building block; routing starts when the outermost one ends. A block ends whatever the clock
-        does: when that raises, the next call routes. `reopened`: queues that are held until then."""
+        """Enter (1) or leave (-1) a building block; routing starts when the outermost one ends. `reopened`: queues that are held
+        until then.
+
+        A block ends even if the clock raises; then the next call routes.
+        """
         self.lock()
         try:
             if change > 0:
@@ -327,7 +341,7 @@ cdef class Core(EnginePublish):
     # ---- reading
 
     def _page(self, QueueHandle handle, start, bint reverse, state, Filter filter):
-        """(messages, where to go on or None): a page of what `browse` yields."""
+        """A page of what `browse` yields: (messages, the id where the next page begins, or None)."""
         cdef queue_t* queue
         cdef entry_t* entry
         cdef list found = []
@@ -339,7 +353,7 @@ cdef class Core(EnginePublish):
             if not isinstance(start, tuple):
                 at = start
             elif reverse:
-                at = since(queue, start[1] + 1) - 1     # the last one of that time
+                at = since(queue, start[1] + 1) - 1     # the last message of that time
             else:
                 at = since(queue, start[1])
             entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
@@ -395,7 +409,7 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     def _purge(self, QueueHandle handle):
-        """Deletes the ready messages; returns how many."""
+        """Delete the ready messages; return how many."""
         cdef queue_t* queue
         cdef entry_t* entry
         cdef uint64_t count = 0
@@ -415,7 +429,7 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     def _stats(self):
-        """All counters and gauges of one moment: no other thread creates or deletes anything meanwhile."""
+        """All counters and gauges, of one moment: no other thread creates or deletes anything meanwhile."""
         self.lock()
         try:
             return {
@@ -430,7 +444,7 @@ cdef class Core(EnginePublish):
     # ---- the end
 
     def _close(self):
-        """Nobody enters any more. Whether it was open."""
+        """Close the engine: no call enters any more. Returns whether it was open."""
         if self.state == FORKED:
             return False
         if self.state != NEW and self.state != BROKEN and not self.lock_if_open():
@@ -440,17 +454,17 @@ cdef class Core(EnginePublish):
         return True
 
     def _free(self):
-        """After `_close`, when the stores have what they need: frees all. Deliveries become stale."""
+        """Free everything, after `_close` and when the stores have all that they need. Deliveries become stale."""
         for journal in list(self.journals):
             self.detach(journal)
         self.close_books()
 
     cdef int close_books(self) except -1:
-        """Frees all that the engine holds. Its queues and selectors are as if deleted."""
+        """Free all that the engine holds. Its queues and selectors are as if deleted."""
         cdef QueueHandle queue
         if self.e.handle == NULL:
             return 0
-        if self.e.at_rest == BROKEN:        # nobody can say what is whose: it stays where it is
+        if self.e.at_rest == BROKEN:        # links may be wrong, so the memory is not freed
             self.e.handle = NULL
             return 0
         self.e.building = 1
@@ -475,6 +489,7 @@ cdef class Core(EnginePublish):
 
 
 cdef bint is_readable(entry_t* entry) except -1:
+    """Whether the content can be read from its store."""
     try:
         content_at(entry)
     except (OSError, KeyError):
@@ -483,6 +498,6 @@ cdef bint is_readable(entry_t* entry) except -1:
 
 
 cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
-    """The first id whose message entered at `time` or later. Cost: O(log of the queue's pages)."""
+    """The first id whose message entered at `time` or later. O(log of the queue's pages)."""
     cdef entry_t* entry = index_since(&queue.index, time)
     return queue.next_id if entry == NULL else entry.id

@@ -1,4 +1,4 @@
-"""Deliveries; the declarations of `engine/delivery.pyx`."""
+"""Declarations of `delivery.pyx`, and short functions that batches share."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -9,15 +9,15 @@ from xump_ext.state.constants cimport REDELIVERED
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t
 
 cdef class Delivery:
-    cdef entry_t* entry             # NULL: stale
-    cdef PyObject* message          # owned; the interpreter reads these four in place
+    cdef entry_t* entry             # NULL: stale; PAID: settled
+    cdef PyObject* message          # owned; the interpreter reads these four attributes in place
     cdef PyObject* destination
     cdef PyObject* queue
     cdef PyObject* selector
     cdef readonly uint32_t delivery_count
     cdef readonly bint redelivered
-    cdef bint settled               # by the taking: INFINITE
-    cdef uint64_t checked           # the check that it was in last, of its engine
+    cdef bint settled               # by being taken: INFINITE credit
+    cdef uint64_t checked           # the number of the last `check_deliveries` that saw it
     cdef bint answered              # acked, nacked or rejected by the application
     cdef PyObject* core(self) except NULL
     cdef int pay_for_it(self) except -1
@@ -29,8 +29,8 @@ cdef class DeliveryIterator:
     cdef object destination
     cdef object timeout
     cdef uint64_t began
-    cdef offer_t* passed            # the last one that was skipped,
-    cdef uint64_t passed_number     # and its number then
+    cdef offer_t* passed            # the last offer that was skipped …
+    cdef uint64_t passed_number     # … and its number then
     cdef Delivery next_delivery(self)
     cdef Delivery left_over(self)
     cdef bint is_picky(self) noexcept
@@ -49,13 +49,13 @@ cdef inline PyObject* counted(void* held) noexcept:
     return <PyObject*> held
 
 cdef inline bint is_redelivered(const entry_t* entry) noexcept:
-    """Whether its next delivery is not the first, or it was outstanding before and came back."""
+    """Whether it was delivered before, or was outstanding and came back."""
     return entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
 
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
 cdef Delivery next_undelivered(EngineLock core, object destination)
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
-# Whether a nack will dead-letter it.
+# Whether a nack dead-letters the message.
 cdef bint is_spent(const entry_t* entry) noexcept
 cdef int check_deliveries(EngineLock core, list deliveries) except -1

@@ -1,4 +1,4 @@
-"""Deliveries: what the application holds in its hands."""
+"""Deliveries: messages in the application's hands, and the iterator that takes them."""
 
 from types import TracebackType
 from typing import Any, NoReturn, Self, final

@@ -1,7 +1,12 @@
-"""Deliveries: what the application holds in its hands (rules 8, 10).
+"""Deliveries: messages in the application's hands, and the iterator that takes them (rules 8, 10).
 
-A delivery remembers its entry, and the entry where it is remembered; whoever takes the message back clears both. So a stale
-delivery costs nothing to recognise, and nothing to forget. Deliveries are not tracked by the collector.
+While the application has a message, the delivery and the entry point to each other:
+
+    Delivery.entry ──► entry_t                  NULL: stale        PAID: settled
+    entry_t.below.delivery ──► Delivery.entry   NULL: the application has dropped the delivery
+
+When the engine takes the message back, it clears both. So a stale delivery is recognised by one look at a pointer, and a dropped
+one needs no search. The collector does not track deliveries: that would cost a header each, and a look at all that are held.
 """
 
 cimport cython
@@ -35,7 +40,7 @@ cdef PyMemberDef selector_member_def
 
 
 cdef inline void delivery_clean(PyObject* object) noexcept:
-    """One without a message holds nothing else either."""
+    """Part the delivery from its entry, and drop its references. One without a message has no other references either."""
     if in_hands((<Delivery> object).entry):
         (<Delivery> object).entry.below.delivery = NULL
     (<Delivery> object).entry = NULL
@@ -53,7 +58,7 @@ cdef void delivery_dealloc(PyObject* object) noexcept:
 
 
 cdef Delivery delivery_new():
-    """A blank one; only what comes from here gets past `Delivery.__cinit__`."""
+    """A blank delivery. `Delivery.__cinit__` refuses all that are made elsewhere."""
     global making
     cdef PyObject* spare = xump_pool_get(&delivery_pool)
     if spare == NULL:
@@ -70,15 +75,15 @@ cdef Delivery delivery_new():
 @cython.final
 @cython.no_gc
 cdef class Delivery:
-    """A message handed to the application under a destination name. Ack it, nack it or reject it; as a context manager it is
-    acked when the block ends and nacked when it raises."""
+    """A message handed to the application under a destination name. Ack it, nack it or reject it. As a context manager it is
+    acked when the block ends, and nacked when the block raises."""
 
     def __cinit__(self):
         if not making:
             raise TypeError("deliveries come from Engine.take() and Engine.deliveries()")
 
     cdef PyObject* core(self) except NULL:
-        """The engine, borrowed: our queue holds it."""
+        """The engine, borrowed: the queue of this delivery refers to it. Raises if the delivery is stale."""
         if not in_hands(self.entry):
             queue_handle(self).engine._check_open()
             raise stale(self)
@@ -90,7 +95,7 @@ cdef class Delivery:
         return message_handle(self).id
 
     def ack(self):
-        """Pay for this very message. Raises `StaleDelivery` if that was done before, or it was taken back. O(queues upstream)."""
+        """Pay for this very message. Raises `StaleDelivery` if it was settled or taken back before. O(queues upstream)."""
         self.pay_for_it()
 
     cdef int pay_for_it(self) except -1:
@@ -110,13 +115,15 @@ cdef class Delivery:
         return 0
 
     def nack(self, *, requeue=True):
-        """Give it back: it waits at its old place again; with `requeue=False` it is dead-lettered, else dropped and counted."""
+        """Give the message back: it waits at its old place again. With `requeue=False` it is dead-lettered; without a dead letter
+        queue it is dropped and counted."""
         if requeue is not True and requeue is not False:
             raise TypeError(f"requeue must be a bool, got {type(requeue).__name__}")
         self.give_back(requeue, None)
 
     def reject(self, reason="rejected"):
-        """Dead-letter it (else drop and count it); a reason of your own goes into the header `xump_detail`."""
+        """Dead-letter the message; without a dead letter queue it is dropped and counted. A reason of your own goes into the
+        header `xump_detail`."""
         reason = checked_text(reason, "reason")
         self.give_back(False, None if reason == "rejected" else reason)
 
@@ -132,7 +139,7 @@ cdef class Delivery:
             if not in_hands(entry):
                 raise stale(self)
             if not requeue or is_spent(entry):
-                content_at(entry)       # it will be bounced; when it cannot be read nothing has changed
+                content_at(entry)       # the bounce needs it; if it cannot be read, this raises before anything has changed
             self.answered = True
             if requeue:
                 nack_entry(&core.e, entry)
@@ -165,7 +172,7 @@ cdef class Delivery:
 
 
 cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
-    """Back to its old place, or to the dead letter queue when the application has taken it too often (rule 10)."""
+    """Return the message to its old place, or dead-letter it if the application has taken it too often (rule 10)."""
     cdef bint spent = is_spent(entry)
     release(engine, entry)
     if spent:
@@ -175,13 +182,13 @@ cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef bint is_spent(const entry_t* entry) noexcept:
-    """Whether the application, which has it, has taken it as often as it may."""
+    """Whether the application has taken the message as often as it may, so that a nack dead-letters it."""
     cdef uint32_t limit = delivery_limit_of(entry)
     return limit and entry.delivery_count >= limit
 
 
 cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
-    """The queue's own, else that of the nearest queue upstream still waiting for its payment (rule 10); 0: none."""
+    """The limit of the queue, else of the nearest queue upstream that still waits for its payment (rule 10); 0: none."""
     while entry != NULL:
         if entry.queue.delivery_limit:
             return entry.queue.delivery_limit
@@ -190,12 +197,13 @@ cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
 
 
 cdef int check_deliveries(EngineLock core, list deliveries) except -1:
-    """Every one is a live delivery of this engine, and is there once: each remembers the number of the check."""
+    """Raise unless all are live deliveries of this engine, each given once. Each remembers the number of the check, so that a
+    second one is recognised."""
     cdef PyObject* given
     cdef Py_ssize_t i
     core.checks += 1
     for i in range(len(deliveries)):
-        given = PyList_GET_ITEM(deliveries, i)      # borrowed: the list is the caller's own
+        given = PyList_GET_ITEM(deliveries, i)      # borrowed: no other code has this list
         if not isinstance(<object> given, Delivery):
             raise TypeError(f"expected a Delivery, got {type(<object> given).__name__}")
         if <void*> (<QueueHandle> (<Delivery> given).queue).engine != <void*> core:
@@ -228,7 +236,7 @@ cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL:
 
 
 cdef Delivery hand_over(EngineLock core, offer_t* offer):
-    """The application takes an offer."""
+    """The delivery of an offer, which the application takes."""
     cdef PyObject* spare = xump_pool_get(&delivery_pool)
     cdef Delivery delivery
     cdef entry_t* entry = offer.entry
@@ -252,7 +260,7 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
 
 
 cdef Delivery next_undelivered(EngineLock core, object destination):
-    """The next one to this destination of those that were kept back, or None. What was taken back meanwhile is forgotten."""
+    """The next delivery to this destination that was kept back, or None. Those that are stale by now are dropped."""
     cdef Delivery delivery
     for delivery in list(core.undelivered):
         if not in_hands(delivery.entry) and not delivery.settled:
@@ -264,13 +272,13 @@ cdef Delivery next_undelivered(EngineLock core, object destination):
 
 
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1:
-    """They were taken by a call that raised, so that nobody got them: they go before all others."""
+    """Keep back deliveries of a call that raised, so that the application did not get them: they go before all others."""
     core.undelivered[:0] = deliveries
     return core.wake({delivery.destination for delivery in deliveries}) if core.takers else 0
 
 
 cdef class DeliveryIterator:
-    """Yields deliveries until nothing has been deliverable for `timeout` seconds; skips what was nacked after it began."""
+    """Yields deliveries until nothing has been deliverable for `timeout` seconds. Skips messages nacked after it began."""
 
     def __cinit__(self, EngineLock engine not None, destination, timeout):
         self.engine = engine
@@ -294,11 +302,11 @@ cdef class DeliveryIterator:
         return delivery
 
     def take(self):
-        """The next one, or None."""
+        """The next delivery, or None."""
         return self.next_delivery()
 
     cdef Delivery next_delivery(self):
-        cdef PyObject* core = <PyObject*> self.core     # borrowed: it is ours for good
+        cdef PyObject* core = <PyObject*> self.core     # borrowed: `self` refers to it
         cdef Delivery delivery = None
         cdef offer_t* offer
         cdef bint ended = False
@@ -322,21 +330,21 @@ cdef class DeliveryIterator:
         return delivery
 
     cdef inline bint is_picky(self) noexcept:
-        """Something was nacked since the iteration began."""
+        """Whether a message was nacked since the iteration began."""
         return self.began != self.core.e.nacks
 
     cdef Delivery left_over(self):
-        """What was kept back, if there is something for this destination; else what was interrupted goes on."""
+        """A delivery to this destination that was kept back. Without one, a run that was interrupted goes on, and None."""
         cdef Delivery kept = next_undelivered(self.core, self.destination)
         if kept is None and self.core.e.interrupted:
             run(&self.core.e)
         return kept
 
     cdef offer_t* first_wanted(self) except? NULL:
-        """The oldest one that was not nacked since the iteration began."""
+        """The oldest offer that was not nacked since the iteration began; NULL: none."""
         cdef offer_t* offer
-        # Goes on behind those that were skipped before: memory of offers is not given back while the engine lives, so the number
-        # tells whether the one that was skipped last still stands there.
+        # Go on behind the offers that were skipped before. Offers are not freed while the engine lives, so the number of the last
+        # one tells whether it is still the same offer.
         if self.passed != NULL and self.passed.number == self.passed_number:
             offer = self.following(self.passed)
         else:

@@ -1,4 +1,7 @@
-"""The door of the engine; the declarations of `engine/engine_lock.pyx`."""
+"""Declarations of `engine_lock.pyx`, and the fast way through the engine lock.
+
+`EngineLock` is the first of the four parts of the engine's class; `stores.pxd` has the second.
+"""
 
 from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
@@ -10,46 +13,47 @@ from xump_ext.state.graph cimport engine_t, queue_t
 cdef extern from "Python.h":
     Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
 
-cdef struct lock_waiter_t:               # a thread that waits to get in, on its own stack
-    void* lock                      # PyThread_type_lock; held until it is its turn to look
+cdef struct lock_waiter_t:          # a thread that waits for the engine lock; on the stack of that thread
+    void* lock                      # PyThread_type_lock; held until the thread is called
     lock_waiter_t* next
-    bint overtaken                  # it was called, and found somebody else inside
+    bint overtaken                  # it was called, but another thread was faster
 
 cdef class EngineLock:
     cdef engine_t e
     cdef int state
     cdef void* owner                # the thread that is inside
-    cdef lock_waiter_t* waiting          # first come, first called
+    cdef lock_waiter_t* waiting     # first come, first called
     cdef lock_waiter_t* last_waiting
-    cdef lock_waiter_t* next_owner             # whose turn it is while the state is RESERVED
-    cdef object clock               # None: the system's, read in C
+    cdef lock_waiter_t* next_owner  # for which the lock is RESERVED
+    cdef object clock               # None: the clock of the system, read in C
     cdef readonly dict _stores
     cdef readonly dict _queues
     cdef readonly dict _selectors
     cdef readonly dict _named       # selectors by name
-    cdef dict destinations
+    cdef dict destinations          # these three: see `engine_t`
     cdef dict nacked
     cdef dict owners
-    cdef list journals              # of durable stores: they hold what `e.stores` links
-    cdef list user_errors
-    cdef list spent
-    cdef uint64_t checks            # of deliveries given together
-    cdef list spare_slots
-    cdef list undelivered             # deliveries that were taken by a call that raised: the next one that takes hands them out
+    cdef list journals              # of the durable stores; they own the structs that `e.stores` links
+    cdef list user_errors           # errors that user code raised in this call
+    cdef list spent                 # owners of lazy sources that are used up; dropped when the call ends
+    cdef uint64_t checks            # number of the last `check_deliveries`
+    cdef list spare_slots           # of deleted queues
+    cdef list undelivered           # deliveries taken by a call that raised: the next call that takes hands them out first
     cdef object _dead_letter
-    cdef uint64_t offered_before
-    cdef dict wakers                # threads and tasks that wait for deliveries: by destination, then by number, what wakes them
-    cdef Py_ssize_t takers          # how many
-    cdef uint64_t last_waiter
+    cdef uint64_t offered_before    # the last offer that consumers were woken for
+    cdef dict wakers                # callables that wake consumers which wait for deliveries: by destination, then by number
+    cdef Py_ssize_t takers          # how many of them
+    cdef uint64_t last_waiter       # the number of the last one
 
     cdef inline int begin_call(self) except -1:
+        """Take the engine lock, and read the user's clock, if there is one."""
         self.lock()
         if self.clock is not None:
             self.begin_with_clock()
         return 0
 
     cdef inline int lock(self) except -1:
-        """`begin_call` for a call that does not fail for its clock: it reads that by itself, if at all."""
+        """Take the engine lock only: for calls that must not fail for the clock, or that read it later."""
         if self.state != IDLE:
             self.wait_for_lock()
         self.state = BUSY
@@ -59,7 +63,7 @@ cdef class EngineLock:
         return 0
 
     cdef inline int unlock(self) except -1:
-        if self.state == BUSY:      # a fork in user code has left the child outside
+        if self.state == BUSY:      # else user code has forked, and this is the child
             self.state = self.e.at_rest
         if <Py_ssize_t> (self.waiting != NULL) | size_of(<PyObject*> self.user_errors) | self.takers | (
                 size_of(<PyObject*> self.spent)) or self.e.changed_stores != NULL:

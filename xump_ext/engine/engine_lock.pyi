@@ -1,4 +1,4 @@
-"""The door of the engine: every call enters alone, and leaves."""
+"""The engine lock: one call at a time. The first part of the engine's class."""
 
 from collections.abc import Callable
 from typing import Any, Self

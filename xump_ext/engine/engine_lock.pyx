@@ -1,9 +1,30 @@
-"""The door of the engine: every call enters alone, and leaves.
+"""The engine lock: one call at a time is inside the engine.
 
-Entering alone costs a comparison: the interpreter lets one thread run at a time, and the core never gives way while it works,
-unless it asks user code (a filter, an operator, a clock) or reads a content from its store. Only then can another thread find the
-engine busy; it waits in a row. The same thread, coming back from inside, gets `Reentrant`. Who leaves lets the next one in, wakes
-those who wait for deliveries, and reports what user code raised.
+The engine is one class in four files. Cython has no partial classes, and parts that are objects of their own would cost a call
+each time, so each file derives a class from the one before:
+
+    engine_lock.pyx   EngineLock        the lock; queues by name; consumers that wait for deliveries
+    stores.pyx        EngineStores      durable stores come and go
+    publish.pyx       EnginePublish     publishing and transactions
+    core.pyx          Core              all other calls; `xump.Engine` derives from it
+
+This file is the first. It adds `_configure`, `_check_open`, `_await`, `_withdraw`, `_wake_all`, `_forked`, `closed` and
+`dead_letter`, and for the other files `begin_call`, `lock` and `unlock`, between which every call does its work.
+
+To take the lock costs one comparison. The interpreter runs one thread at a time, and the core does not give way to another while
+it works, unless it calls user code (a filter, an operator, a clock) or reads a content from a store. Only then can another thread
+find the lock taken; it waits in a list, first come, first called. A call from the same thread comes from inside, and raises
+`Reentrant`. A call that leaves wakes the next thread and the consumers that wait for deliveries, and reports errors of user code.
+
+The lock is in one of these states; the last three are for good:
+
+    NEW         `_configure` was not called yet
+    IDLE        free
+    BUSY        a call is inside
+    RESERVED    free, but only for one thread, which was overtaken before
+    CLOSED      the engine was closed
+    FORKED      this is the child of a fork; the engine belongs to the parent
+    BROKEN      memory ended in the middle of a step: the books (counters and links) may be wrong
 """
 
 from cpython.object cimport PyObject
@@ -30,7 +51,7 @@ cdef extern from "Python.h":
 
 
 cdef class EngineLock:
-    """What is common to all calls: the state, the names, who waits."""
+    """What all calls share: the lock, the names of queues and selectors, the waiting consumers."""
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.e, 0, sizeof(engine_t))
@@ -69,14 +90,14 @@ cdef class EngineLock:
 
     @property
     def dead_letter(self):
-        """The name of the queue for what no queue's own dead letter takes, or None."""
+        """The name of the engine's own dead letter queue, for messages that no queue's own takes; or None."""
         return self._dead_letter
 
     # ---- one at a time
 
     cdef int wait_for_lock(self) except -1:
-        """Busy, or another's turn: wait. Closed, forked or called from inside: an error. Who does not enter after having waited
-        passes the turn on."""
+        """Wait while the lock is taken or reserved. Raises if the engine is closed or forked, or if the call comes from inside;
+        a thread that has waited before that wakes the next one."""
         cdef lock_waiter_t own
         own.lock = NULL
         own.overtaken = False
@@ -95,9 +116,12 @@ cdef class EngineLock:
         return 0
 
     cdef int wake_next(self) except -1:
-        """Calls the first who waits. He has the turn if he was called before, and somebody was faster: a thread that gives up the
-        interpreter's lock only while it is inside would else keep all others out. Most times whoever comes first may enter: that
-        needs no change of threads for each call."""
+        """Call the first waiting thread.
+
+        It gets the lock if no other thread is faster, so that not every call needs a change of threads. If it was overtaken
+        before, the lock is reserved for it: else a thread that gives up the interpreter only while it is inside would keep all
+        others out.
+        """
         cdef lock_waiter_t* first = self.waiting
         if self.state == RESERVED:
             self.state = self.e.at_rest
@@ -113,7 +137,7 @@ cdef class EngineLock:
         return 0
 
     cdef int wait_for_turn(self, lock_waiter_t* own) except -1:
-        """Until it is called: last in the row, or first, if it was called before."""
+        """Wait until called: as the last in the list, or as the first, if it was called before."""
         if own.lock == NULL:
             own.lock = PyThread_allocate_lock()
             if own.lock == NULL:
@@ -129,11 +153,11 @@ cdef class EngineLock:
             self.last_waiting = own
         with nogil:
             PyThread_acquire_lock(own.lock, 1)
-        own.overtaken = True        # unless nobody is inside
+        own.overtaken = True        # not read if the lock is free now
         return 0
 
     cdef int check_state(self) except -1:
-        """Raises if nobody can enter, or if whoever asks is inside."""
+        """Raise if the engine will never be free, or if this thread is inside."""
         if self.state == CLOSED:
             raise Closed("the engine is closed; create another one")
         if self.state == NEW:
@@ -148,13 +172,13 @@ cdef class EngineLock:
         return 0
 
     def _check_open(self):
-        """Raises what any call would for a closed engine, a forked one, or a call from inside."""
+        """Raise what any call raises if the engine is closed or forked, or if this call comes from inside."""
         if self.state != IDLE:
             self.wait_for_lock()
             self.wake_next()
 
     cdef bint lock_if_open(self) except -1:
-        """`lock`, for calls that also come while the engine is being closed: whether it was entered."""
+        """`lock` for calls that may come while the engine is being closed. False: it is closed, and the lock is not taken."""
         if self.state != CLOSED:
             try:
                 self.lock()
@@ -173,7 +197,7 @@ cdef class EngineLock:
         return 0
 
     cdef int read_clock(self) except -1:
-        """An int, and no bool, of 64 bits; the lowest one stands for a clock that was not read."""
+        """Read the user's clock: an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not read."""
         now = self.clock()
         if not isinstance(now, int) or isinstance(now, bool):
             raise TypeError(f"clock must return POSIX nanoseconds as an int, got {type(now).__name__}")
@@ -183,7 +207,7 @@ cdef class EngineLock:
         return 0
 
     cdef int unlock_slowly(self) except -1:
-        """Lets the next thread in, tells who waits for deliveries, reports what user code raised."""
+        """Wake the next thread and the waiting consumers, report errors of user code, tell the stores that changed."""
         self.wake_next()
         self.spent.clear()
         if self.takers and self.e.offered != self.offered_before:
@@ -196,12 +220,14 @@ cdef class EngineLock:
             tell_stores(&self.e)
         return 0
 
-    # ---- who waits for deliveries
+    # ---- consumers that wait for deliveries
 
     def _await(self, destination, wake):
-        """`wake()` is called once, when something is offered under that destination (None: any) from now on, or the engine is
-        closed; unless what this returns is withdrawn. Who waits looks once more after this call: what was offered before it tells
-        nobody. O(1)."""
+        """Have `wake()` called once: when something is offered under that destination (None: any) from now on, or when the engine
+        is closed. Returns a waiter for `_withdraw`.
+
+        Offers from before this call wake nobody, so the caller has to look for them once more. O(1).
+        """
         if destination is not None:
             destination = str.__str__(destination)
         if not self.takers:
@@ -213,7 +239,7 @@ cdef class EngineLock:
         return destination, number
 
     def _withdraw(self, waiter):
-        """False: it was woken, or withdrawn, before. O(1)."""
+        """Remove a waiter that `_await` returned. False: it was woken or withdrawn before. O(1)."""
         destination, number = waiter
         cdef dict same = self.wakers.get(destination)
         if same is None or same.pop(number, None) is None:
@@ -224,13 +250,13 @@ cdef class EngineLock:
         return True
 
     cdef int wake_offered(self) except -1:
-        """Wakes those who wait for what was offered since the last time: O(offers, and those woken)."""
+        """Wake the consumers that wait for messages offered since the last time. O(offers, and consumers woken)."""
         cdef set destinations = set()
         cdef uint64_t before = self.offered_before
         self.offered_before = self.e.offered    # before waking: another thread may offer meanwhile
         cdef offer_t* offer = self.e.offers_tail
         cdef destination_t* last = NULL
-        # Nothing in this loop may run other code, which might take the offers away: no object that is collected is made.
+        # Other code might take offers away, so this loop runs none: it makes no object that the collector tracks.
         while offer != NULL and offer.number > before:
             if offer.destination != last:
                 last = offer.destination
@@ -239,7 +265,7 @@ cdef class EngineLock:
         return self.wake(destinations)
 
     cdef int wake(self, set destinations) except -1:
-        """Whoever waits for one of these, or for any, in the order in which they came."""
+        """Wake the consumers that wait for one of these destinations, or for any, in the order in which they came."""
         if not destinations:
             return 0
         woken = []
@@ -254,16 +280,16 @@ cdef class EngineLock:
         return 0
 
     def _wake_all(self):
-        """The engine was closed."""
+        """Wake all waiting consumers, since the engine was closed."""
         self.wake(set(self.wakers))
 
     @property
     def _waiters(self):
-        """The destinations that are waited for, None for any, in the order in which they who wait have come; for tests."""
+        """The destinations that consumers wait for (None: any), in the order in which these came; for tests."""
         return [destination for _, destination in sorted([(n, name) for name, same in self.wakers.items() for n in same])]
 
     cdef queue_t* queue_of(self, object queue) except? NULL:
-        """By name or by object; NULL when there is none of that name."""
+        """A queue by its name or handle; NULL: there is none of that name."""
         cdef PyObject* found
         if <void*> queue == self.e.called_name:
             return self.e.called
@@ -271,7 +297,7 @@ cdef class EngineLock:
             found = PyDict_GetItemWithError(self._queues, queue)
             if found == NULL:
                 return NULL
-            if <void*> (<QueueHandle> found).name == <void*> queue:     # most programs write it once: it is the same object
+            if <void*> (<QueueHandle> found).name == <void*> queue:     # most programs give the same str object each time
                 self.e.called_name = <void*> queue
                 self.e.called = (<QueueHandle> found).queue
             return (<QueueRef> found).queue
@@ -279,7 +305,7 @@ cdef class EngineLock:
             if (<QueueHandle> queue).engine is not self:
                 raise QueueNotFound(f"queue {queue.name!r} belongs to another engine")
             if (<QueueHandle> queue).queue == NULL:
-                return queue_named(&self.e, (<QueueHandle> queue).name)       # was deleted; there may be another one
+                return queue_named(&self.e, (<QueueHandle> queue).name)       # it was deleted; there may be a new one
             return (<QueueHandle> queue).queue
         if isinstance(queue, str):
             return queue_named(&self.e, str.__str__(queue))
@@ -289,7 +315,7 @@ cdef class EngineLock:
         """In the child of a fork: the engine belongs to the parent."""
         if self.state != CLOSED:
             self.state = FORKED
-        self.waiting = self.last_waiting = self.next_owner = NULL     # threads of the parent
+        self.waiting = self.last_waiting = self.next_owner = NULL     # these are threads of the parent
 
     @property
     def closed(self):

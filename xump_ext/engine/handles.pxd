@@ -1,4 +1,4 @@
-"""What Python sees of queues and selectors; the declarations of `engine/handles.pyx`."""
+"""Declarations of `handles.pyx`."""
 
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.graph cimport queue_t, selector_t

@@ -1,4 +1,4 @@
-"""What Python sees of queues and selectors. The public classes with the verbs are `xump.Queue` and `xump.Selector`."""
+"""Handles: queues and selectors as Python sees them. `xump.Queue` and `xump.Selector` derive from them, and add the verbs."""
 
 from typing import Any, NoReturn
 

@@ -1,6 +1,7 @@
-"""What Python sees of queues and selectors: names, properties, counts. The verbs are in `xump.queue` and `xump.selector`.
+"""Handles: queues and selectors as Python sees them, with names, properties and counts.
 
-A queue is equal to its name and a selector to its number, so that either can stand for the other, in a mapping too.
+`xump.Queue` and `xump.Selector` derive from these, and add the verbs. A queue is equal to its name and a selector to its number,
+so that one can stand for the other, as a key of a mapping too.
 """
 
 from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
@@ -13,7 +14,7 @@ from xump_ext.state.index cimport index_from
 
 
 cdef int check_open(object engine) except -1:
-    """Closing an engine deletes all that it has; who asks is told the reason."""
+    """Raise `Closed` if the engine is: closing has deleted all that it had, and this says why."""
     if engine is not None and engine.closed:
         raise Closed("the engine is closed; create another one")
     return 0
@@ -89,7 +90,7 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def dead_letter(self):
-        """The name of the queue for what cannot be processed here, or None."""
+        """The name of the queue for messages that cannot be processed here, or None."""
         return None if self.live().dead_letter == NULL else <object> self.live().dead_letter
 
     @property
@@ -117,7 +118,7 @@ cdef class QueueHandle(QueueRef):
         entry = index_from(&queue.index, queue.frontier)
         while entry.state != UNROUTED:
             entry = index_from(&queue.index, entry.id + 1)
-        queue.frontier = entry.id       # nobody looks at those before it again
+        queue.frontier = entry.id       # so that those before it are not looked at again
         return entry.id
 
     def _enabled_selector(self, int role):

@@ -1,4 +1,4 @@
-"""Publishing, and transactions: a part of the engine, see `core.pyi`."""
+"""Publishing and transactions: the third part of the engine's class, after `EngineStores`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,9 @@
-"""Publishing, and transactions: what enters the engine from outside, one message, many, or all or nothing (rule 1)."""
+"""Publishing and transactions: messages enter the engine from outside (rule 1).
+
+The engine is one class in four files (`engine_lock.pyx` says why). `EnginePublish` is the third part, after `EngineStores` in
+`stores.pyx`. It adds `publish` (one message), `publish_many` (many, and one run) and `_commit` (a transaction: all or nothing).
+`core.pyx` goes on.
+"""
 
 from libc.stdint cimport uint64_t
 
@@ -25,7 +30,7 @@ cdef extern from "Python.h":
 
 
 cdef class EnginePublish(EngineStores):
-    """The part of the engine where messages come in."""
+    """The third part of the engine's class: messages come in."""
 
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0:
         if queue != NULL and queue.durable:
@@ -55,8 +60,8 @@ cdef class EnginePublish(EngineStores):
         """Publish a message into a queue and drive the graph until it is quiet.
 
         Returns the id issued in that queue, also when the message went on at once; 0 when it was turned away there and
-        dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. Costs O(length of
-        the address) to match at first, a look-up from then on, and what follows from it.
+        dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. To match costs
+        O(length of the address) for a new address, a look-up for one seen before; then the run costs what it causes.
         """
         cdef content_t* content
         cdef queue_t* named
@@ -122,14 +127,14 @@ cdef class EnginePublish(EngineStores):
                     first = first or id
                     count += 1
         except MemoryError:
-            if count:           # those before are in, and cannot be taken back
+            if count:           # the messages before this one are in, and cannot be taken back
                 self.e.at_rest = BROKEN
             raise
         go_on(&self.e)
         return range(first, first + count)
 
     def _commit(self, transaction):
-        """Carries out a transaction's `("publish", queue, message)` and `("ack", delivery)`, and tells it so with the ids."""
+        """Carry out a transaction's `("publish", queue, message)` and `("ack", delivery)`; set its ids and its state."""
         cdef list operations = transaction._operations
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Py_ssize_t i
@@ -144,7 +149,7 @@ cdef class EnginePublish(EngineStores):
             for name in batch.names.values():
                 queue = self.queue_of(name)
                 if queue != NULL and queue.durable:
-                    self.with_room(queue, name, batch.bytes())      # of one store, or it will be refused
+                    self.with_room(queue, name, batch.bytes())      # one is enough: `one_store` refuses two stores
                     break
             batch = self.transaction_batch(operations, batch)
             one_store(batch)
@@ -166,7 +171,7 @@ cdef class EnginePublish(EngineStores):
             self.unlock()
 
     cdef Admissions transaction_batch(self, list operations, Admissions contents):
-        """Contents and payments in order; every delivery is checked, none may be given twice."""
+        """Contents and payments, in order. Raises if a delivery is stale or given twice."""
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Delivery delivery
         cdef Py_ssize_t at = 0
@@ -185,7 +190,8 @@ cdef class EnginePublish(EngineStores):
 
 
 cdef int one_store(Admissions batch) except -1:
-    """A transaction is one group of one store: what it enters, and what its acks settle, upstream too."""
+    """Raise TransactionError unless all durable queues that the transaction enters or settles in, upstream too, are in one store:
+    it is one group there."""
     cdef store_t* store = NULL
     cdef entry_t* entry
     cdef Py_ssize_t i

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM wait while the main thread writes files."""
+"""Defers Ctrl-C and SIGTERM while the main thread writes files."""
 
 class DeferredSignals:
     def __enter__(self) -> None: ...

@@ -1,10 +1,11 @@
-"""Ctrl-C and SIGTERM wait while the main thread writes files.
+"""Defers Ctrl-C and SIGTERM while the main thread writes files.
 
-A handler in Python runs in the main thread between two bytecodes, and may leave what is going on there by an exception. While a
-block of `DeferredSignals` runs, the handler of the process in C only takes a note; at its end the signals that came are raised
-again, for the handler that was there before. The handlers that Python shows (`signal.getsignal`) are not touched.
+Python runs a signal handler in the main thread between two bytecodes, and the handler may end the code there by an exception.
+While a block of `DeferredSignals` runs, the process has a handler in C that only notes the signal. When the block ends, the
+handler from before is back, and the noted signals are raised again for it. The handlers that Python shows (`signal.getsignal`)
+do not change.
 
-`signal.signal` could do the same, for some 20 microseconds a block; this takes four system calls, below one microsecond.
+`signal.signal` could do the same for some 20 microseconds a block. This takes four system calls, below one microsecond.
 """
 
 from libc.signal cimport SIG_DFL, SIG_IGN, SIGINT, SIGTERM, raise_, sighandler_t
@@ -36,8 +37,8 @@ cdef void note(int number) noexcept nogil:
 
 
 cdef class DeferredSignals:
-    """A context manager for the main thread: `with DeferredSignals(): ...`. Nests. A signal that the program ignores, or dies of,
-    is left alone."""
+    """A context manager for the main thread: `with DeferredSignals(): ...`. Nests. A signal that the program ignores, or that
+    ends it at once, is left alone."""
 
     cdef sigaction_t[COUNT] before
     cdef bint[COUNT] replaced
@@ -53,7 +54,7 @@ cdef class DeferredSignals:
                     self.before[i].sa_handler != SIG_DFL and self.before[i].sa_handler != SIG_IGN):
                 self.replaced[i] = set_action(NUMBERS[i], &ours, NULL) == 0
         try:
-            PyErr_CheckSignals()        # what came before this block is not part of it
+            PyErr_CheckSignals()        # signals from before the block are handled before it
         except BaseException:
             self.restore()
             raise

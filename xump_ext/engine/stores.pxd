@@ -1,4 +1,7 @@
-"""Durable stores of an engine: the declarations of `engine/stores.pyx`."""
+"""Declarations of `stores.pyx`.
+
+`EngineStores` is the second of the four parts of the engine's class: `engine_lock.pxd` has the first, `publish.pxd` the third.
+"""
 
 from libc.stdint cimport uint64_t
 

@@ -1,4 +1,7 @@
-"""Durable stores of an engine: how one comes and goes, and the port through which its committer takes what was gathered."""
+"""Durable stores of an engine, and the port between the engine and the committer of a store.
+
+`EngineStores` is the second part of the engine's class, after `EngineLock`.
+"""
 
 from typing import Any
 

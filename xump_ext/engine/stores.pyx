@@ -1,6 +1,25 @@
-"""Durable stores of an engine: how one comes and goes, and the port through which its committer takes what was gathered.
+"""Durable stores of an engine, and the port between the engine and the committer of a store.
 
-Files are read and written outside, without any lock of the engine's.
+The engine is one class in four files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
+`engine_lock.pyx`. It adds the calls by which a store comes (`_open_journal`, `_create_recovered`, `_recover`) and goes (`_quiet`,
+`_drop_store`, `_drop_queues`), and for the other files `with_room`. `publish.pyx` goes on.
+
+The engine touches no file but to fetch a content, and the committer touches no queue. They meet in the port:
+
+    ┌──────────┐  changed, crowded, make_room                        ┌───────────┐                  ┌──────────┐
+    │ engine   ├────────────────────────────────────────────────────►│           │  write, sync     │          │
+    │          │          ┌───────────┐  seal, written, synced       │ committer ├─────────────────►│ back-end │
+    │ journal  │◄─────────┤ StorePort │◄─────────────────────────────┤           │  room, oldest,   │          │
+    └────┬─────┘          └───────────┘  has_room, copy_forward,     └───────────┘  release         └──────────┘
+         │                               failed, demand                                                  ▲
+         └──────────────────────── fetch: a content that is not in memory ───────────────────────────────┘
+
+    1. A call changes messages in the store. The journal gathers records; when the call ends, the engine tells `changed`.
+    2. The committer seals the group, which takes the engine lock for an instant, and writes and syncs it without that lock.
+    3. It tells the port `written` and `synced`. Fences of other stores open, and ids become durable.
+    4. If the back-end needs space, it gives its oldest part: `copy_forward` gathers the live records of it once more.
+
+`xump/durability/` has the committer, and opens stores. `xump_ext/store.py` is the contract of committer and back-end.
 """
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
@@ -28,12 +47,12 @@ STORES_MAX = 64
 
 
 cdef class EngineStores(EngineLock):
-    """The part of the engine that is for durable stores: how one comes and goes."""
+    """The second part of the engine's class: durable stores come and go."""
 
     # ---- a store comes
 
     def _open_journal(self, backend, str name, uint64_t resident_max):
-        """The journal of a store that was just opened."""
+        """A journal for a store that was just opened; from here on the engine has the store."""
         cdef Journal journal = Journal(backend, name, resident_max)
         cdef store_t* other
         cdef uint64_t taken = 0
@@ -57,7 +76,7 @@ cdef class EngineStores(EngineLock):
             self.unlock()
 
     def _recover(self, Recovery recovery not None):
-        """Brings the queues of a store to life, held; returns how many messages there are."""
+        """Make the queues of a store that was read, held; return how many messages there are."""
         self.lock()
         try:
             count = recovery.end()
@@ -67,8 +86,10 @@ cdef class EngineStores(EngineLock):
             self.unlock()
 
     def _create_recovered(self, QueueHandle handle, tuple properties, Journal journal, number):
-        """A queue of a store that is being opened, with (limit, history_limit, auto_delete, dead_letter, delivery_limit);
-        called by its recovery."""
+        """Create a queue of a store that is being opened. Called inside `_recover`, which has taken the engine lock.
+
+        `properties` are (limit, history_limit, auto_delete, dead_letter, delivery_limit).
+        """
         limit, history_limit, auto_delete, letters, delivery_limit = properties
         queue_create(&self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
         handle.queue.held = True
@@ -76,7 +97,7 @@ cdef class EngineStores(EngineLock):
     # ---- a store goes
 
     def _quiet(self, Journal journal, list queues):
-        """A store is about to be deleted: what is in its queues stays there, and nothing comes in."""
+        """Prepare the deletion of a store: messages in its queues stay there, and none comes in."""
         cdef QueueHandle handle
         self.begin_call()
         try:
@@ -89,8 +110,11 @@ cdef class EngineStores(EngineLock):
             self.unlock()
 
     def _drop_store(self, Journal journal not None, list queues):
-        """The store is not of this engine any more, and neither are its queues; its files keep what they have. So a message is
-        there alone: what it came from is settled elsewhere, what it became elsewhere is deleted."""
+        """Take a store and its queues out of the engine; its files keep their messages.
+
+        No message may live on in two places. So the parents of these messages are settled, and what they became elsewhere is
+        deleted.
+        """
         cdef QueueHandle handle
         cdef Owner owner
         cdef list owned = [entry for entry, owner in self.owners.items() if owner.store == &journal.store]
@@ -101,7 +125,7 @@ cdef class EngineStores(EngineLock):
             for entry in owned:
                 message_delete(&self.e, <entry_t*> <uintptr_t> entry)
             for handle in queues:
-                if handle.queue != NULL and not failed:       # what it did not write is recalled
+                if handle.queue != NULL and not failed:       # else it may not have them: they are recalled
                     pay_for_all(&self.e, handle.queue)
             for handle in queues:
                 if handle.queue != NULL:
@@ -111,19 +135,19 @@ cdef class EngineStores(EngineLock):
             self.unlock()
 
     def _drop_queues(self, list queues):
-        """The queues of a store in RAM go, as one: what is recalled from one of them does not go into the next."""
+        """Delete the queues of a store in RAM together: a message recalled from one of them does not go into the next."""
         cdef QueueHandle handle
         self.begin_call()
         try:
             for handle in queues:
-                if handle.queue != NULL:      # it has not deleted itself with one before
+                if handle.queue != NULL:      # else it has deleted itself with one before
                     queue_delete(&self.e, handle.queue, self._selectors, self.spare_slots)
             go_on(&self.e)
         finally:
             self.unlock()
 
     cdef int detach(self, Journal journal) except -1:
-        """Nobody tells it anything any more, or waits for it. Its queues are about to be deleted."""
+        """Cut a store off: no queue logs to it any more, and no other store waits for it. Its queues are about to be deleted."""
         cdef store_t** link = &self.e.stores
         cdef store_t* other = self.e.stores
         cdef queue_t* queue
@@ -142,7 +166,7 @@ cdef class EngineStores(EngineLock):
         while link[0] != &journal.store:
             link = &link[0].next
         link[0] = journal.store.next
-        journal.store.failed = True         # whoever still waits for his turn finds nothing to write
+        journal.store.failed = True         # a committer that still waits for its turn finds nothing to write
         journal.store.touched = NULL
         journal.store.fence_count = 0
         store_unchanged(&journal.store)
@@ -152,8 +176,10 @@ cdef class EngineStores(EngineLock):
         return 0
 
     cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes) except? NULL:
-        """The queue of that name again. Its store cleans its log, if so many bytes are not left; the engine is left meanwhile:
-        the call has not changed anything yet."""
+        """Let the store clean its log if it has no room for so many bytes; return the queue of that name anew, or NULL.
+
+        The engine lock is given up meanwhile, so the call must not have changed anything yet.
+        """
         cdef Journal journal = <Journal> queue.store.handle
         bytes += kept_bytes(queue.store, 0)
         if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.committer is None:
@@ -169,25 +195,31 @@ cdef class EngineStores(EngineLock):
 
     @property
     def _broken(self):
-        """Whether it ran out of memory: nothing that it gathered is to be trusted."""
+        """Whether the engine ran out of memory in the middle of a step: then the records that it gathered may be wrong."""
         return self.e.at_rest == BROKEN
 
 
 cdef class StorePort:
-    """What the committer of a store asks of the engine; `xump_ext.store` draws it. Each call takes the engine's lock for an instant."""
+    """The engine, as the committer of one store sees it (drawn at the head of this file).
+
+    Where a call needs the engine lock, it takes it for an instant.
+    """
 
     def __cinit__(self, EngineStores core not None, Journal journal not None):
         self.core = core
         self.journal = journal
 
     def connect(self, committer, bint each_call):
-        """From here on the engine calls `committer.changed()` after a call that has changed something in the store, for the first
-        time in a group or (`each_call`) each time, `committer.crowded()` when much was gathered, and
-        `committer.make_room(bytes)` when a call lacks room."""
+        """Connect the committer. From here on the engine calls:
+
+        - `committer.changed()` after the first call in a group that changed something in the store; with `each_call`, after each
+        - `committer.crowded()` when much was gathered
+        - `committer.make_room(bytes)` when a call lacks room
+        """
         self.journal.connect(committer, each_call)
 
     def seal(self, bint last=False):
-        """The group to be written next, or None. `last`: nothing comes after it."""
+        """Seal the group to be written next and return it; None: there is nothing. `last`: no group comes after it."""
         if not self.core.lock_if_open():
             return self.journal.seal(last, True)
         try:
@@ -196,7 +228,7 @@ cdef class StorePort:
             self.core.unlock()
 
     def written(self, Group group not None, bint final):
-        """The group was written. `final`: no sync will follow, so other stores that wait for what is in it wait no more."""
+        """The store has the group. `final`: no sync will follow, so other stores need not wait for one."""
         if not self.core.lock_if_open():
             self.journal.written(group, final)
             return
@@ -210,7 +242,7 @@ cdef class StorePort:
         self.journal.made_durable(group)
 
     def has_room(self, int64_t room):
-        """The store has so many bytes left; if these are more than before, selectors that were refused try again."""
+        """The store has so many bytes left. If that is more than before, selectors that were refused try again."""
         cdef EngineStores core = self.core
         cdef Journal journal = self.journal
         cdef int64_t before = journal.store.room
@@ -223,13 +255,13 @@ cdef class StorePort:
                 journal.store.refused = False
                 for address in journal.queues.values():
                     waiters_wake(&core.e, <queue_t*> <uintptr_t> address)
-                wake_where_room_varies(&core.e)     # and queues that overflow into one of them
+                wake_where_room_varies(&core.e)     # queues that overflow into one of these, too
                 go_on(&core.e)
         finally:
             core.unlock()
 
     def copy_forward(self, data):
-        """Gathers once more what is live of the oldest records."""
+        """Gather the live ones of these records, the oldest of the log, once more."""
         self.core.lock()
         try:
             self.journal.carry(data)
@@ -237,12 +269,12 @@ cdef class StorePort:
             self.core.unlock()
 
     def failed(self):
-        """The store writes nothing more."""
+        """The store has failed: it writes nothing more."""
         self.journal.fail()
 
     @property
     def demand(self):
-        """What the store has to know before it gives its oldest part."""
+        """What the back-end needs to know to choose its oldest part; `wanted_bytes` is 0."""
         return Demand(0, self.journal.live_bytes, self.journal.carried_bytes)
 
     @property
@@ -257,7 +289,7 @@ cdef class StorePort:
 
     @property
     def fenced(self):
-        """How many records wait for other stores."""
+        """How many records and fences wait for other stores; 0 if they wait in vain."""
         return self.journal.fenced
 
     @property
@@ -267,7 +299,7 @@ cdef class StorePort:
 
 
 cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
-    """Whoever supplied what is in the queue is paid."""
+    """Pay the selectors that supplied the messages in the queue."""
     cdef entry_t* parent
     cdef entry_t* entry = index_from(&queue.index, 1)
     while entry != NULL:
@@ -280,8 +312,7 @@ cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
 
 
 def queue_bytes(QueueHandle handle not None):
-    """Bytes that the messages of a queue take in its store, as records; those of one that was just published do not count before
-    they are written. O(messages)."""
+    """Bytes that the messages of a queue take in its store, as records. O(messages)."""
     cdef uint64_t total = 0
     cdef cursor_t at
     cdef entry_t* entry

@@ -1,4 +1,4 @@
-"""Queues and selectors come and go; the declarations of `engine/topology_edit.pyx`."""
+"""Declarations of `topology_edit.pyx`."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,7 +1,7 @@
-"""Queues and selectors come and go (rules 9, 13, 14).
+"""Creates and deletes queues and selectors, and deletes messages (rules 9, 13, 14).
 
-Deleting is done in two halves: first every link is undone, downstream children taken back and their parents made to wait
-again, through all queues that delete themselves for it; then, when the books are right, the run goes on.
+A deletion has two halves. First every link is undone, through all queues that delete themselves for it: children downstream are
+taken back, and their parents wait again. Then the books (counters and links) are right, and the caller drives the run.
 """
 
 from cpython.object cimport PyObject
@@ -48,8 +48,10 @@ cdef queue_t* queue_create(
     engine_t* engine, QueueHandle handle, object limit, object history_limit, bint auto_delete, object dead_letter,
     object delivery_limit, list spare_slots, Journal journal, uint32_t number
 ) except NULL:
-    """A queue of checked properties, known by its name. Messages may be waiting for it (rule 14). `journal`: of its store, if
-    that is durable; `number`: its number there, or 0 if it is new."""
+    """Create a queue of checked properties, and make it known by its name. Messages may be waiting for it (rule 14).
+
+    `journal`: of its store, if that is durable. `number`: the queue's number there; 0: it is new.
+    """
     cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueRef other
@@ -62,7 +64,7 @@ cdef queue_t* queue_create(
     queue.auto_delete = auto_delete
     if spare_slots and engine.suspended_count == 0 and engine.run_queue_count == 0 and engine.backlogs.count == 0:
         queue.slot = spare_slots.pop()
-    else:       # trips that go on may have been to the queue that had a spare number
+    else:       # a visited set that goes on may have the spare number, for the queue that had it
         queue.slot = len(<dict> engine.queues) + len(spare_slots)
     queue.engine = engine
     queue.handle = <void*> handle
@@ -88,14 +90,14 @@ cdef queue_t* queue_create(
                 wake_named(engine, <Plan> other.queue.plan, handle.name)
             if other.queue.field_copies and (<Plan> other.queue.plan).wake_copies():
                 mark_dirty(engine, other.queue)
-    except BaseException:       # a condition was interrupted: the queue never was there
+    except BaseException:       # a condition was interrupted: take the queue away again
         queue_delete(engine, queue, (<EngineLock> engine.handle)._selectors, spare_slots)
         raise
     return queue
 
 
 cdef int wake_named(engine_t* engine, Plan plan, object name) except -1:
-    """A queue that messages name has come: they may go on."""
+    """A queue was created that messages name: wake the lanes in which they wait for it."""
     cdef Clause clause
     cdef lane_t* lane
     for clause in list(plan.clauses.values()):
@@ -108,7 +110,7 @@ cdef int wake_named(engine_t* engine, Plan plan, object name) except -1:
 
 
 cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots):
-    """Deletes the queue, its selectors, and every queue that deletes itself for it; returns the names of the queues."""
+    """Delete the queue, its selectors, and every queue that deletes itself for it; return the names of the queues."""
     cdef list doomed = [<object> queue.handle], names = []
     queue.dying = True
     while doomed:
@@ -120,7 +122,7 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
 
 
 cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doomed) except -1:
-    """Deletes its selectors and recalls what has an unpaid parent elsewhere."""
+    """Delete its selectors, and recall the messages that have an unpaid parent elsewhere."""
     cdef entry_t* entry
     cdef entry_t* next
     cdef entry_t* parent
@@ -141,14 +143,14 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
 
 
 cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:
-    """What remains goes with it: unrouted, waiting, history."""
-    cdef QueueHandle handle = <QueueHandle> queue.handle    # held: the mapping's may be the last reference
+    """Free the queue, with the messages that remain there: unrouted, waiting, history."""
+    cdef QueueHandle handle = <QueueHandle> queue.handle    # a reference of our own: the mapping may have the last one
     cdef entry_t* entry
     cdef entry_t* next
     cdef int which
     if queue.durable:
         log_queue_gone(queue)
-        fetched_forget(engine)      # contents there are known by the address of their queue
+        fetched_forget(engine)      # fetched contents are found by the address of their queue
     while queue.waiters_head != NULL:
         waiter_leave(engine, queue.waiters_head)
     heap_remove(&engine.runnable, &queue.runnable)
@@ -199,7 +201,7 @@ cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
     object destination_field, object destination, object credit, bint enabled
 ) except -1:
-    """A selector of checked properties. `terms` is what the condition asks, compiled by the clause that it joins."""
+    """Create a selector of checked properties. `terms` are those of its condition; the clause that it joins compiles them."""
     cdef selector_t* selector
     cdef queue_t* source = handle.source.queue
     if target is None and queue_field is None and (verb == COPY or verb == MOVE or verb == BOUNCE):
@@ -247,7 +249,7 @@ cdef int selector_create(
             selector_free(engine, selector)
             raise
         source.active = True
-        mark_dirty(engine, source)        # unrouted messages, or those that this clause has not been tried on
+        mark_dirty(engine, source)        # messages may be unrouted, or may have to be tried on this clause
     handle.selector = selector
     if enabled:
         selector_enable(engine, selector, True)
@@ -255,7 +257,7 @@ cdef int selector_create(
 
 
 cdef tuple term_key(tuple term):
-    """What tells a term from others; callables by identity: they need not be hashable."""
+    """A key that tells a term from others. Callables count by identity, since they need not be hashable."""
     return ("call", id(term[1])) if term[0] == "call" else term
 
 
@@ -280,7 +282,7 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
 
 
 cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots):
-    """Deletes the selector, and its queue if that deletes itself; returns the names of the queues deleted."""
+    """Delete the selector, and its queue if that deletes itself; return the names of the queues that are gone."""
     cdef list doomed = [], names = []
     cdef QueueHandle handle
     selector_end(engine, selector, selectors, doomed)
@@ -290,7 +292,7 @@ cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors
 
 
 cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed) except -1:
-    """Its messages wait again in its queue; the queue is added to `doomed` if that was its last selector."""
+    """Delete the selector. Its messages wait again in its queue; that is added to `doomed` if it deletes itself now."""
     cdef queue_t* source = selector.source
     cdef SelectorHandle handle = <SelectorHandle> selector.handle
     cdef queue_t* target
@@ -337,7 +339,7 @@ cdef inline selector_t** previous_of(selector_t* selector, int which) noexcept:
 
 
 cdef void link(selector_t** head, selector_t* selector, int which) noexcept:
-    """First in a list: of those with the same source, or the same target."""
+    """Put the selector first into a list: of those with the same source, or with the same target."""
     next_of(selector, which)[0] = head[0]
     if head[0] != NULL:
         previous_of(head[0], which)[0] = selector
@@ -356,7 +358,7 @@ cdef void unlink(selector_t** head, selector_t* selector, int which) noexcept:
 
 
 cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
-    """Out of the lists of its source and its target; its destination is no longer named by it."""
+    """Take the selector out of the lists of its source and its target, and unpin its destination."""
     unlink(&selector.source.own, selector, OWN)
     selector.source.selectors -= 1
     if selector.target != NULL:
@@ -379,7 +381,7 @@ cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
 # ---- messages
 
 cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
-    """Deletes a message in whatever state; an outstanding one is taken back first. Who supplied it is paid."""
+    """Delete a message in any state; an outstanding one is taken back first. The selector that supplied it is paid."""
     engine.entered_stores = 0
     if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
         release(engine, entry)
@@ -394,7 +396,7 @@ cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef list replay_of(engine_t* engine, selector_t* selector):
-    """The ids of what a COPY selector replays: all that its queue holds from `replay_due` on and that it selects, in order."""
+    """The ids that a COPY selector replays: those from `replay_due` on that its queue holds and that it selects, in order."""
     cdef queue_t* queue = selector.source
     cdef Clause clause = <Clause> selector.clause.handle
     cdef entry_t* entry = index_from(&queue.index, selector.replay_due)

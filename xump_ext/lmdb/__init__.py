@@ -1,1 +1,1 @@
-"""LMDB's file, walked without LMDB. For the store `lmdb` alone."""
+"""Reads the trees of an LMDB file without LMDB. Only the store `lmdb` uses it."""

@@ -1,12 +1,14 @@
-"""The pages of an LMDB file as they lie in it; the walk over them. Drawn after the structs MDB_page, MDB_node, MDB_db and
-MDB_meta of LMDB's mdb.c, data format 1, in the byte order of the machine:
+"""The layout of the pages of an LMDB file, and the declarations of `walk.pyx`.
+
+Drawn after the structs MDB_page, MDB_node, MDB_db and MDB_meta of LMDB's mdb.c, data format 1, in the byte order of the machine:
 
     page      0 number u64   8 pad u16   10 flags u16   12 lower u16   14 upper u16   (overflow: 12 pages u32)
     branch   16 offsets u16 of the nodes, by key; up to lower     node  0 child, 48 bits   6 key bytes u16   8 key
     leaf     likewise                                             node  0 low u16   2 high u16: of the value's size
                                                                         4 flags u16   6 key bytes u16   8 key, value
-    A value too long for half a page lies in overflow pages, one behind the other, from byte 16 of the first on; its node has the
-    number of that page instead. The first key of a branch says nothing. Nodes lie from upper on.
+
+A value too long for half a page lies in overflow pages, one behind the other, from byte 16 of the first on. Its node has the
+number of the first of them in place of the value. The first key of a branch has no meaning. Nodes lie from upper on.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,7 +18,7 @@ cdef enum:
     NODE = 8
     NUMBER = 8              # bytes of a page's number in place of a value
     DEPTH_MAX = 32          # LMDB's own limit
-    # what a page is reached as
+    # marks of pages that were reached
     MAIN = 1
     FREE_LIST = 2
     FREE = 3
@@ -27,12 +29,12 @@ cdef enum:
     BIG = 1
 
 cdef struct part_t:
-    # Bytes in a page. NULL: there are none, of bounds: no bound
+    # Bytes in a page. NULL: there are none; of a bound: no bound.
     const uint8_t* at
     uint64_t size
 
 cdef struct branch_t:
-    # One on the way from the root to the leaf, and which of its children is the next; its keys lie between two of its parent's.
+    # A branch on the way from the root to the leaf, the number of its next child, and the bounds of its keys.
     const uint8_t* page
     uint32_t next
     uint32_t count
@@ -40,14 +42,7 @@ cdef struct branch_t:
     part_t high
 
 cdef struct held_t:
-    # Pages in memory, one behind the other: how many from the first on.
-    uint8_t* at
-    uint64_t first
-    uint64_t count
-    uint64_t room
-
-cdef struct held_t:
-    # Pages in memory, one behind the other.
+    # Pages in memory, one behind the other: `count` pages from page `first` on, with room for `room` pages.
     uint8_t* at
     uint64_t first
     uint64_t count
@@ -55,19 +50,19 @@ cdef struct held_t:
 
 cdef class Walk:
     cdef object tree, read, tell
-    # None of them changes its size; a larger one takes its place.
+    # A bytearray never changes its size, because pointers lead into it; a larger one replaces it.
     cdef bytearray branch_pages, window, far_window, piece
     cdef Py_buffer reached
     cdef uint64_t root, last, count, limit
     cdef uint64_t branches, leaves, overflows, entries
-    # Pages that were reached; records that were handed out, and where in the log the last of them ends.
+    # Pages that were reached; records that were handed out, and the position in the log at which the last of them ends.
     cdef readonly uint64_t pages, records, end
     cdef uint32_t depth, page_bytes
     cdef uint8_t mark
     cdef bint begun, over, whole
-    # Leaves, and values that are in overflow pages.
+    # Leaves, and values in overflow pages.
     cdef held_t near, far
-    # The branches on the way, the page, between which keys it lies; when it is a leaf, its nodes and which is the next.
+    # The branches on the way to the current page, its number and the bounds of its keys. Of a leaf: the next node, of how many.
     cdef branch_t way[DEPTH_MAX]
     cdef uint32_t level, node, nodes
     cdef const uint8_t* leaf

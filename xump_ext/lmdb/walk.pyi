@@ -1,4 +1,4 @@
-"""The pages of an LMDB file, walked and verified."""
+"""Walks the trees of an LMDB file without LMDB, and verifies every page."""
 
 from collections.abc import Callable
 

@@ -1,9 +1,11 @@
-"""The trees of an LMDB file, walked without LMDB and believing nothing; `lmdb/walk.pxd` draws the pages.
+"""Walks the trees of an LMDB file without LMDB, and trusts no byte of it.
 
-There is no I/O here: `read` is asked for pages, as many at a time as the walk can tell that it will need, and damage is told to
-`tell`, which may raise; what is damaged is left out. What is verified: each page is reached once, says its number and its kind,
-and has its nodes within itself; keys are in order, and between those of the branch above; a value in overflow pages has them all.
-Of records: the CRCs, and that the key is the record's own.
+`lmdb/walk.pxd` draws the pages. There is no I/O here: the walk asks the function `read` for pages, as many at a time as it can
+tell that it will need. It reports damage to the function `tell`, which may raise, and leaves out what is damaged.
+
+It verifies that each page is reached once, has its own number and kind, and has its nodes within itself; that keys are in order,
+and between the keys of the branch above; that a value in overflow pages has all of them. Of records it verifies the CRCs, and
+that the key is the record's own.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -15,9 +17,9 @@ from xump_ext.records.kinds cimport KEY_BYTES, head_t
 from xump_ext.records.record cimport RECORD_PAYLOAD, RECORD_WHOLE, key_write, record_state
 
 cdef enum:
-    READ_BYTES = 1 << 20        # at once, and handed out at once
-    GAP_PAGES = 16              # that are read along; and as many as are wanted
-    # what is wrong with a record
+    READ_BYTES = 1 << 20        # read at once, and handed out at once
+    GAP_PAGES = 16              # a read may include so many pages that are not wanted, and as many more as are wanted
+    # errors of a record
     SHORT = 1
     HEAD = 2
     PAYLOAD = 3
@@ -39,7 +41,7 @@ cdef inline uint64_t u64(const uint8_t* at) noexcept nogil:
     return value
 
 
-# ---- nodes of a page that is filled as it says
+# ---- nodes of a page that `filled` has checked
 
 cdef inline const uint8_t* node_of(const uint8_t* page, uint32_t index) noexcept nogil:
     return page + u16(page + HEADER + 2 * index)
@@ -67,10 +69,11 @@ cdef inline bytes bytes_of(part_t part):
 cdef class Walk:
     """Goes through a tree once, in order of its keys.
 
-    `tree`: what the meta page says of it, as the store's `Tree` has it. `last`: the last page of the file that counts. `reached`:
-    a byte for each page that the file has, 0 until it is reached, then `mark`: MAIN for the tree of the records, or FREE_LIST,
-    whose keys are integers. `read(buffer, page)` fills a buffer from that page on and returns the number of bytes, less at the
-    end of the file. `tell(page, what, key, record)`: a page is damaged, or, with a key, an entry in it.
+    `tree` is the meta page's description of the tree, as the store's `Tree` has it. `last` is the last page of the file that
+    counts. `reached` has a byte for each page of the file: 0 until the page is reached, then `mark`. `mark` is MAIN for the tree
+    of the records, or FREE_LIST for the tree of free pages, whose keys are integers. `read(buffer, page)` fills a buffer from
+    that page on and returns the number of bytes, which is less at the end of the file. `tell(page, what, key, record)` reports
+    a damaged page or, with a key, a damaged entry in it.
     """
 
     def __cinit__(self, tree, uint32_t page_bytes, uint64_t last, bytearray reached not None, uint8_t mark, read, tell):
@@ -93,14 +96,16 @@ cdef class Walk:
 
     @property
     def between(self):
-        """For `tell`, which was just told of a page: between which keys all lies that is lost with it, (low, high), the low one
-        included, None where there is no bound. None: it is but the value of one entry."""
+        """For `tell`, while it is told of a page: the bounds (low, high) of the keys that are lost with the page.
+
+        The low one is included; None stands for no bound. None in place of the pair: only the value of one entry is lost.
+        """
         if self.node:
             return None
         return None if self.low.at == NULL else bytes_of(self.low), None if self.high.at == NULL else bytes_of(self.high)
 
     cdef int bad(self, uint64_t number, what) except -1:
-        """Always 0."""
+        """Reports a damaged page; returns 0."""
         self.whole = False
         self.tell(number, what, None, None)
         return 0
@@ -109,7 +114,7 @@ cdef class Walk:
         return self.bad(number, "lies behind the end of the file")
 
     cdef int reach(self, uint64_t first, uint64_t pages) except -1:
-        """Whether these pages are there and were not reached before; if not, that is told."""
+        """Marks these pages as reached. Returns 0, and reports it, if they are not there or were reached before."""
         cdef uint8_t* at = <uint8_t*> self.reached.buf
         cdef uint64_t i
         if first < 2 or first >= self.limit or pages > self.limit - first:
@@ -122,7 +127,7 @@ cdef class Walk:
         return 1
 
     cdef uint64_t fill(self, bytearray buffer, uint64_t at, uint64_t first, uint64_t pages) except? 0:
-        """Reads pages into a buffer; returns how many of them there were."""
+        """Reads pages into a buffer; returns the number of them that were there."""
         cdef uint64_t found
         with memoryview(buffer)[at : at + pages * self.page_bytes] as part:
             found = self.read(part, first)
@@ -131,7 +136,7 @@ cdef class Walk:
     # ---- from leaf to leaf
 
     cdef bint next_page(self) noexcept:
-        """The number of the next child of the branches on the way, and between which keys it lies; False: there is none."""
+        """Goes on to the next child of the branches on the way: its number, and the bounds of its keys. False: there is none."""
         cdef branch_t* branch
         cdef uint32_t index
         self.low.at = self.high.at = NULL
@@ -152,8 +157,8 @@ cdef class Walk:
         return False
 
     cdef int next_leaf(self) except -1:
-        """Goes on to the next leaf that is sound. Returns whether there was one; at the end, what was found is compared with what
-        the tree says of itself."""
+        """Goes on to the next sound leaf; returns whether there is one. At the end it compares what it counted with the tree's
+        own counts."""
         self.node = self.nodes = 0
         if self.over:
             return 0
@@ -181,7 +186,7 @@ cdef class Walk:
         return 0
 
     cdef int enter_branch(self) except -1:
-        """Whether the page is a branch; then its children are the next."""
+        """Enters a branch, so that its children come next; returns whether the page is a sound branch."""
         cdef uint64_t at = <uint64_t> self.level * self.page_bytes
         cdef const uint8_t* page = <const uint8_t*> PyByteArray_AS_STRING(self.branch_pages) + at
         cdef branch_t* branch = &self.way[self.level]
@@ -197,7 +202,7 @@ cdef class Walk:
             node = node_of(page, i)
             if node + NODE + u16(node + 6) > page + self.page_bytes:
                 return self.bad(self.number, f"a node at byte {node - page} has a key of {u16(node + 6)} bytes")
-        if not self.in_order(page, 1, count):       # the first key says nothing
+        if not self.in_order(page, 1, count):       # the first key has no meaning
             return self.bad(self.number, "has keys that are not in order")
         branch.page = page
         branch.next = 0
@@ -208,7 +213,10 @@ cdef class Walk:
         return 1
 
     cdef int enter_leaf(self) except -1:
-        """Whether the page is a leaf; then its entries are the next. Their values may still be damaged."""
+        """Enters a leaf, so that its entries come next; returns whether the page is a sound leaf.
+
+        Values in overflow pages may still be damaged.
+        """
         cdef const uint8_t* page
         cdef const uint8_t* node
         cdef uint32_t i, count
@@ -237,7 +245,7 @@ cdef class Walk:
         return 1
 
     cdef int read_leaves(self) except -1:
-        """The leaf, and those of its siblings that lie around it. None is held if that one is not there."""
+        """Reads the leaf, and those of its next siblings that lie around it. If the leaf is not there, no page is held."""
         cdef uint64_t low = self.number, high = self.number, wanted = 1, page, first, last
         cdef branch_t* branch
         cdef uint32_t i
@@ -262,8 +270,8 @@ cdef class Walk:
         return 0
 
     cdef uint32_t filled(self, const uint8_t* page, uint16_t kind) except? 0:
-        """How many nodes the page has, all of which begin where they may; 0: it is not of that kind, or damaged, and that was
-        told."""
+        """The number of nodes of the page, all of which begin within its filled part. 0: the page is of another kind or damaged,
+        which is reported."""
         cdef uint16_t flags = u16(page + 10), lower = u16(page + 12), upper = u16(page + 14), at
         cdef uint32_t count, i
         if u64(page) != self.number or flags != kind:
@@ -279,7 +287,7 @@ cdef class Walk:
         return count
 
     cdef bint in_order(self, const uint8_t* page, uint32_t first, uint32_t count) noexcept:
-        """Whether the keys from the first on ascend, and lie where the branch above says."""
+        """Whether the keys from number `first` on ascend, and lie within the bounds of the branch above."""
         cdef part_t key, before
         cdef uint32_t i
         if first >= count:
@@ -304,7 +312,7 @@ cdef class Walk:
     # ---- from entry to entry
 
     cdef int next_entry(self, part_t* key, part_t* value) except -1:
-        """Whether there is a next entry. It stays where it is until the one after it is asked for."""
+        """Gives the next entry; returns whether there is one. Its bytes stay in place until the entry after it is asked for."""
         cdef const uint8_t* node
         while True:
             while self.node < self.nodes:
@@ -322,7 +330,7 @@ cdef class Walk:
                 return 0
 
     cdef const uint8_t* overflow(self, uint64_t first, uint64_t size) except? NULL:
-        """Where the value of that size begins, from that page on; NULL: it is damaged, and that was told."""
+        """The start of a value of that size in overflow pages from that page on. NULL: it is damaged, which is reported."""
         cdef const uint8_t* page
         cdef uint64_t pages = self.pages_of(size), says
         if not self.reach(first, pages):
@@ -344,7 +352,7 @@ cdef class Walk:
         return (HEADER + size + self.page_bytes - 1) // self.page_bytes
 
     cdef int read_far(self, uint64_t first, uint64_t pages) except -1:
-        """These, and those of the values that follow in the leaf, as long as they lie one behind the other."""
+        """Reads these overflow pages, and those of the leaf's next values as long as they lie one behind the other."""
         cdef uint64_t end = first + pages, more
         cdef const uint8_t* node
         cdef uint32_t i
@@ -365,16 +373,18 @@ cdef class Walk:
         self.far.count = self.fill(self.far_window, 0, first, end - first)
         return 0
 
-    # ---- what is asked for
+    # ---- for the store
 
     def first(self):
-        """(key, value) of the first entry; None: there is none."""
+        """The (key, value) of the first entry, or None if there is none."""
         cdef part_t key, value
         return (bytes_of(key), bytes_of(value)) if self.next_entry(&key, &value) else None
 
     def next_records(self, uint32_t salt, bytes own not None):
-        """Whole records, one behind the other, about 1 MiB, to be used before the next are asked for; None: there are no more.
-        The entry under the key `own` is no record. O(bytes)."""
+        """The next whole records, one behind the other, about 1 MiB; None if there are no more. O(bytes).
+
+        The caller uses them before it asks for the next. The entry under the key `own` is no record.
+        """
         cdef part_t key, value
         cdef uint64_t used = 0
         cdef bytearray larger
@@ -398,7 +408,7 @@ cdef class Walk:
         return memoryview(self.piece)[:used] if used else None
 
     def free_pages(self):
-        """Of the list of free pages: (how many it lists, how many of them lie behind the file's end). Those in it are reached."""
+        """Reads the list of free pages: (number of free pages, number of those behind the file's end). Marks them as reached."""
         cdef part_t key, value
         cdef uint64_t number, count, i, free = 0, beyond = 0
         cdef uint8_t* reached = <uint8_t*> self.reached.buf
@@ -425,7 +435,7 @@ cdef class Walk:
 # ---- records under their keys
 
 cdef int record_wrong(part_t key, part_t record, uint32_t salt) noexcept nogil:
-    """What is wrong with a record under a key; 0: nothing."""
+    """The error of a record under a key; 0: there is none."""
     cdef const head_t* head = <const head_t*> record.at
     cdef unsigned char own[KEY_BYTES]
     cdef int state
@@ -442,7 +452,7 @@ cdef int record_wrong(part_t key, part_t record, uint32_t salt) noexcept nogil:
 
 
 cdef str what_is_wrong(int wrong, part_t key, part_t record):
-    """For people."""
+    """The error as text, for people."""
     if wrong == SHORT:
         return f"of {record.size} bytes: less than a record's head"
     if wrong == LENGTH:
@@ -453,7 +463,7 @@ cdef str what_is_wrong(int wrong, part_t key, part_t record):
 
 
 def wrong_record(bytes key not None, bytes record not None, uint32_t salt):
-    """What is wrong with a record that is kept under a key, for people; None: nothing. O(bytes)."""
+    """The error of a record that is kept under a key, as text, for people; None if there is none. O(bytes)."""
     cdef part_t its, kept
     cdef int wrong
     its.at = <const uint8_t*> <const char*> key

@@ -1,4 +1,4 @@
-"""Declarations of `writer.pyx`, how a record is begun, and how an entry refers to a content that is in the store."""
+"""Declarations of `writer.pyx`, how a record is begun, and how an entry refers to a content in the store."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 

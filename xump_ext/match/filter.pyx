@@ -70,7 +70,7 @@ cdef struct run_t:
 
 @cython.final
 cdef class Filter:
-    """A compiled filter: Filter(tree), with a tree as `xump.filters.filter.compile` returns it.
+    """A compiled filter: Filter(tree), with the tree that `xump.filters.compile` returns.
 
     Raises TypeError for a callable and for anything else that is not a tree, and ValueError for a tree that is too deep. Cost:
     one allocation, of 56 bytes for each node, and the text.

@@ -26,7 +26,7 @@ from xump_ext.memory.require cimport require
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free
 
 # Held in C: an engine may end together with the interpreter, and then the names in modules are already None.
-cdef object waiter_in = bisect_left
+cdef object position_in = bisect_left
 
 
 @cython.final
@@ -165,7 +165,7 @@ cdef class MatchIndex:
                 raise TypeError(f"operator {operator!r} is not built in: add() needs its function, got {function!r}")
             entry = self.registered[operator, pattern] = (function, [])
         postings = entry[1]
-        at = waiter_in(postings, item)
+        at = position_in(postings, item)
         if at < len(postings) and postings[at] == item:
             return False
         postings.insert(at, item)

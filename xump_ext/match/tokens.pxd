@@ -66,8 +66,10 @@ cdef inline const char* token_read(const char* text, const char* at, const char*
 
 
 cdef inline uint64_t token_find(const string_table_t* tokens, const token_t* token) noexcept nogil:
-    """The id of a word; 0 if no pattern has it. As `string_table_find`, without the comparison that the hash of a short word
-    spares."""
+    """The id of a word; 0 if no pattern has it.
+
+    As `string_table_find`, but a short word is not compared: its hash and length decide.
+    """
     cdef size_t mask = tokens.capacity - 1, at = token.hash & mask
     cdef slot_t* slots = tokens.slots
     cdef string_t* found

@@ -46,7 +46,7 @@ cdef inline size_t edge_home(uint64_t token, uint32_t node) noexcept nogil:
 
 @cython.final
 cdef class TopicTrie:
-    """Topic patterns and their postings. `match` costs a step for each word and node that it reaches there.
+    """Topic patterns and their postings. At each word of the address, `match` costs a step for each node that it has reached.
 
     >>> trie = TopicTrie()
     >>> trie.add("flight.*.JFK", 1), trie.add("flight.#", 2)

@@ -23,7 +23,7 @@ cdef inline void heap_place(node_t** nodes, uint32_t at, node_t* node) noexcept 
     node.position = at + 1
 
 cdef inline void heap_rise(heap_t* heap, node_t* node, uint32_t at) noexcept nogil:
-    """Puts the node at this free position, or above it."""
+    """Puts the node at this free position, or above it, as its key says."""
     cdef node_t** nodes = heap.nodes
     cdef uint64_t key = node.key
     cdef uint32_t above
@@ -36,7 +36,7 @@ cdef inline void heap_rise(heap_t* heap, node_t* node, uint32_t at) noexcept nog
     heap_place(nodes, at, node)
 
 cdef inline void heap_sink(heap_t* heap, node_t* node, uint32_t at) noexcept nogil:
-    """Puts the node at this free position, or below it."""
+    """Puts the node at this free position, or below it, as its key says."""
     cdef node_t** nodes = heap.nodes
     cdef uint64_t key = node.key
     cdef uint32_t below, count = heap.count

@@ -1,4 +1,7 @@
-"""The layout of content and its compact headers, and the inline code that reads them; declarations of `headers.pyx`."""
+"""The layout of content and its compact headers, and inline code that reads them.
+
+Also the declarations of `headers.pyx`.
+"""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject

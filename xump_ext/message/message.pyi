@@ -1,4 +1,4 @@
-"""Messages as Python sees them: `Message` and its `Headers`."""
+"""The objects `Message` and `Headers` that Python sees."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, final, overload

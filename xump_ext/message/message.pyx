@@ -1,4 +1,4 @@
-"""Messages as Python sees them: `Message` and `Headers`, thin handles over content (`message/content.pyx`).
+"""The objects `Message` and `Headers` that Python sees, thin handles over content (`message/content.pyx`).
 
 A message in a queue is an entry (`state/graph.pxd`) that points to its content. `Message` and `Headers` are made when Python
 asks. They hold no object that the collector has to visit, so a million waiting messages are invisible to it.

@@ -24,7 +24,7 @@ store, and so is any selection of records that leaves out what later records und
     SETTLE   ids that are gone, from `id` on             64  deleted u64
     32  count u64                                        72  dropped u64[6]    by reason
     flags: MARKED, each of them has a MARK              120  dead_lettered u64[6]
-    MARK     an entry: deliveries, history
+    MARK     id: of the message; its delivery count and flags from here on
     32  delivery_count u32                               QUEUE    id: 0
     36  reserved u32                                     32  limit u64         2**64 - 1: none
     flags: HISTORIC, REDELIVERED                         40  history_limit u64
@@ -50,11 +50,12 @@ store, and so is any selection of records that leaves out what later records und
     84  destination_bytes u16
     86  reserved u16
     then address, reply_to, message_id, destination, headers (message/headers.pyx), body
-    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE; four are free, for more fields like RARE: a group key, an expiry
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE; four are free, for more such fields: a group key, an expiry
 
 The crc of a record is salted with the store's own number, so a record of another store is not valid here. In a group, SETTLE
 records apply after all others. An entry with an origin in its own store hides that origin: when the log is read, the origin of
-a live entry that is not HISTORIC is settled.
+a live entry that is not HISTORIC is settled. The flag EXACT of a STATE says that it is of the last group before the store was
+closed: `handed` is 0, and each entry says for itself whether it was handed out.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -3,14 +3,27 @@
 from struct import Struct
 
 HEAD: Struct
+MAGIC_AT: int
+KIND_AT: int
+POSITION_AT: int
+ID_AT: int
+GROUP_FIELDS: Struct
+COUNT_AT: int
+GROUP_SIZE_AT: int
+SYNCED_AT: int
+U64: Struct
 NAMES: dict[int, str]
 FIXED_BYTES: dict[int, int]
+GROUP_BYTES: int
+FIXED_BYTES_MAX: int
 UNLIMITED: int
-KEY_HEAD: Struct
+KEY: Struct
+KEY_OF_KIND: dict[int, int]
 KEY_QUEUE: bytes
 KEY_STATE: bytes
 KEY_ENTER: bytes
 KEY_MARK: bytes
+MAGIC_BYTES: bytes
 MAGIC: int
 GROUP: int
 QUEUE: int

@@ -7,6 +7,16 @@ import struct
 
 HEAD = struct.Struct("<IHBBIIQQ")
 """The head of every record: crc, magic, kind, flags, length, queue, position, id."""
+MAGIC_AT, KIND_AT, POSITION_AT, ID_AT = 4, 6, 16, 24
+"""The offsets of some of these fields."""
+
+GROUP_FIELDS = struct.Struct("<QQQ")
+"""The fields that follow the head of a GROUP: count of records, bytes of the group, position up to which the log was synced."""
+COUNT_AT, GROUP_SIZE_AT, SYNCED_AT = 32, 40, 48
+"""The offsets of these fields. The count of a SETTLE has the same offset as that of a GROUP."""
+
+U64 = struct.Struct("<Q")
+"""One field of 64 bits."""
 
 NAMES = {GROUP: "GROUP", QUEUE: "QUEUE", GONE: "GONE", STATE: "STATE", ENTER: "ENTER", MARK: "MARK", SETTLE: "SETTLE"}
 
@@ -14,17 +24,23 @@ FIXED_BYTES = {
     GROUP: sizeof(group_record_t), GONE: sizeof(head_t), STATE: sizeof(state_record_t), MARK: sizeof(mark_record_t),
     SETTLE: sizeof(settle_record_t),
 }
-"""The length of a record without texts, by kind; its crc covers all of it."""
+"""The lengths of records without texts; their crc covers all of it."""
+GROUP_BYTES = FIXED_BYTES[GROUP]
+FIXED_BYTES_MAX = max(FIXED_BYTES.values())
 
 UNLIMITED = 2**64 - 1
-"""Stands for no limit."""
+"""The limit of a queue without a limit."""
 
-KEY_HEAD = struct.Struct(">BIQ")
-"""A key in a store that finds records by key: its kind (`KEY_QUEUE` and so on), the number of the queue, the id."""
+KEY = struct.Struct(">BIQ")
+"""A key of a store that finds records by key: its kind, the number of the queue, the id. Keys in order are records in an order in
+which they may be applied."""
+KEY_OF_KIND = {QUEUE: 1, STATE: 2, ENTER: 3, MARK: 4}
+"""The first byte of the key of a record, by its kind; records of other kinds have no key."""
+KEY_QUEUE, KEY_STATE, KEY_ENTER, KEY_MARK = (bytes([KEY_OF_KIND[kind]]) for kind in (QUEUE, STATE, ENTER, MARK))
 
-KEY_QUEUE, KEY_STATE, KEY_ENTER, KEY_MARK = b"\x01", b"\x02", b"\x03", b"\x04"
+MAGIC_BYTES = (<int> MAGIC).to_bytes(2, "little")
 
-assert HEAD.size == sizeof(head_t) and KEY_HEAD.size == KEY_BYTES
+assert HEAD.size == sizeof(head_t) and KEY.size == KEY_BYTES and HEAD.size + GROUP_FIELDS.size == GROUP_BYTES
 
 globals().update(
     MAGIC=MAGIC, GROUP=GROUP, QUEUE=QUEUE, GONE=GONE, STATE=STATE, ENTER=ENTER, MARK=MARK, SETTLE=SETTLE,

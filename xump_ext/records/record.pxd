@@ -1,4 +1,4 @@
-"""Declarations of `record.pyx`, and the inline code that finds the parts of a record; `kinds.pxd` draws them."""
+"""Declarations of `record.pyx`, and the inline code that finds the parts of a record (`kinds.pxd` draws them)."""
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 

@@ -16,7 +16,6 @@ from xump_ext.records.kinds cimport (
 )
 from xump_ext.records.kinds import NAMES
 
-
 cdef uint64_t RECORD_BYTES_MAX = <uint64_t> 1 << 31
 
 

@@ -132,7 +132,7 @@ cdef class Salvage(Recovery):
         return made
 
     def remains(self):
-        """What is left of each queue, by its number. O(messages)."""
+        """`Remains` of each queue, by its number. O(messages)."""
         cdef dict told = {}
         hidden = self.hidden()
         for number in self.numbers():

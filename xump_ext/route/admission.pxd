@@ -51,7 +51,7 @@ cdef class Admissions:
     cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
     cdef int64_t ready_of(self, queue_t* queue) except -1
-    cdef int lock_if_open(self, queue_t* queue) except -1
+    cdef int count_ready(self, queue_t* queue) except -1
     cdef int spend(self, selector_t* selector, int credits) except -1
 
 # The bytes that a message takes of a durable store.

@@ -1,4 +1,4 @@
-"""Entry of many messages at once: a dry run checks first that there is room for all of them, so all enter or none.
+"""Entry of many messages at once: a dry run first checks that there is room for all, so all enter or none.
 
 The dry run keeps what each queue, store and overflow selector would have after the messages before (rule 1). It does not touch
 the engine: it only writes differences into dictionaries.
@@ -74,7 +74,7 @@ cdef class Admissions:
     # ---- the dry run
 
     cdef int check(self) except -1:
-        """Raises QueueFull, StoreFull, StoreFailed or QueueNotFound for the first message that could not enter or go elsewhere."""
+        """Raises QueueFull, StoreFull, StoreFailed or QueueNotFound for the first message that could not enter anywhere."""
         cdef Py_ssize_t i
         cdef entry_t* entry
         if not self.limited:
@@ -138,7 +138,8 @@ cdef class Admissions:
     cdef int64_t ready_of(self, queue_t* queue) except -1:
         return queue.ready + <int64_t> self.ready.get(<uintptr_t> queue, 0)
 
-    cdef int lock_if_open(self, queue_t* queue) except -1:
+    cdef int count_ready(self, queue_t* queue) except -1:
+        """Counts one more ready message in the queue, in the dry run."""
         self.ready[<uintptr_t> queue] = self.ready.get(<uintptr_t> queue, 0) + 1
         return 0
 
@@ -156,7 +157,7 @@ cdef class Admissions:
         if queue.limit == UNLIMITED:
             return True
         if <uint64_t> self.ready_of(queue) < queue.limit:
-            self.lock_if_open(queue)
+            self.count_ready(queue)
             return True
         return self.overflow_fits(queue, content)
 
@@ -172,9 +173,9 @@ cdef class Admissions:
             if <uint64_t> self.ready_of(target) >= target.limit or (
                     target.durable and not self.store_fits(target, content, USUAL_BYTES)):
                 return False
-            self.lock_if_open(target)
+            self.count_ready(target)
         elif overflow.verb == DELIVER and overflow.infinite:
-            self.lock_if_open(queue)      # bound: it counts as ready until the application takes it
+            self.count_ready(queue)      # bound: it counts as ready until the application takes it
         self.spend(overflow, 1)
         return True
 

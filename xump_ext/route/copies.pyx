@@ -1,4 +1,4 @@
-"""The copies of a message: at most one in each queue of its visited set (rule 3)."""
+"""The copies of a message: at most one for each queue that it visits in a run (rule 3)."""
 
 from libc.stdint cimport uint32_t
 
@@ -40,17 +40,17 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         return 0
     if hops > engine.hop_limit:
         visited_add(visited, target.slot)
-        return lose_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, visited)
+        return drop_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, visited)
     if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
         visited_add(visited, target.slot)
-        return lose_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
+        return drop_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
     selector.copied += 1
     enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, visited)
     went_to(engine, target)
     return log_copied(entry) if entry.queue.durable else 0
 
 
-cdef int lose_copy(
+cdef int drop_copy(
     engine_t* engine, selector_t* selector, entry_t* entry, queue_t* letters, queue_t* origin, int reason, visited_t* visited
 ) except -1:
     """Puts a copy that could not be made into the dead letter queue `letters`, else drops it and counts it at its selector.

@@ -4,8 +4,8 @@ from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t
 
 cdef int rematch_returned(engine_t* engine) except -1
 cdef int gather_dirty(engine_t* engine) except -1
-# Has all that is still to be routed gathered later: when a run is interrupted, or before a run gathers.
-cdef int run_queue_put_off(engine_t* engine) except -1
+# Puts off all that is still to be routed, to be gathered again: when a run is interrupted, or before one gathers other messages.
+cdef int run_queue_postpone(engine_t* engine) except -1
 # The oldest entry of the queue's backlog goes to the run queue: the backlog moves on to its next one.
 cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept
 cdef bint some_may_act(const route_t* route, entry_t* entry) except -1

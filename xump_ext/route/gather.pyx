@@ -1,4 +1,4 @@
-"""The start of a run: gathers what is to be routed in queues that something has changed (rules 6, 9, 10).
+"""The start of a run: finds the messages to be matched or routed in queues that a call changed (rules 6, 9, 10).
 
 Messages that came back are matched anew. Then messages are routed, oldest first, that a queue did not route before: it was held,
 had no selector, or was in a `building()` block. Parked messages are routed if a selector may act on them now.
@@ -32,7 +32,7 @@ cdef int rematch_returned(engine_t* engine) except -1:
         return 0
     while queue != NULL:
         next = queue.listed[RETURNED].next
-        if queue.held:          # since this run
+        if queue.held:          # it became held in this run
             queue_unlist(engine, queue, RETURNED)
         elif not engine.building or not is_recovered(queue):    # recovered messages are matched with the whole graph only
             while queue.returning.count:
@@ -43,14 +43,14 @@ cdef int rematch_returned(engine_t* engine) except -1:
 
 
 cdef int waiters_wake_again(engine_t* engine) except -1:
-    """Looks once more at the waiting lists that are runnable. They got their keys while the messages that came back were not
-    matched yet, and those may be older ones that their selectors take."""
-    cdef list lines = []
+    """Has the runnable waiting lists looked at once more: they were woken before the messages that came back were matched, and
+    one of those may be what their first selector has to take."""
+    cdef list queues = []
     cdef uint32_t i
     for i in range(engine.runnable.count):
         if engine.runnable.nodes[i].kind == WAITERS:
-            lines.append(<uintptr_t> engine.runnable.nodes[i].owner)
-    for address in lines:
+            queues.append(<uintptr_t> engine.runnable.nodes[i].owner)
+    for address in queues:
         waiters_wake(engine, <queue_t*> <uintptr_t> address)
     return 0
 
@@ -67,7 +67,7 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
     cdef uint32_t i
     if entry.flags & RECOVERED:
         entry.flags &= ~RECOVERED
-        if route.slot_count == 0 and plan.defaults:     # as if it was routed now
+        if route.slot_count == 0 and plan.defaults:     # as if it were routed now
             entry.flags |= MARKED
     waiting_remove(entry.queue.returning, entry)
     waitset = plan.waitset(route, entry, entry.flags & MARKED, False)
@@ -82,7 +82,7 @@ cdef int gather_dirty(engine_t* engine) except -1:
     cdef queue_t* queue
     cdef bint parked = False
     if engine.run_queue_count:       # entered in this call, perhaps into the same queues
-        run_queue_put_off(engine)
+        run_queue_postpone(engine)
     while engine.lists[DIRTY] != NULL:
         queue = engine.lists[DIRTY]
         if not queue.held:
@@ -96,7 +96,7 @@ cdef int gather_dirty(engine_t* engine) except -1:
     return 0
 
 
-cdef int run_queue_put_off(engine_t* engine) except -1:
+cdef int run_queue_postpone(engine_t* engine) except -1:
     """Empties the run queue and the backlogs: their queues become dirty, and the next run gathers their entries, as after
     `building()`. Visited sets are suspended, and go on with their entries."""
     cdef run_item_t item
@@ -141,8 +141,7 @@ cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept:
 
 
 cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
-    """Gathers parked entries on which a selector may act now that was enabled, or whose target was created. Whether there are
-    any."""
+    """Gathers the entries parked with a woken clause on which a selector may act now. Whether there are any."""
     cdef Plan plan = <Plan> queue.plan
     cdef Clause clause
     cdef bint found = False

@@ -1,4 +1,4 @@
-"""The books: what enters, moves, is paid for and leaves; the declarations of `route/ledger.pyx`."""
+"""Declarations of `ledger.pyx`, and the small steps of taking and paying, inline."""
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
@@ -11,7 +11,7 @@ from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.queue_lists cimport queue_list
 
 cdef enum:
-    # the last word
+    # how a message ends in its queue
     PROCESSED = 0
     DROPPED = 1
     DELETED = 2
@@ -24,29 +24,30 @@ cdef extern from *:
     entry_t* PAID "XUMP_PAID"
 
 cdef inline bint in_hands(const entry_t* remembered) noexcept:
-    """Whether the application still has what it remembers: it was neither paid for nor taken back."""
+    """Whether the application still has the entry that a delivery remembers: it was neither paid for nor taken back."""
     return <uintptr_t> remembered > 1
 
 cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
-    """The delivery, if the application still has it, is stale; PAID if it needs no answer any more."""
+    """The entry's delivery, if the application has one, remembers `instead` from here on: NULL if it is stale, PAID if it needs
+    no answer any more."""
     if entry.below.delivery != NULL:
         entry.below.delivery[0] = instead
         entry.below.delivery = NULL
 
 cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:
-    """Dead-lettered, and not at rest anywhere since (rule 12)."""
+    """Whether the message was dead-lettered and has not waited anywhere since (rule 12)."""
     return entry.flags & DEAD and entry.sequence >= engine.run_start
 
 cdef inline uint32_t hops_of(const engine_t* engine, const entry_t* entry) noexcept:
-    """A message that has waited in a dead letter queue starts anew (rule 12)."""
+    """The hops of the message; 0 once it has waited in a dead letter queue (rule 12)."""
     return 0 if entry.flags & DEAD_ENTRY and entry.sequence < engine.run_start else entry.hops
 
 cdef inline uint32_t clamp(uint32_t hops) noexcept:
-    """As an entry can count them."""
+    """The hops, as far as an entry can count them."""
     return hops if hops < 65535 else 65535
 
 cdef inline void mark_dirty(engine_t* engine, queue_t* queue) noexcept:
-    """When the call goes on, this queue has to be looked at."""
+    """Has the next run look at this queue."""
     queue_list(engine, queue, DIRTY)
 
 cdef uint64_t enter(
@@ -57,19 +58,19 @@ cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content
 cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
-# What became of this message, which moved on, is done with; payment climbs from it.
+# What this moved message became is settled: pays for the message, and on upwards.
 cdef int pay_for(engine_t* engine, entry_t* entry) except -1
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1
 cdef int pay(engine_t* engine, entry_t* entry) except -1
 cdef int room_left(engine_t* engine, queue_t* queue) except -1
 cdef int unbind(engine_t* engine, entry_t* entry) except -1
-cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
+cdef int copy_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1
 cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
-    """The application takes what it was offered, and remembers the entry there until it is stale. What was bound is settled
-    by that, and not remembered."""
+    """The application takes an offered entry; `remembered` leads to it until the delivery is stale. A bound entry is settled by
+    that, and not remembered."""
     cdef selector_t* selector = <selector_t*> entry.holder
     entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     if entry.state == BOUND:

@@ -1,10 +1,14 @@
-"""The books (rules 1, 7 to 12): every message that enters a queue leaves it once, and who supplied it is paid.
+"""The ledger: the books of entering, taking, moving, settling and paying (rules 1, 7 to 12).
 
-A message that MOVE took stays outstanding in its queue, linked with what it became; when that is settled the link is followed
-upwards, one payment per step. INFINITE passes its own link on instead. The way back is in `route/requeue.pyx`.
+The books are the counters and links of the engine. Every message that enters a queue leaves it once. If a MOVE supplied it, the
+selector of that MOVE is paid then.
 
-Every function keeps all counters and links right before it returns; the only thing it may leave behind is work: entries to be
-routed, lanes and lines to be looked at, queues that are stirred. `routing.run` does that work.
+A message that was moved stays outstanding in its queue, linked with the entry that it became. When that entry is settled, the
+link is followed upwards, with one payment a step. INFINITE credit leaves no link of its own: it passes the message's link to
+its parent on. `requeue.pyx` has the way back.
+
+Every function has all counters and links right when it returns. It may leave behind only what a run has to do: entries in the
+run queue, lanes and waiting lists in the heap `runnable`, and dirty queues.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uintptr_t
@@ -78,7 +82,7 @@ cdef str reason_name(int reason):
 
 
 cdef dict counts_by_reason(const uint64_t* counts):
-    """The counts that are not zero, by name."""
+    """The counts that are not zero, by the names of the reasons."""
     cdef int reason
     return {REASONS[reason]: counts[reason] for reason in range(REASON_COUNT) if counts[reason]}
 
@@ -89,13 +93,13 @@ cdef uint64_t enter(
     engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
     entry_t* parent, visited_t* visited
 ) except 0:
-    """The message is in the queue from here on; returns its id there. Takes over the reference to `content`. Beyond the limit
-    the overflow selector takes it at once: the caller has made sure that it can."""
+    """Enters the message into the queue, and returns its id there. Takes over the reference to `content`. Beyond the limit the
+    overflow selector takes the message at once; the caller has made sure that it can."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
     if queue.durable:
         log_reserve(queue, content)
-    run_queue_reserve(engine)            # from here on a message that nobody moves on needs no memory
+    run_queue_reserve(engine)            # these three lines take memory; after them a message that no selector takes needs none
     index_reserve(&queue.index, id)
     entry = entry_new(engine)
     queue.next_id += 1
@@ -131,7 +135,7 @@ cdef uint64_t enter(
         take_overflow(engine, entry, visited)
     elif not queue.active or queue.held:
         pass
-    elif engine.building or queue.is_listed[DIRTY]:      # it will be gathered when the call goes on
+    elif engine.building or queue.is_listed[DIRTY]:      # the next run gathers it
         mark_dirty(engine, queue)
         if visited != NULL:
             suspend(engine, entry, visited)
@@ -141,8 +145,8 @@ cdef uint64_t enter(
 
 
 cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0:
-    """`enter`, so many times, with what stands for a content, into a queue in RAM without a limit where nobody routes: nothing
-    follows from it. If memory ends, those before have entered."""
+    """Enters `count` messages with this lazy content into a queue in RAM that has no limit and routes nothing, so that no run
+    follows from it. If memory ends, the messages before have entered."""
     cdef entry_t* entry
     cdef uint64_t left = count
     if engine.now == TIME_UNREAD:
@@ -171,7 +175,8 @@ cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content
 
 
 cdef int take_overflow(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
-    """It is in the queue already: whoever called can take nothing back."""
+    """The overflow selector takes the entry. If memory ends, the engine is broken: the entry is in the queue already, and the
+    caller cannot take it back."""
     try:
         return take(engine, entry.queue.overflow, entry, visited)
     except MemoryError:
@@ -180,8 +185,8 @@ cdef int take_overflow(engine_t* engine, entry_t* entry, visited_t* visited) exc
 
 
 cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1:
-    """Below the limit, or the overflow selector can take it; and its store has room: for what comes in, or for what becomes of an
-    entry that ends."""
+    """Whether the queue is below its limit, or its overflow selector can take the content; and whether its store has room. The
+    store asks for less room for what becomes of `entry`, if that ends in the same store."""
     cdef bint ends = entry != NULL and entry.queue.store == queue.store
     if queue.durable and not store_takes(queue, content, ENDS if ends else COMES_IN):
         return False
@@ -189,13 +194,13 @@ cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -
 
 
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
-    """Out of the unrouted or waiting ones; there is room now. The entry is in no list."""
+    """Takes the entry out of the unrouted or waiting ones, which makes room. It is in no list then."""
     detach_ready(engine, entry)
     return room_made(engine, entry.queue)
 
 
 cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
-    """`leave_ready` for one that may enter the same queue again in this step."""
+    """`leave_ready`, without waking what waits for room: the message may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef waitset_t* waitset
     if entry.flags & (QUEUED | SUSPENDED):
@@ -214,10 +219,10 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
-# ---- the last word (rules 7, 8)
+# ---- settling (rules 7, 8)
 
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1:
-    """The message, which is in no list any more, is done with in its queue; payment climbs."""
+    """Ends an entry, which is in no list any more, in its queue, and pays for it upwards."""
     cdef entry_t* parent = entry.parent
     entry.parent = NULL
     end_here(engine, entry, how, reason)
@@ -225,7 +230,7 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 
 
 cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
-    """What became of this message, which moved on, is done with: who took it is paid, and so on up."""
+    """What this moved message became is settled: pays the selector that took it, settles it, and so on upwards."""
     cdef entry_t* parent
     cdef selector_t* supplier
     while entry != NULL:
@@ -249,7 +254,7 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
 
 
 cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
-    """Into the history, or gone and counted."""
+    """Puts the entry into the history, or counts and destroys it. Pays for nothing."""
     cdef queue_t* queue = entry.queue
     if how == DROPPED:
         queue.dropped[reason] += 1
@@ -291,9 +296,9 @@ cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
 # ---- taking (rules 4, 8)
 
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
-    """The selector, which can, takes a ready message."""
+    """The selector takes a ready message; the caller has made sure that it can."""
     if selector.puts and not is_loaded(entry):
-        content_at(entry)       # may fail: before anything has changed
+        content_at(entry)       # may fail, so it comes before any change
     engine.served += 1
     selector.served += 1
     if selector.puts:
@@ -306,7 +311,7 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t*
 
 
 cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
-    """The selector was served just now: it is the last of those who are ready, or, without credit, not ready."""
+    """The selector was served just now: makes it the last of the ready ones, or not ready if it has no credit left."""
     cdef uint64_t key = (<uint64_t> 1 << 32) + engine.served    # never served: the key is the selector's id, which is lower
     if selector.ready.position == 0:
         return rotate_in(selector, key)
@@ -314,14 +319,14 @@ cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
         selector_idle(selector)
         selector.ready.key = key
     elif not canary_rotation(engine.sequence):
-        selector.ready.key = key            # the highest of all: it can only sink
+        selector.ready.key = key            # the highest of all, so it can only sink
         if selector.clause.ready.count > 1:
             heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
     return 0
 
 
 cdef int rotate_in(selector_t* selector, uint64_t key) except -1:
-    """The same for one who was not ready."""
+    """`rotate` for a selector that was not ready."""
     if selector.clause == NULL:
         return 0
     selector.ready.key = key
@@ -329,7 +334,7 @@ cdef int rotate_in(selector_t* selector, uint64_t key) except -1:
 
 
 cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
-    """MOVE, BOUNCE, or DELIVER with a queue: into a target that has room."""
+    """MOVE, BOUNCE or DELIVER into a queue: puts the message into the target, which has room."""
     cdef queue_t* queue = entry.queue
     cdef queue_t* target = target_of(selector, content_at(entry))
     cdef uint32_t hops = hops_of(engine, entry) + 1
@@ -342,7 +347,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
     if selector.waiters != NULL and waiter_in(selector, target) != NULL:
         waiter_leave(engine, waiter_in(selector, target))
         left = True
-    if hops > engine.hop_limit:     # taken, and paid for at once
+    if hops > engine.hop_limit:     # as if taken and paid for at once (decision 20)
         selector.paid += not selector.infinite
         leave_ready(engine, entry)
         rotate(engine, selector)
@@ -373,15 +378,15 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
     engine.gone_store = NULL
     visited_release(engine, visited)
     if nack:
-        carry_nack(engine, index_get(&target.index, id), nack)
+        copy_nack(engine, index_get(&target.index, id), nack)
     if left:
         next_waiter(engine, selector, target)
     return room_made(engine, queue)
 
 
 cdef int next_waiter(engine_t* engine, selector_t* selector, queue_t* target) except -1:
-    """The selector was served and has left the line; somebody else stands first now. Asked when the message is in the target: the
-    room that it has taken is nobody's reason to leave the line."""
+    """The selector was served and has left the waiting list: wakes the list for the next one in it. Called once the message is in
+    the target: before, the room that it takes would look free, and selectors without a message would leave the list for it."""
     waiters_wake(engine, target)
     return selector_wake(engine, selector)
 
@@ -389,7 +394,7 @@ cdef int next_waiter(engine_t* engine, selector_t* selector, queue_t* target) ex
 # ---- dead letters (rule 11)
 
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
-    """What the queue itself names; a queue that names itself counts as one without."""
+    """The dead letter queue that the queue itself names, or NULL. A queue that names itself counts as one without."""
     cdef queue_t* found
     if queue.dead_letter == NULL:
         return NULL
@@ -398,8 +403,8 @@ cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
 
 
 cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
-    """The queue's own, else that of the nearest queue upstream still waiting for its payment, else the engine's; NULL if that is
-    the queue that the message is in."""
+    """The dead letter queue of a message: its queue's own, else that of the nearest queue upstream that still waits for its
+    payment, else the engine's. NULL if there is none, or it is the queue that the message is in."""
     cdef queue_t* queue = entry.queue
     cdef queue_t* found = NULL
     while found == NULL and entry != NULL:
@@ -411,7 +416,7 @@ cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NUL
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
-    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it; settles it either way."""
+    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way."""
     cdef queue_t* queue = entry.queue
     cdef queue_t* letters = dead_letter_of(engine, entry)
     cdef content_t* content
@@ -436,7 +441,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
 # ---- deliveries
 
 cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
-    """DELIVER: the message waits for the application under a destination name."""
+    """DELIVER: offers the message to the application under its destination."""
     cdef destination_t* destination = selector.destination
     cdef queue_t* queue = entry.queue
     cdef offer_t* offer
@@ -471,20 +476,20 @@ cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:
-    """A bound entry is no longer offered. It is in no list, and still counted as ready."""
+    """Withdraws the offer of a bound entry, which is in no list then. It still counts as ready."""
     list_remove(&(<selector_t*> entry.holder).held, entry)
     entry.holder = NULL
     return offer_remove(engine, entry)
 
 
 cdef int room_left(engine_t* engine, queue_t* queue) except -1:
-    """One that was bound is not ready any more."""
+    """A message that was bound is not ready any more."""
     queue.ready -= 1
     return room_made(engine, queue)
 
 
 cdef int pay(engine_t* engine, entry_t* entry) except -1:
-    """The application pays for what it has taken."""
+    """The application pays for an entry that it has taken."""
     cdef selector_t* selector = <selector_t*> entry.holder
     engine.entered_stores = 0
     forget_delivery(entry, PAID)
@@ -498,7 +503,7 @@ cdef int pay(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
-    """It may go on; who had credit left goes on anyway."""
+    """Wakes a selector that was paid. One that is ready, and whose clause has no lane, needs no waking."""
     if selector.ready.position and selector.clause.lanes == NULL:
         return 0
     return selector_wake(engine, selector)
@@ -506,8 +511,8 @@ cdef inline int selector_paid(engine_t* engine, selector_t* selector) except -1:
 
 # ---- nacks
 
-cdef int carry_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1:
-    """NULL: what the message became has come to its end already."""
+cdef int copy_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1:
+    """Gives the entry the number of a nack. NULL: what the message became has ended already."""
     if entry != NULL:
         entry.flags |= NACKED
         (<dict> engine.nacked)[<uintptr_t> entry] = number

@@ -1,14 +1,14 @@
-"""The way back (rules 9, 10): what was taken is released, from the lowest link up, and waits again at its old place.
+"""Requeueing: a message that was taken is released, and waits again at its old place (rules 9, 10).
 
-Whoever had it has it no more: a delivery is stale, an offer is withdrawn, what the message became is deleted, and the credit is
-available again, unpaid.
+What the message became downstream is deleted, from the lowest link up. Its delivery is stale, or its offer is withdrawn. The
+credit of the selectors that took it is available again, without a payment.
 """
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc
 
 from xump_ext.log.fences cimport log_mark
-from xump_ext.route.ledger cimport DELETED, carry_nack, end, forget_delivery, leave_ready, mark_dirty, nacked, room_left, unbind
+from xump_ext.route.ledger cimport DELETED, copy_nack, end, forget_delivery, leave_ready, mark_dirty, nacked, room_left, unbind
 from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.state.constants cimport BOUND, MOVED, OFFERED, REDELIVERED, RETURNED, TAKEN
 from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
@@ -18,7 +18,7 @@ from xump_ext.state.queue_lists cimport queue_list
 
 
 cdef int give_back(engine_t* engine, entry_t* entry) except -1:
-    """An outstanding entry, whose child is gone, leaves its selector; the credit is available again, unpaid."""
+    """Takes an outstanding entry without a child back from its selector, whose credit is available again, unpaid."""
     cdef selector_t* selector = <selector_t*> entry.holder
     if entry.state == TAKEN:
         forget_delivery(entry, NULL)
@@ -36,8 +36,7 @@ cdef int give_back(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int release(engine_t* engine, entry_t* entry) except -1:
-    """Takes an outstanding entry back from whoever has it: what it became is deleted, from the lowest link up. The entry
-    is then in no list."""
+    """Takes an outstanding entry back: deletes what it became, from the lowest link up. The entry is in no list then."""
     cdef entry_t* lowest = entry
     cdef entry_t* parent
     cdef uint64_t nack
@@ -58,23 +57,23 @@ cdef int release(engine_t* engine, entry_t* entry) except -1:
         parent.flags |= lowest.flags & REDELIVERED
         nack = nacked(engine, lowest)
         if nack:
-            carry_nack(engine, parent, nack)
+            copy_nack(engine, parent, nack)
         end(engine, lowest, DELETED, 0)
         lowest = parent
     return give_back(engine, entry)
 
 
 cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
-    """An entry that was released waits again at its old place."""
+    """Lets an entry that was released wait again at its old place."""
     entry.queue.ready += 1
     if entry.queue.durable:
         log_mark(entry)
     returning_add(entry)
-    return rematch(engine, entry.queue)
+    return mark_returned(engine, entry.queue)
 
 
 cdef int returning_add(entry_t* entry) except -1:
-    """A message that was routed waits, and is to be matched anew."""
+    """Lets a routed message wait in its queue's `returning`, to be matched anew."""
     cdef queue_t* queue = entry.queue
     if queue.returning == NULL:
         queue.returning = <waitset_t*> calloc(1, sizeof(waitset_t))
@@ -86,8 +85,8 @@ cdef int returning_add(entry_t* entry) except -1:
     return 0
 
 
-cdef int rematch(engine_t* engine, queue_t* queue) except -1:
-    """What came back will be matched by `routing.go_on`; in a held queue, when that is released."""
+cdef int mark_returned(engine_t* engine, queue_t* queue) except -1:
+    """Has the next run match the messages that came back; in a held queue, the run after its release."""
     if not queue.held:
         queue_list(engine, queue, RETURNED)
     mark_dirty(engine, queue)
@@ -95,6 +94,6 @@ cdef int rematch(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1:
-    """An iteration that began before does not yield this message again."""
+    """Numbers a nack, so that an iteration that began before it does not yield this message again."""
     engine.nacks += 1
-    return carry_nack(engine, entry, engine.nacks)
+    return copy_nack(engine, entry, engine.nacks)

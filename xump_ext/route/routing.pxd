@@ -1,4 +1,4 @@
-"""The run: the declarations of `route/routing.pyx`."""
+"""Declarations of `routing.pyx`, and the end of a call that has nothing to run, inline."""
 
 from xump_ext.state.constants cimport DIRTY
 from xump_ext.state.graph cimport engine_t, queue_t
@@ -6,7 +6,7 @@ from xump_ext.state.graph cimport engine_t, queue_t
 cdef int run(engine_t* engine) except -1
 
 cdef inline int go_on(engine_t* engine) except -1:
-    """Until all is quiet; nothing to do is the common case."""
+    """Drives the graph until it is quiet. Most often there is nothing to do."""
     if engine.runnable.count or engine.run_queue_count or engine.lists[DIRTY] != NULL or engine.suspended_count:
         return run(engine)
     if engine.building == 0:

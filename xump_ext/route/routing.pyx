@@ -1,13 +1,15 @@
-"""The run: a call drives the graph until it is quiet (rules 2 to 7; copies are in `route/copies.pyx`, whose turn it is in `select/round_robin.pyx`).
+"""The run: a call drives the graph, step by step, until it is quiet (rules 2 to 7).
 
     while something is left:
-        what waits and may be able to go on, oldest entry first     step_lane, step_waiters, route_parked
-        else the oldest unrouted entry                              backlog_feed, step_unrouted
+        the oldest waiting message that a selector may be able to take     step_lane, step_named, step_waiters, route_parked
+        else the oldest unrouted message                                   backlog_feed, step_unrouted
 
-Routing an entry looks up its route, makes the copies in order of selector id, then lets one consuming selector take it: the one
-among those that are ready, and find room, that was served longest ago. If none can, the entry waits in the group of its
-route. An entry is routed once. What the ledger leaves behind (lanes and lines in `able`, entries in `work`, queues in
-`lists`) is all that a run has to look at; so a call costs what it causes, not what there is.
+Routing an entry looks up its route and makes the copies, in order of selector id (`copies.pyx`). Then one consuming selector
+takes it: of those that are ready and find room, the one served longest ago (`round_robin.pyx`). If none can take it, the entry
+waits in the waitset of its route. An entry is routed once.
+
+A run looks only at what the ledger left behind: lanes and waiting lists in `runnable`, entries in the run queue, queues in
+`lists`. So a call costs what it causes, not what there is.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -15,7 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_remove, heap_root, node_t
 from xump_ext.route.copies cimport make_copies
-from xump_ext.route.gather cimport backlog_forward, gather_dirty, may_act, rematch_returned, run_queue_put_off
+from xump_ext.route.gather cimport backlog_forward, gather_dirty, may_act, rematch_returned, run_queue_postpone
 from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, settle, take
 from xump_ext.select.credit cimport (
     clause_wake, has_room, lane_key, lane_wake, selector_wake, waiters_key, waiters_look, waiters_next, waiters_wake, waiting_add,
@@ -34,39 +36,42 @@ from xump_ext.state.run_queue cimport (
 from xump_ext.state.visited cimport visited_new, visited_release, visited_share
 
 cdef enum:
-    LINES_MAX = 64      # lines that are looked at together; more can only wait for one message if a field names its targets
+    QUEUES_MAX = 64      # waiting lists looked at together: more wait for one message only where a field names the targets
 
 
 cdef int run(engine_t* engine) except -1:
-    """Until all is quiet. Inside `building()` only what came back is matched anew: nothing moves. When user code is interrupted
-    the run ends there, and the next one goes on with what is left. Without memory in the middle of a step nobody can go on.
-    Where a message cannot be read from its store, its queue is held, and the others go on."""
+    """Drives the graph until it is quiet. Inside `building()` it only matches messages anew that came back.
+
+    If user code is interrupted, the run ends there, and the next one goes on with what is left. If memory ends in the middle of a
+    step, the engine is broken. If a message cannot be read from its store, its queue is held, and the run goes on.
+    """
     cdef bint ended = False
     engine.unreadable = NULL
     if engine.run_queue_count == 1:
         foresee_first(engine)
     while not ended:
         try:
-            if engine.lists[DIRTY] != NULL:       # as is every queue where something came back
+            if engine.lists[DIRTY] != NULL:       # every queue where something came back is in it
                 rematch_returned(engine)
             steps(engine)
             ended = True
         except MemoryError:
             engine.at_rest = BROKEN
             raise
-        except (OSError, KeyError) as error:        # as stores raise them
+        except (OSError, KeyError) as error:        # a store raises these
             if engine.unreadable == NULL or engine.unreadable.held:
                 raise
             hold_unreadable(engine, error)
         finally:
             engine.interrupted = not ended
             if not ended:
-                run_queue_put_off(engine)
+                run_queue_postpone(engine)
     return 0
 
 
 cdef int hold_unreadable(engine_t* engine, object error) except -1:
-    """The step that read it has changed nothing; what it took off to look at is put back. Rare, and as dear as all that waits."""
+    """Holds the queue of a message that could not be read. The step that read it has changed nothing, but may have taken a lane
+    or waiting list off the heap, so all of them are woken. That is rare, and costs a look at all that waits."""
     engine.unreadable.held = True
     (<list> engine.user_errors).append(((<object> engine.unreadable.handle).name, error))
     engine.unreadable = NULL
@@ -100,16 +105,16 @@ cdef inline int steps(engine_t* engine) except -1:
 
 
 cdef int run_parked(engine_t* engine) except -1:
-    """Parked messages that somebody may act on now, each in its turn among what waits and may be able to go on."""
+    """Routes the gathered parked messages, each in its turn among the runnable lanes and waiting lists."""
     cdef run_item_t item
     cdef node_t* node
     while engine.parked_head < engine.parked_count:
         item = engine.parked[engine.parked_head]
-        if item.entry != NULL and item.entry.queue.held:        # it came to be held in this run
+        if item.entry != NULL and item.entry.queue.held:        # it became held in this run
             parked_forget(engine, item.entry)
             item.entry = NULL
         elif item.entry != NULL:
-            content_at(item.entry)      # may fail: before anything has changed
+            content_at(item.entry)      # may fail, so it comes before any change
         node = heap_root(&engine.runnable)
         if item.entry != NULL and node != NULL and node.key < waiters_key(item.entry):
             step_runnable(engine)
@@ -124,10 +129,10 @@ cdef int run_parked(engine_t* engine) except -1:
     return 0
 
 
-# ---- held no more
+# ---- release of a held queue
 
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
-    """A queue is no longer held: whatever waits or is parked in it, and whoever stands in a line for it, is looked at."""
+    """Wakes all that waits or is parked in a queue, and every waiting list that its selectors are in: it is not held now."""
     cdef Plan plan = <Plan> queue.plan
     cdef Clause clause
     cdef lane_t* lane
@@ -160,14 +165,14 @@ cdef int step_runnable(engine_t* engine) except -1:
 
 
 cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
-    """The oldest message of a lane, if anybody can take it; and the next ones, as long as nothing else comes before them."""
+    """Lets a selector take the oldest message of a lane, if one can, and the next ones, as long as no other goes before them."""
     cdef entry_t* entry = lane_oldest(lane)
     cdef clause_t* clause = lane.clause
     cdef selector_t* selector
     if entry == NULL or lane.queue.held:
         return 0
     if lane_key(entry) != key:
-        return lane_wake(engine, lane)      # somebody else took the one in question; others may be older now
+        return lane_wake(engine, lane)      # the message of this key was taken elsewhere; other lanes may have older ones now
     while True:
         selector = choose_waiting(engine, entry, UNLIMITED)
         if selector == NULL:
@@ -186,8 +191,8 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
 
 
 cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
-    """The same, one message only, where a field names the target: the lane may end with it, and the next one may be in another
-    of the clause's lanes. One where nobody who is ready finds room is closed."""
+    """`step_lane` where a field names the target, for one message only: the lane may end with it, and the next message may be in
+    another of the clause's lanes. If no ready selector finds room, the lane is closed."""
     cdef clause_t* clause = lane.clause
     cdef entry_t* entry = lane_oldest(lane)
     cdef selector_t* selector
@@ -198,7 +203,7 @@ cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
     elif entry != NULL:
         try:
             selector = choose_waiting(engine, entry, UNLIMITED)
-        except BaseException:       # nobody has decided about it, and behind it stand all lanes that were not looked at
+        except BaseException:       # nothing was decided, and only this lane's step wakes the clause's next lane
             lane_wake(engine, lane)
             raise
         if selector != NULL:
@@ -210,9 +215,10 @@ cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
 
 
 cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
-    """The first in the line of a queue, if there is room for what it would put there, and if its turn is before that of
-    those who are ready for the same message. Other lines that wait for that message are looked at together with this one."""
-    cdef queue_t* lines[LINES_MAX]
+    """Lets the first selector in a waiting list put its message into the queue, if there is room, and if its turn comes before
+    that of the ready selectors for the message. Other waiting lists about the same message are looked at together with this
+    one."""
+    cdef queue_t* queues[QUEUES_MAX]
     cdef int i, count = 1
     cdef entry_t* entry = waiters_next(engine, queue)
     cdef node_t* node
@@ -220,22 +226,23 @@ cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
         return 0
     if waiters_key(entry) != key:
         return waiters_look(engine, queue)
-    content_at(entry)           # may fail: before anything has changed
-    lines[0] = queue
+    content_at(entry)           # may fail, so it comes before any change
+    queues[0] = queue
     node = heap_root(&engine.runnable)
-    while count < LINES_MAX and node != NULL and node.kind == WAITERS and node.key == key:
+    while count < QUEUES_MAX and node != NULL and node.kind == WAITERS and node.key == key:
         heap_remove(&engine.runnable, node)
-        lines[count] = <queue_t*> node.owner
+        queues[count] = <queue_t*> node.owner
         count += 1
         node = heap_root(&engine.runnable)
-    if take_for_waiter(engine, lines, count, entry):
+    if take_for_waiter(engine, queues, count, entry):
         for i in range(count):
-            waiters_wake(engine, lines[i])
+            waiters_wake(engine, queues[i])
     return 0
 
 
-cdef bint take_for_waiter(engine_t* engine, queue_t** lines, int count, entry_t* entry) except -1:
-    """In rotation order: those who stand first in these lines, and between them those who are ready. Whether one could."""
+cdef bint take_for_waiter(engine_t* engine, queue_t** queues, int count, entry_t* entry) except -1:
+    """Tries, in order of the round robin, the first selectors of these waiting lists and the ready ones. Whether one took the
+    message."""
     cdef selector_t* selector = NULL
     cdef queue_t* target = NULL
     cdef uint64_t tried = 0
@@ -244,11 +251,11 @@ cdef bint take_for_waiter(engine_t* engine, queue_t** lines, int count, entry_t*
     while True:
         selector = NULL
         for i in range(count):
-            if lines[i].waiters_head != NULL and waiters_next(engine, lines[i]) == entry:
-                ready = lines[i].waiters_head.selector
+            if queues[i].waiters_head != NULL and waiters_next(engine, queues[i]) == entry:
+                ready = queues[i].waiters_head.selector
                 if ready.ready.key > tried and (selector == NULL or ready.ready.key < selector.ready.key):
                     selector = ready
-                    target = lines[i]
+                    target = queues[i]
         ready = choose_waiting(engine, entry, UNLIMITED if selector == NULL else selector.ready.key)
         if ready != NULL:
             selector = ready
@@ -264,13 +271,13 @@ cdef bint take_for_waiter(engine_t* engine, queue_t** lines, int count, entry_t*
 
 
 cdef inline bint backlog_is_next(engine_t* engine) noexcept:
-    """What was there before goes first, most often."""
+    """Whether the oldest backlog entry is older than the first one in the run queue, as most often it is."""
     return (engine.run_queue_count == 0
             or heap_root(&engine.backlogs).key < engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry.sequence)
 
 
 cdef bint is_asked_for(const route_t* hits) noexcept:
-    """Whether routing by these hits looks at the message."""
+    """Whether routing by these hits reads the content."""
     cdef clause_t* clause
     cdef uint32_t i
     for i in range(hits.clause_count):
@@ -281,7 +288,7 @@ cdef bint is_asked_for(const route_t* hits) noexcept:
 
 
 cdef int backlog_feed(engine_t* engine) except -1:
-    """The oldest entry of those that were there before is the next work."""
+    """Puts the oldest entry of the backlogs at the head of the run queue."""
     cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
     cdef run_item_t* item
     run_queue_reserve(engine)
@@ -295,8 +302,8 @@ cdef int backlog_feed(engine_t* engine) except -1:
 
 
 cdef inline int step_unrouted(engine_t* engine) except -1:
-    """The oldest entry that is to be routed. Looked up before it is taken off: user code may be asked, and be interrupted, and
-    its content may be unreadable."""
+    """Routes the first entry of the run queue. Its route is looked up before it is taken off the queue: user code may be
+    interrupted meanwhile, and its content may be unreadable."""
     cdef run_item_t item = engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
     cdef route_t* hits
     content_needed(engine, item.entry)
@@ -313,14 +320,14 @@ cdef inline int step_unrouted(engine_t* engine) except -1:
 
 
 cdef inline void foresee_first(engine_t* engine) noexcept:
-    """The one that has just entered."""
+    """Fetches ahead for the entry that has just entered."""
     cdef entry_t* entry = engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry
     if is_loaded(entry):
         foresee_copy(entry.queue, <object> entry.content.loaded.address)
 
 
 cdef inline void foresee_next(engine_t* engine) noexcept:
-    """Those behind the entry that is looked up now."""
+    """Fetches ahead for the entries behind the one that is looked up now."""
     cdef entry_t* entry
     if engine.run_queue_count > 3:
         entry = engine.run_queue[(engine.run_queue_head + 3) & engine.run_queue_mask].entry
@@ -337,7 +344,7 @@ cdef inline void foresee_next(engine_t* engine) noexcept:
 # ---- routing one entry
 
 cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
-    """Its hit set: the ordinary clauses, or else the default ones (rule 6)."""
+    """The route of the entry's hit set: the ordinary clauses, or else the default ones (rule 6)."""
     cdef route_t* hits = (<Plan> entry.queue.plan).everything
     if hits != NULL and hits.slot_count and not (<Plan> entry.queue.plan).stale:
         return hits
@@ -345,7 +352,7 @@ cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
 
 
 cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
-    """The same where it depends on the message, as it may for the next one."""
+    """`look_up` where the route depends on the message, as it may for the next ones."""
     cdef Plan plan = <Plan> entry.queue.plan
     cdef route_t* hits
     foresee_next(engine)
@@ -369,7 +376,8 @@ cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, visited_t
 
 
 cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
-    """With the hit set that it was parked with, and whoever came since and may take it; no condition is evaluated again."""
+    """Routes a parked entry with the hit set that it was parked with, and with the consuming selectors that came since. No
+    condition is evaluated again."""
     cdef waitset_t* waitset = <waitset_t*> entry.holder
     cdef Plan plan = <Plan> entry.queue.plan
     cdef route_t* hits = plan.parked_route(waitset)
@@ -401,7 +409,7 @@ cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) exce
 
 
 cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
-    """Copies, then one consuming action, else it waits (rules 3 to 5, 7)."""
+    """Makes the copies, then lets one consuming selector take the entry, else lets it wait (rules 3 to 5, 7)."""
     cdef selector_t* selector = NULL
     cdef visited_t* own = NULL
     cdef bint copied = False
@@ -425,7 +433,7 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, visite
 
 
 cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, visited_t* visited) except -1:
-    """Ready, routed, and nobody can take it now. If somebody does in this run, the trip goes on."""
+    """Lets a routed entry wait that no selector can take now. If one takes it in this run, its visited set goes on."""
     cdef waitset_t* waitset = (<Plan> entry.queue.plan).waitset(hits, entry, entry.flags & MARKED, parked)
     entry.queue.unrouted -= 1
     if visited != NULL:

@@ -38,7 +38,7 @@ cdef class Clause:
     cdef int residual_holds(self, entry_t* entry) except -1
     cdef int fields_hold(self, entry_t* entry) except -1
     cdef bint unconditional(self)
-    cdef int trouble(self, object error) except -1
+    cdef int report_error(self, object error) except -1
     cdef int operator_raised(self, MatchIndex index) except -1
     cdef lane_t* lane_named(self, object target) except NULL
     cdef int lane_free(self, lane_t* lane) except -1

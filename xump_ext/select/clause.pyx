@@ -63,7 +63,7 @@ cdef int call_holds(object call, Clause clause, entry_t* entry) except -1:
     try:
         return bool(call(message))
     except Exception as error:
-        clause.trouble(error)
+        clause.report_error(error)
         return False
 
 
@@ -175,11 +175,11 @@ cdef class Clause:
     cdef int operator_raised(self, MatchIndex index) except -1:
         """A registered operator raised in an index that belongs to this clause alone."""
         for _, _, error in index.errors:
-            self.trouble(error)
+            self.report_error(error)
         index.errors.clear()
         return 0
 
-    cdef int trouble(self, object error) except -1:
+    cdef int report_error(self, object error) except -1:
         """Counts an error of user code at every selector of the clause; the engine logs the first one."""
         cdef uint32_t i
         for i in range(self.c.count):

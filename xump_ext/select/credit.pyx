@@ -44,7 +44,7 @@ from xump_ext.state.waiter_table cimport waiter_add, waiter_in, waiter_remove
 # ---- selectors that are ready
 
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1:
-    """The selector may have become able to take: if so, makes it ready and wakes the lane or waiting list that it can go on."""
+    """The selector may have become able to take: if so, makes it ready, and wakes the lane or waiting list where it may go on."""
     cdef clause_t* clause = selector.clause
     cdef lane_t* lane
     if not can_take(selector):

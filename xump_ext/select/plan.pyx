@@ -5,9 +5,9 @@ the cheapest to look up: a match on the address, else an equality, else a match 
 on the messages that the index hit. A condition without such a term is evaluated on every message.
 
 **Routing.** The plan remembers, in bounded space, what an address hits. So an address seen before costs one look-up. If nothing
-but the address matters, the result is a finished `route_t`: the copying selectors in order, the consuming clauses, and the waitset
-in which such messages wait. Else the plan remembers the candidates of the address. It evaluates their other terms, and finds the
-route by the set of clauses hit.
+but the address matters, the result is a finished `route_t`: the copying selectors in order, the consuming clauses, and the
+waitset in which such messages wait. Else the plan remembers the candidates of the address. It evaluates their other terms, and
+finds the route by the set of clauses hit.
 
 A new clause, or a new copying selector, makes the plan forget what it remembers. So does the end of one. A worker that joins a
 pack shares a clause with the others, and does not.
@@ -47,7 +47,7 @@ cdef extern from "Python.h":
 
 cdef uint32_t KNOWN_MAX = 1 << 17       # addresses remembered per queue: 8 MiB and the texts
 cdef uint32_t KNOWN_MIN = 1 << 4
-cdef uint32_t FEW = 3                   # so many equalities are evaluated sooner than looked up in their index
+cdef uint32_t EVALUATED_MAX = 3                   # up to so many equalities are evaluated: that is faster than a look-up
 cdef uint32_t ROUTES_MAX = 1 << 16      # hit sets remembered per queue
 
 
@@ -122,7 +122,7 @@ cdef class Plan(Waiting):
     # ---- adding and removing clauses
 
     cdef Clause clause_join(self, tuple key, selector_t* selector, list terms):
-        """Gives the selector its clause. A new clause is compiled and indexed and, if it consumes, tried on all that wait."""
+        """Gives the selector its clause. A new clause is compiled, indexed and, if it consumes, tried on the waiting entries."""
         cdef Clause clause = self.clauses.get(key)
         cdef bint new = clause is None
         if new:
@@ -263,7 +263,7 @@ cdef class Plan(Waiting):
         hits.count = 0
         for i in range(known.count):
             u32_vector_add(hits, self.candidates.items[known.first + i])
-        if self.equalities > FEW:
+        if self.equalities > EVALUATED_MAX:
             self.equality.match(content_at(entry), hits)
         if self.fields:
             for field in self.fields.values():
@@ -366,7 +366,7 @@ cdef class Plan(Waiting):
                 for clause in list(self.clauses.values()):
                     for kind, *term in clause.key[2]:
                         if kind == "match" and term[0] == operator and term[1] == pattern:
-                            clause.trouble(error)
+                            clause.report_error(error)
                             break
         return 0
 
@@ -506,7 +506,7 @@ cdef class Plan(Waiting):
         self.empty()
         self.known_resize(KNOWN_MIN)
         self.routes_resize(KNOWN_MIN)
-        self.asked = self.scanned + (self.equal if self.equalities <= FEW else [])
+        self.asked = self.scanned + (self.equal if self.equalities <= EVALUATED_MAX else [])
         self.by_address = len(self.addresses) > 0
         if not self.by_address:
             for clause in self.always:

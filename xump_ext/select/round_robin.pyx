@@ -1,4 +1,4 @@
-"""The round robin: of the ready selectors that find room for a message, the one served longest ago takes it (rule 4).
+"""The round robin: of the ready selectors that find room, the one served longest ago takes a message (rule 4).
 
 A selector that finds no room joins the waiting list of the target (`credit.pyx`) and leaves its clause's heap. Two cases need
 more. Where room depends on the message, the first selectors in the waiting lists of ROOM_VARIES are tried as well. Where the
@@ -18,8 +18,8 @@ from xump_ext.state.waiter_table cimport waiter_in
 
 
 cdef selector_t* choose_of_waitset(engine_t* engine, waitset_t* waitset, entry_t* entry, uint64_t before) except? NULL:
-    cdef clause_t* few[16]
-    cdef clause_t** clauses = few
+    cdef clause_t* on_stack[16]
+    cdef clause_t** clauses = on_stack
     cdef uint32_t i
     if waitset.member_count > 16:
         clauses = <clause_t**> malloc(waitset.member_count * sizeof(clause_t*))
@@ -30,7 +30,7 @@ cdef selector_t* choose_of_waitset(engine_t* engine, waitset_t* waitset, entry_t
     try:
         return choose(engine, clauses, waitset.member_count, entry, before)
     finally:
-        if clauses != few:
+        if clauses != on_stack:
             free(clauses)
 
 
@@ -54,7 +54,7 @@ cdef selector_t* choose(
             if node != NULL and node.key < (before if best == NULL else best.ready.key):
                 best = <selector_t*> node.owner
         if engine.lists[ROOM_VARIES] != NULL:
-            head = choosy_head(engine, clauses, count, entry, tried, before if best == NULL else best.ready.key)
+            head = head_where_room_varies(engine, clauses, count, entry, tried, before if best == NULL else best.ready.key)
             if head != NULL:
                 if has_room(head.target, entry, head):
                     return head
@@ -64,7 +64,7 @@ cdef selector_t* choose(
             return best
 
 
-cdef selector_t* choosy_head(
+cdef selector_t* head_where_room_varies(
     engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t after, uint64_t before
 ) except? NULL:
     """Of the selectors that are first in a waiting list of ROOM_VARIES, the one with the lowest key between `after` and `before`.

@@ -158,7 +158,7 @@ cdef class Waiting:
             self.waitset_shrink(waitset, waitset.member_count - 1)
             if lane.target != NULL and lane.members == 0:
                 (<Clause> clause.handle).lane_free(lane)
-                clause_wake(self.engine, clause)    # the lane may have been runnable: another one goes on instead
+                clause_wake(self.engine, clause)    # the freed lane may have been runnable: the next one goes on instead
         returned_free(waitset)
         free(waitset.members)
         free(waitset.slots)
@@ -166,14 +166,15 @@ cdef class Waiting:
         return 0
 
     cdef bint wake_parked(self, selector_t* selector) except -1:
-        """The selector was enabled: whether there are messages parked with it in their hit set, to be looked at. A COPY acts on
-        those from its start, or replay, on."""
+        """The selector was enabled: has the messages looked at that are parked with it in their hit set. Whether there may be
+        any. A COPY acts on those from its start, or replay, on."""
         cdef Clause clause = <Clause> selector.clause.handle
         cdef uint64_t first = 0 if clause.c.consuming else selector.replayed
         return self.wake_clause(clause, first)
 
     cdef bint wake_copies(self) except -1:
-        """A queue was created: whether there are parked messages, to be looked at, that may be copied into a queue they name."""
+        """A queue was created: has the parked messages looked at that may be copied into a queue they name. Whether there may be
+        any."""
         cdef Clause clause
         cdef bint woken = False
         for clause in self.by_slot:
@@ -182,8 +183,8 @@ cdef class Waiting:
         return woken
 
     cdef bint wake_clause(self, Clause clause, uint64_t first) except -1:
-        """Has the messages looked at that are parked with this clause in their hit set, from the id `first` on. Whether there may
-        be any."""
+        """Has the messages looked at, from the id `first` on, that are parked with this clause in their hit set. Whether there
+        may be any."""
         if not clause.parked:
             return False
         if clause.c.woken_from == UNLIMITED:

@@ -1,4 +1,4 @@
-"""Declarations of `state/envelope.pyx`, and the target of a selector, inline."""
+"""Declarations of `envelope.pyx`, and the target of a selector, inline."""
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.state.constants cimport FIELD_NONE

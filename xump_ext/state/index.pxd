@@ -1,7 +1,7 @@
 """Entries, lists of them, and the index that finds a queue's entries by id. Nothing here knows a rule.
 
-An index holds pointers to entries in pages of 32 ids. A page lives as long as one of its entries; the last page lives without.
-The pages are in three structures:
+An index holds pointers to entries in pages of 32 ids. A page is freed with the last of its entries; only the last page stays
+when it is empty. The pages are in three structures:
 
 - a list, in order of id;
 - a hash table, which finds a page by its number;

@@ -1,6 +1,6 @@
 """The index that finds a queue's entries by id: adding, removing and searching its pages.
 
-The theory, and what each message does, are in `state/index.pxd`.
+The theory, and the short functions that every message uses, are in `index.pxd`.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t

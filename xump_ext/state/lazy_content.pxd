@@ -1,4 +1,4 @@
-"""Declarations of `state/lazy_content.pyx`, and how an entry refers to a content that is not in memory, inline."""
+"""Declarations of `lazy_content.pyx`, and how an entry refers to a content that is not in memory, inline."""
 
 from libc.stdint cimport uint64_t, uintptr_t
 
@@ -15,7 +15,7 @@ cdef struct lazy_source_t:
     uint64_t left           # entries that refer to it
 
 cdef lazy_source_t* lazy_source_new(object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL
-# An entry has given up its reference to the source; or, with `left` 0, the source goes unused.
+# One entry does not refer to the source any more, which is freed with the last. With `left` 0 it frees a source never used.
 cdef void lazy_source_left(engine_t* engine, lazy_source_t* source) noexcept
 cdef int content_fetch(engine_t* engine, entry_t* entry) except -1
 

@@ -4,8 +4,7 @@ A batch in a queue without selectors is a million entries over the columns that 
 routed or looked at. The lazy source of these entries makes it. Only unrouted entries can have one: routing makes the content.
 Deleting an entry does not make it.
 
-When the last entry has given up its reference to a source, the owner of the source is dropped at the end of the call: that may
-run user code.
+When no entry refers to a source any more, the owner of the source is dropped at the end of the call: that may run user code.
 
 A content that is in a store is read into one of the engine's FETCHED_SLOTS and stays there until others take its place.
 """

@@ -1,6 +1,6 @@
 """Offers, which are deliveries that the application can take: their memory, and their destinations.
 
-`state/offers.pxd` has the lists that they are in. The memory of an offer is reused but not freed while the engine lives. So an
+`offers.pxd` has the lists that they are in. The memory of an offer is reused but not freed while the engine lives. So an
 iteration that remembers an offer can compare its number to see whether it is still the same one.
 """
 

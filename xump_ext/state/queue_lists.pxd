@@ -1,6 +1,6 @@
 """The engine's lists of queues that need attention, so that a run looks at no others.
 
-`state/constants.pxd` names the lists. A queue enters a list, and leaves it from any position, in a few instructions.
+`constants.pxd` names the lists. A queue enters a list, and leaves it from any position, in a few instructions.
 """
 
 from xump_ext.state.graph cimport engine_t, queue_t

@@ -1,6 +1,6 @@
 """The returned heap of a waitset: the entries that came back between others.
 
-`state/returned_heap.pxd` explains it.
+`returned_heap.pxd` explains it.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

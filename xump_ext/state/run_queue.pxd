@@ -1,4 +1,4 @@
-"""Declarations of `state/run_queue.pyx`, and what each message does to the run queue and to `suspended`, inline."""
+"""Declarations of `run_queue.pyx`, and how an entry enters the run queue and `suspended`, inline."""
 
 from libc.stdint cimport uintptr_t
 

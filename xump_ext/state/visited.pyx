@@ -1,6 +1,6 @@
 """The visited set of a message: its memory, and the hash table that a long one becomes.
 
-`state/visited.pxd` explains it.
+`visited.pxd` explains it.
 """
 
 
