@@ -12,7 +12,7 @@ STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 BUILD := $(BIN)/python setup.py -q build_ext --inplace
 
-.PHONY: demo test lint build bench soak canaries asan dist clean
+.PHONY: demo test lint build bench soak stress canaries asan dist clean
 
 # STORE=lmdb or STORE=ring: the queues are on disk, and the process is killed half way.
 demo: $(STAMPS)/core $(STAMPS)/demo
@@ -35,6 +35,10 @@ bench: $(STAMPS)/core $(STAMPS)/bench
 # The state machine, a million steps.
 soak: $(STAMPS)/core $(STAMPS)/test
 	XUMP_STEPS=1000000 $(BIN)/python -m pytest -s tests/model/test_state_machine.py
+
+# The suite, 20 times in random order on a busy machine: it must say the same each time.
+stress: $(STAMPS)/core $(STAMPS)/test
+	$(BIN)/python -m tests.stress
 
 # The tests must find defects that are compiled in.
 canaries: $(STAMPS)/core $(STAMPS)/test
@@ -79,6 +83,7 @@ $(STAMPS)/python:
 
 # With other flags, everything is compiled anew; else what depends on the files that changed.
 $(STAMPS)/flags: setup.py $(STAMPS)/python
+	@echo "Compiling the core: a minute or two on an idle machine, up to five on a busy one. Later only what changed is compiled."
 	$(BUILD) --force
 	touch $@
 

@@ -185,4 +185,5 @@ class Stock:
 
 def _of_key(key: bytes | None, bound: int = 0) -> int:
     """A key as a number, the next number for a longer key; no key: the bound."""
-    return bound if key is None else int.from_bytes(key[:kinds.KEY.size].ljust(kinds.KEY.size, b"\0"), "big") + (len(key) > kinds.KEY.size)
+    return bound if key is None else int.from_bytes(
+        key[:kinds.KEY.size].ljust(kinds.KEY.size, b"\0"), "big") + (len(key) > kinds.KEY.size)

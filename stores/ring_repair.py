@@ -275,7 +275,8 @@ def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[t
             first[kind, queue, 0] = bytes(view[at : at + length])
         elif kind == kinds.SETTLE:
             ended = (kinds.ENTER, kinds.MARK) if flags & kinds.MARKED else (kinds.ENTER,)
-            gone += [(of, queue, one) for one in range(id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]) for of in ended]
+            gone += [(of, queue, one) for one in range(
+                id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]) for of in ended]
         elif kind == kinds.GONE:
             first.pop((kinds.QUEUE, queue, 0), None)
             first.pop((kinds.STATE, queue, 0), None)

@@ -1,4 +1,4 @@
-"""Every import and cimport goes down the layers of `xump_ext.LAYERS`, none goes round in a circle, and docs/internals.md has the map."""
+"""Imports go down the layers of `xump_ext.LAYERS` and never round in a circle; docs/internals.md has the map of them."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from xump_ext import LAYERS
 
 CORE = sources("xump_ext")
 BUILT_OVER = {("xump.engine", "xump.topology")}
-"""What an engine offers that is made over it, and imported when it is asked for: `Engine.topology()`, `apply()`, `to_mermaid()`."""
+"""`Engine.topology()`, `apply()` and `to_mermaid()` import, when they are called, what is built over an engine."""
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(ROOT)))

@@ -90,7 +90,8 @@ def test_importing_xump_loads_nothing_heavy():
     assert "xump_ext.engine.core" in loaded
     heavy = (
         "asyncio", "concurrent", "duckdb", "importlib.metadata", "lmdb", "multiprocessing", "numpy", "pandas", "polars",
-        "pyarrow", "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli.main", "xump.demo.flights",
+        "pyarrow", "pyspark", "rich", "socket", "sqlite3", "tomllib", "typing_extensions", "xump.aio", "xump.cli.main",
+        "xump.demo.flights",
         "xump.stores",
     )
     assert [name for name in loaded for package in heavy if within(name, package)] == []

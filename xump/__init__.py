@@ -1,4 +1,4 @@
-"""Xump: an embeddable message engine. Queues joined by selectors, credit-based flow control, pluggable stores.
+"""Xump: a message engine that you embed in a program. Queues are joined by selectors (bindings and subscriptions).
 
 >>> import xump
 >>> with xump.Engine() as engine:
@@ -15,12 +15,13 @@ try:
     from xump_ext.message.message import Message
 except ModuleNotFoundError as error:
     raise ImportError(
-        "the compiled core of xump is not here: this is its source folder. Run your program from another one, or install with "
-        "`pip install -e .`, or use the .venv/bin/python that `make demo` makes."
+        "the compiled core of xump is missing: this is the source folder. Run your program in another folder, or install with "
+        "`pip install -e .`, or use the .venv/bin/python that `make demo` creates."
     ) from error
 
 from xump.actions import bounce_to, copy_to, deliver, discard, field, move_to
 from xump.conditions import always, default, match, overflow, where
+from xump.credit import INFINITE
 from xump.engine import Engine
 from xump.errors import (
     Closed,
@@ -48,7 +49,6 @@ from xump.selector import Selector
 from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump_ext.engine.delivery import Delivery
-from xump_ext.infinite import INFINITE
 
 __version__ = "0.1.0"
 
@@ -99,7 +99,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`xump.aio`, when it is first asked for: not every program pays for asyncio."""
+    """Import `xump.aio` at its first use, so that only programs which use it pay for asyncio."""
     if name == "aio":
         import importlib
 

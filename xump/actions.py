@@ -1,31 +1,34 @@
-"""What a selector does with the messages that it selects: immutable values.
+"""Actions: what a selector does with the messages that its condition selects. Immutable values.
 
-COPY leaves the message where it is, the others consume it. A target or destination is a name or a `field` of the
-message. Values are checked when they are made, whoever makes them. How actions are carried out belongs to `xump_ext.route.routing`.
+COPY leaves the message where it is; all other actions consume it. A target or destination is a name, or a `field` of the
+message. An action checks its parts when it is created, however it is created. `xump_ext.route.routing` carries actions out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
 
 from xump._names import name_of
-from xump._value import Inert
+from xump._value import Value, described
 from xump.conditions import check_field, check_made
 from xump_ext.engine.handles import QueueHandle
+
+if TYPE_CHECKING:
+    from xump.types import Destination, Target, TargetField
 
 FIELDS = ("address", "reply_to", "destination")
 
 
 class Verb(NamedTuple):
-    """What is to be known of an action, beside the code that carries it out."""
+    """The properties of a kind of action, apart from the code that carries it out."""
 
     consuming: bool
-    """Whether it takes the message; else the message stays, and others may take it."""
+    """Whether it takes the message. If not, the message stays, and other selectors may take it."""
     credited: bool
-    """Whether it spends credit."""
+    """Whether it uses credit."""
     queue: bool | None
-    """Whether it puts messages into a queue; None: either way."""
+    """Whether it puts messages into a queue; None: it may."""
     destination: bool
     """Whether it names a destination."""
 
@@ -37,14 +40,15 @@ VERBS = {
     "bounce": Verb(consuming=True, credited=True, queue=True, destination=False),
     "discard": Verb(consuming=True, credited=False, queue=False, destination=False),
 }
-"""A new action is a row here, one in `xump_ext.state.constants`, and its code in `xump_ext.route`."""
+"""To add an action, add a row here and in `xump_ext.state.constants`, and its code in `xump_ext.route`."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A part of the envelope that names a target or destination; see `field`."""
+    """A part of the message that names a target or destination. Created by `field`."""
 
     name: str
+    """`"address"`, `"reply_to"`, `"destination"` or `"headers.NAME"`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", check_field(self.name, FIELDS))
@@ -56,10 +60,20 @@ class Field:
 Name = Union[str, Field]
 
 
-def field(name: str) -> Field:
-    """Let the message name the target: `"address"`, `"reply_to"`, `"destination"` or `"headers.NAME"`.
+def field(name: TargetField) -> Field:
+    """Let each message name the target or destination, so that one selector routes to any number of queues.
 
-    A field that is absent, is no text, is empty or (for a queue) names no queue makes the selector not match that message.
+    Args:
+        name: The part of the message that has the name: `"address"`, `"reply_to"`, `"destination"` or `"headers.NAME"`.
+
+    Returns:
+        A value to give to an action instead of a name.
+
+    Raises:
+        InvalidPattern: There is no such field.
+        TypeError: `name` is not a str.
+
+    The selector does not match a message whose field is absent, empty or not text, or (for a target) names no queue.
 
     >>> move_to(field("reply_to"))
     move_to(field('reply_to'))
@@ -68,19 +82,25 @@ def field(name: str) -> Field:
 
 
 @dataclass(frozen=True)
-class Action(Inert):
-    """The root of all actions: `verb` is copy, move, deliver, bounce or discard. A queue given as such is kept by its name."""
+class Action(Value):
+    """What a selector does with a message. Compare with `==`.
+
+    Created by `copy_to`, `move_to`, `deliver` and `bounce_to`; `discard` is one. A `Queue` as the target is kept by its name.
+    """
 
     verb: str
+    """`"copy"`, `"move"`, `"deliver"`, `"bounce"` or `"discard"`."""
     queue: Name | None = None
+    """The target queue: its name, or the field that names it; None if there is none."""
     destination: Name | None = None
-    # The queue itself, if one was given: `create_selector` refuses one that is not in its engine. No part of the value: no field.
+    """The destination of deliveries: a name, or the field that names it; None if there is none."""
+    # The queue itself, if one was given: `create_selector` refuses a queue of another engine. It is no part of the value.
     _given: ClassVar[QueueHandle | None] = None
 
     def __post_init__(self) -> None:
-        """Raises TypeError and ValueError for what no selector can do."""
+        """Raises TypeError and ValueError for a combination that no selector can carry out."""
         verb, queue, destination = self.verb, self.queue, self.destination
-        if verb not in VERBS:
+        if not isinstance(verb, str) or verb not in VERBS:
             raise ValueError(f"unknown verb {verb!r}; allowed are {', '.join(VERBS)}")
         if isinstance(queue, QueueHandle):
             object.__setattr__(self, "_given", queue)
@@ -88,7 +108,7 @@ class Action(Inert):
         if row.queue is False and queue is not None:
             raise ValueError(f"{verb} has no target queue, got {queue!r}")
         if not row.destination and destination is not None:
-            raise ValueError(f"{verb} has no destination, got {destination!r}; deliver has")
+            raise ValueError(f"{verb} has no destination, got {destination!r}; only deliver has one")
         object.__setattr__(self, "verb", str.__str__(verb))
         if row.queue or queue is not None:
             object.__setattr__(self, "queue", _name(queue, "target queue"))
@@ -100,12 +120,12 @@ class Action(Inert):
 
     @property
     def consuming(self) -> bool:
-        """Whether the message is taken; COPY alone leaves it."""
+        """Whether the action takes the message out of its queue. Only COPY leaves it there."""
         return VERBS[self.verb].consuming
 
     @property
     def credited(self) -> bool:
-        """Whether taking spends credit: COPY and DISCARD do not."""
+        """Whether taking a message uses credit. COPY and DISCARD use none."""
         return VERBS[self.verb].credited
 
     def __repr__(self) -> str:
@@ -118,7 +138,7 @@ class Action(Inert):
 
 
 def _name(value: object, what: str) -> Name:
-    """The name of a queue, a queue itself, or a field; anything else is an error that says so."""
+    """A name or a field as an action keeps it. Raises TypeError and ValueError for anything but a name, a queue or a field."""
     if isinstance(value, Field):
         check_made(value)
         return value
@@ -129,25 +149,110 @@ def _name(value: object, what: str) -> Name:
     return name_of(value, what)
 
 
-def copy_to(queue: Any) -> Action:
-    """COPY into a queue: costs no credit, waits for nobody, happens once per queue and run."""
-    return Action("copy", queue)
+def _action(verb: str, queue: Any, destination: Any = None) -> Action:
+    """An action with a target that may be a `Queue`."""
+    return Action(verb, queue, destination)
 
 
-def move_to(queue: Any) -> Action:
-    """MOVE into a queue: the message stays outstanding in its source until what it became is settled."""
-    return Action("move", queue)
+def copy_to(queue: Target) -> Action:
+    """COPY: put a copy of the message into a queue, and leave the message where it is.
+
+    Args:
+        queue: The target: the name of a queue, a `Queue`, or `field(...)` if the message names it.
+
+    Returns:
+        An action for `Engine.create_selector(do=...)`.
+
+    Raises:
+        TypeError, ValueError: `queue` is none of these, or is empty or too long.
+
+    A copy uses no credit and never waits: if the target is full, the copy goes to the target's dead letter queue, else it is
+    dropped and counted. A queue gets at most one copy of a message in a run, also if several selectors copy into it.
+
+    >>> copy_to("audit")
+    copy_to('audit')
+    """
+    return _action("copy", queue)
 
 
-def deliver(destination: Any, queue: Any = None) -> Action:
-    """DELIVER to the application under a destination name, or MOVE into `queue` with the destination stamped on."""
-    return Action("deliver", queue, destination)
+def move_to(queue: Target) -> Action:
+    """MOVE: put the message into another queue.
+
+    Args:
+        queue: The target: the name of a queue, a `Queue`, or `field(...)` if the message names it.
+
+    Returns:
+        An action for `Engine.create_selector(do=...)`.
+
+    Raises:
+        TypeError, ValueError: `queue` is none of these, or is empty or too long.
+
+    With finite credit the source keeps the message as outstanding (unacknowledged) until it is settled in the target: acked,
+    rejected, dropped or deleted. With `INFINITE` credit the message is handed over for good. If the target is full, the message
+    waits in its source until there is room (back-pressure).
+
+    >>> move_to("work")
+    move_to('work')
+    """
+    return _action("move", queue)
 
 
-def bounce_to(queue: Any) -> Action:
-    """MOVE with the envelope mangled: the address becomes the reply address, and headers say where it came from."""
-    return Action("bounce", queue)
+def deliver(destination: Destination, queue: Target | None = None) -> Action:
+    """DELIVER: hand the message to your program under a destination (a consumer name).
+
+    Args:
+        destination: The name that your program takes deliveries by, or `field(...)` if the message names it.
+        queue: If given, the message is moved into this queue with the destination stamped on it. A selector of that queue can
+            then `deliver(field("destination"))`.
+
+    Returns:
+        An action for `Engine.create_selector(do=...)`.
+
+    Raises:
+        TypeError, ValueError: An argument is none of these, or is empty or too long.
+
+    The message stays outstanding (unacknowledged) until your program acks, nacks or rejects the delivery. The selector has at
+    most as many messages outstanding as its credit.
+
+    >>> deliver("worker")
+    deliver('worker')
+    >>> deliver("worker", queue="work")
+    deliver('worker', queue='work')
+    """
+    return _action("deliver", queue, destination)
 
 
-discard = Action("discard")
-"""Settle the message at once. Needs no credit."""
+def bounce_to(queue: Target) -> Action:
+    """BOUNCE: move the message into a queue like a letter that is returned to its sender.
+
+    Args:
+        queue: The target: the name of a queue, a `Queue`, or `field(...)` if the message names it.
+
+    Returns:
+        An action for `Engine.create_selector(do=...)`.
+
+    Raises:
+        TypeError, ValueError: `queue` is none of these, or is empty or too long.
+
+    The message's `reply_to`, if it has one, becomes its address. The headers `xump_original_address`, `xump_bounced_from` and
+    `xump_reason` say where it was and why it came back.
+
+    >>> bounce_to("returned")
+    bounce_to('returned')
+    """
+    return _action("bounce", queue)
+
+
+discard = described(Action("discard"), """
+    DISCARD: an action that ends the message in its queue at once. Write it without parentheses.
+
+    A discarded message counts as processed, and goes to the history if the queue keeps one. Discarding uses no credit.
+
+    >>> from xump import Engine, default, discard
+    >>> with Engine() as engine:
+    ...     news = engine.create_queue("news", history_limit=10)
+    ...     selector = engine.create_selector("news", when=default, do=discard)
+    ...     number = news.publish("sport")
+    ...     news.ready, news.history
+    (0, 1)
+    """)

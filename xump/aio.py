@@ -1,11 +1,12 @@
 """Deliveries for asyncio: `async for delivery in xump.aio.deliveries(engine, "alice")`.
 
-Who waits leaves a callback with the engine, which the next offer calls, in whatever thread that happens; the callback
-asks the waiting task's own loop to wake it. No thread waits and nothing polls. The waking carries no delivery: the woken task
-takes for itself, and nothing is awaited between its taking and its return, so a task that is cancelled while it waits
-has taken nothing. Any number of tasks, loops and threads may wait for one destination; each delivery goes to one of them.
+A task that waits leaves a callback with the engine. The call that offers the next delivery calls it, in whatever thread that call
+runs; the callback asks the task's own loop to wake the task. No thread waits, and nothing polls. Waking carries no delivery: the
+woken task takes one itself, and awaits nothing between taking and returning. So a task that is cancelled while it waits has taken
+nothing. Any number of tasks, loops and threads may wait for one destination (consumer name); each delivery goes to one of them.
 
-The engine's other calls do not wait for anything (but `sync`, for a disk) and are called as they are.
+The engine's other calls wait for nothing in RAM: call them as they are. Calls that wait for a disk belong in a thread, as in
+`await asyncio.to_thread(engine.sync)`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,40 @@ if TYPE_CHECKING:
 Taken = TypeVar("Taken")
 
 TURN = 64
-"""After so many deliveries without a wait the loop has its turn, so that a backlog starves no other task."""
+"""After so many deliveries without a wait the loop gets its turn, so that a backlog does not starve other tasks."""
 
 
 def deliveries(engine: Engine, destination: str | None = None, *, timeout: float | None = None) -> Deliveries:
-    """An asynchronous iterator over deliveries, as `Engine.deliveries` is an iterator: the same order, the same arguments.
+    """Iterate over deliveries, as `Engine.deliveries` does, in `async for`.
 
-    It ends when nothing has been deliverable for `timeout` seconds (None: never). What was nacked after it began is not yielded
-    by it again. It may be left and resumed, also after its task was cancelled in it. Raises `Closed` when the engine is closed.
+    Args:
+        engine: The engine to take from.
+        destination: The destination (consumer name) to take from; None: all destinations.
+        timeout: The iteration ends when there has been no delivery for this many seconds; None: never.
+
+    Returns:
+        An asynchronous iterator of `Delivery` objects. It does not yield messages again that were nacked after this call. You may
+        leave it and go on with it later, also after its task was cancelled in it.
+
+    Raises:
+        Closed: The engine is closed, or is closed while the iteration waits.
+        TypeError, ValueError: An argument is wrong.
+
+    Cost: O(1) a delivery.
+
+    >>> import asyncio
+    >>> from xump import Engine, always, deliver
+    >>> async def work(engine):
+    ...     async for delivery in deliveries(engine, "worker", timeout=0.0):
+    ...         with delivery as message:
+    ...             print(message.address)
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",)])
+    ...     asyncio.run(work(engine))
+    resize
+    rotate
     """
     return Deliveries(engine, destination, timeout)
 
@@ -37,7 +64,33 @@ def deliveries(engine: Engine, destination: str | None = None, *, timeout: float
 async def take(
     engine: Engine, n: int, destination: str | None = None, *, timeout: float | None = None
 ) -> list[Delivery]:
-    """Up to n deliveries, in order of delivery; waits up to `timeout` seconds (None: for ever) for the first one."""
+    """Take up to `n` deliveries, as `Engine.take` does, without blocking the loop.
+
+    Args:
+        engine: The engine to take from.
+        n: The largest number of deliveries to take.
+        destination: The destination (consumer name) to take from; None: all destinations.
+        timeout: How many seconds to wait for the first delivery, if there is none; None: for ever.
+
+    Returns:
+        The deliveries that there are, at most `n`; an empty list if there is none after `timeout`.
+
+    Raises:
+        Closed: The engine is closed, or is closed while the call waits.
+        TypeError, ValueError: An argument is wrong.
+
+    Cost: O(n).
+
+    >>> import asyncio
+    >>> from xump import Engine, always, deliver
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    ...     number = jobs.publish("resize")
+    ...     [delivery] = asyncio.run(take(engine, 10, "worker"))
+    ...     delivery.message.address
+    'resize'
+    """
     engine.deliveries(destination, timeout=timeout)     # checks the arguments
     taken: list[Delivery] = engine.take(n, destination)
     if taken or timeout == 0 or n == 0:
@@ -46,7 +99,7 @@ async def take(
 
 
 class Deliveries(AsyncIterator["Delivery"]):
-    """What `deliveries` returns."""
+    """An asynchronous iterator of deliveries. Created by `deliveries`."""
 
     def __init__(self, engine: Engine, destination: str | None, timeout: float | None) -> None:
         self._engine = engine
@@ -75,7 +128,7 @@ class Deliveries(AsyncIterator["Delivery"]):
 async def _wait(
     engine: Engine, take: Callable[[], Taken | None], destination: str | None, timeout: float | None
 ) -> Taken | None:
-    """What `take()` gives once it gives something; None after `timeout` seconds."""
+    """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     while True:
@@ -90,14 +143,14 @@ async def _wait(
         finally:
             if alarm is not None:
                 alarm.cancel()
-            engine._withdraw(waiter)            # the engine has done so where it woke
+            engine._withdraw(waiter)            # if the engine has called it, it is gone already
 
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> Callable[[], None]:
-    """What the engine calls, in any thread, perhaps when the loop has ended, perhaps twice."""
+    """The callback for the engine, which may call it in any thread, twice, or after the loop has ended."""
 
     def wake() -> None:
-        with suppress(RuntimeError):            # the loop is closed, and the task that waited with it
+        with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
             loop.call_soon_threadsafe(_wake, woken)
 
     return wake

@@ -1,33 +1,34 @@
-"""When a selector is invoked: immutable values that say which messages it selects.
+"""Conditions: which messages a selector is for. Immutable values.
 
-`match` compares one field of the envelope with a pattern, `where` evaluates a filter, `&` joins them. `always`, `default`
-and `overflow` stand alone. Values are checked when they are made, whoever makes them. A condition is inert: the core compiles
-it when a selector is created. What the operators mean belongs to `xump_ext.match.pattern_index`, what filters mean to `xump.filters`.
+`match` compares a field of the message with a pattern, `where` evaluates a filter, and `&` joins conditions. `always`, `default`
+and `overflow` stand alone. A condition checks its parts when it is created, however it is created. It does nothing by itself:
+the core compiles it when a selector is created. `xump_ext.match.pattern_index` has the meaning of the operators, `xump.filters`
+that of filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field as dataclass_field, fields
-from typing import Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from xump import filters, operators
 from xump._names import surrogate_in
-from xump._value import Inert
+from xump._value import Value, described
 from xump.errors import InvalidPattern
 from xump.limits import address_bytes_max
 from xump_ext.state.constants import ROLES
 
-FilterSource = Union[str, Mapping[str, Any], Callable[[Any], bool]]
+if TYPE_CHECKING:
+    from xump.types import FilterSource, MatchField, Operator
 
 
-class Condition(Inert):
-    """The root of all conditions. Compare with `==`, join with `&`."""
+class Condition(Value):
+    """The base class of all conditions. Compare conditions with `==`, and join them with `&`."""
 
     __slots__ = ()
 
     def __and__(self, other: Condition) -> Condition:
-        """Both must hold.
+        """Join two conditions: both must hold. A condition that is given twice counts once.
 
         >>> match("eq", "audit") & where("size > 100")
         match('eq', 'audit') & where('size > 100')
@@ -38,24 +39,25 @@ class Condition(Inert):
         return All(tuple(dict.fromkeys(terms)))
 
     def __or__(self, other: object) -> NoReturn:
-        raise TypeError("conditions do not join with |: make a selector for each, or write one filter, where('... OR ...')")
+        raise TypeError("conditions do not join with |: create a selector for each, or write one filter, where('... OR ...')")
 
     __ror__ = __or__
 
     def __invert__(self) -> NoReturn:
-        raise TypeError("a condition has no ~: write a filter, where('NOT ...'), or give what another selector takes to that one "
-                        "and the rest to when=default")
+        raise TypeError("a condition has no ~: write a filter, where('NOT ...'), or create one selector with this condition and "
+                        "one with when=default, which gets the rest")
 
     def terms(self) -> tuple[Condition, ...]:
-        """The conditions that are joined in this one."""
+        """The conditions that `&` has joined in this one, in order; of a single condition, itself."""
         return (self,)
 
 
 @dataclass(frozen=True, repr=False)
 class Role(Condition):
-    """`always`, `default` or `overflow`."""
+    """A condition that stands alone: `always`, `default` or `overflow`. Use these three; do not create your own."""
 
     name: str
+    """`"always"`, `"default"` or `"overflow"`."""
 
     def __post_init__(self) -> None:
         if self.name not in ROLES:
@@ -68,21 +70,64 @@ class Role(Condition):
         return self.name
 
     def terms(self) -> tuple[Condition, ...]:
+        """Raises TypeError: `always`, `default` and `overflow` do not combine with other conditions."""
         raise TypeError(f"{self.name} does not combine with other conditions; it stands alone")
 
 
-always = Role("always")
-default = Role("default")
-overflow = Role("overflow")
+always = described(Role("always"), """
+    The condition that holds for every message of the queue. Write it without parentheses.
+
+    It does not combine with other conditions. For all messages that no other selector matches, use `default`.
+
+    >>> from xump import Engine, always, deliver
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    """)
+
+default = described(Role("default"), """
+    The condition that holds for the messages that no ordinary selector of the queue matches. Write it without parentheses.
+
+    An ordinary selector is one whose condition is neither `default` nor `overflow`. A queue has at most one enabled selector with
+    this condition; another one raises `Conflict`. It is decided when a message is routed, by matching alone: a message that
+    matches a selector without credit waits for that selector. RabbitMQ's alternate exchange is the nearest thing.
+
+    >>> from xump import Engine, default, deliver, match
+    >>> with Engine() as engine:
+    ...     mail = engine.create_queue("mail")
+    ...     clerk = engine.create_selector("mail", when=match("eq", "clerk"), do=deliver("clerk"))
+    ...     others = engine.create_selector("mail", when=default, do=deliver("post office"))
+    ...     number = mail.publish("manager")
+    ...     engine.take(1)[0].destination
+    'post office'
+    """)
+
+overflow = described(Role("overflow"), """
+    The condition that holds for the messages that come while the queue is full. Write it without parentheses.
+
+    A queue is full when it has `limit` ready messages. The action must consume the message, and must not put it into the same
+    queue. A queue has at most one enabled selector with this condition; another one raises `Conflict`.
+
+    >>> from xump import INFINITE, Engine, move_to, overflow
+    >>> with Engine() as engine:
+    ...     small, spill = engine.create_queue("small", limit=1), engine.create_queue("spill")
+    ...     selector = engine.create_selector("small", when=overflow, do=move_to("spill"), credit=INFINITE)
+    ...     ids = engine.publish_many("small", [("first",), ("second",)])
+    ...     [message.address for message in spill.browse()]
+    ['second']
+    """)
 
 
 @dataclass(frozen=True, repr=False)
 class Match(Condition):
-    """One field of the envelope against a pattern; see `match`."""
+    """A condition that compares a field of the message with a pattern. Created by `match`."""
 
     operator: str
+    """The name of the match operator."""
     pattern: str
+    """The text that the operator compares the field with."""
     field: str = "address"
+    """The field that is compared: `"address"`, `"reply_to"` or `"headers.NAME"`."""
 
     def __post_init__(self) -> None:
         operator, pattern = operators.validate(self.operator, self.pattern)
@@ -97,10 +142,12 @@ class Match(Condition):
 
 @dataclass(frozen=True, repr=False)
 class Where(Condition):
-    """A filter; see `where`. `source` is the text, the items of the dict, or the callable; `tree` what it means."""
+    """A condition that evaluates a filter. Created by `where`."""
 
     source: Any
+    """What the filter was given as: the text, the items of the dict, or the function."""
     tree: Any = dataclass_field(init=False, compare=False)
+    """What the filter means, as nested tuples; `xump.filters.tree` describes them."""
 
     def __post_init__(self) -> None:
         given = dict(self.source) if isinstance(self.source, filters.Pairs) else self.source
@@ -115,9 +162,10 @@ class Where(Condition):
 
 @dataclass(frozen=True, repr=False)
 class All(Condition):
-    """Conditions joined by `&`, in the order in which they were written."""
+    """Conditions joined by `&`. It holds if all of them do."""
 
     parts: tuple[Condition, ...]
+    """The joined conditions, in the order in which they were written."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, tuple) or not self.parts:
@@ -127,15 +175,27 @@ class All(Condition):
         return " & ".join(map(repr, self.parts))
 
     def terms(self) -> tuple[Condition, ...]:
+        """The joined conditions, in the order in which they were written."""
         return self.parts
 
 
-def match(operator: str, pattern: str = ..., field: str = "address") -> Match:  # type: ignore[assignment]
-    """Select by comparing a field of the envelope with a pattern.
+def match(operator: Operator, pattern: str = ..., field: MatchField = "address") -> Match:  # type: ignore[assignment]
+    """A condition that compares a field of the message with a pattern.
 
-    `operator` is `"eq"`, `"topic"` (words split by `.`; `*` is one word, `#` any number of words, none included), `"prefix"` or
-    one that was registered; `field` is `"address"`, `"reply_to"` or `"headers.NAME"` (text headers only). Matching costs O(length
-    of the field), whatever the number of selectors. Raises `InvalidPattern`, with the position.
+    Args:
+        operator: `"eq"` (the same text), `"prefix"` (text that begins with the pattern), `"topic"` (words separated by `.`, where
+            `*` in the pattern is one word and `#` any number of words, also none), or an operator that was registered.
+        pattern: The text to compare with, at most 65,534 bytes of UTF-8; a topic pattern has at most 1,000 words.
+        field: `"address"`, `"reply_to"` or `"headers.NAME"`. A header that is absent or not text does not match.
+
+    Returns:
+        A condition for `Engine.create_selector(when=...)`. Join it with others by `&`.
+
+    Raises:
+        InvalidPattern: There is no such operator or field, or the operator does not accept the pattern; has the `position`.
+        TypeError: An argument is not a str, or there is no pattern.
+
+    Cost: a message is matched in O(length of the field), however many selectors the queue has.
 
     >>> match("topic", "flight.*.JFK.#")
     match('topic', 'flight.*.JFK.#')
@@ -147,10 +207,25 @@ def match(operator: str, pattern: str = ..., field: str = "address") -> Match:  
 
 
 def where(filter: FilterSource) -> Where:
-    """Select by a filter: a string in the JMS selector syntax, a dict, or a callable `message -> bool`.
+    """A condition that evaluates a filter over the headers and the envelope of the message.
 
-    A dict asks for equality of every header named in it; a list is IN. Raises `InvalidFilter`, with the position.
+    Args:
+        filter: Text in the JMS selector syntax, at most 4,096 characters: `"size > 100 AND region = 'EU'"`. Or a dict of headers
+            and the values that they must have; a list means any of its values. Or a function that is called with the message and
+            returns a bool. If the function raises, the message does not match, and the error is counted.
 
+    Returns:
+        A condition for `Engine.create_selector(when=...)`. Join it with others by `&`.
+
+    Raises:
+        InvalidFilter: The filter cannot be read; has the `position` in the text.
+        TypeError: `filter` is none of these.
+
+    Cost: a filter is evaluated on the messages that the `match` conditions joined with it let through. A test of the address or
+    a header for equality is looked up in an index, however many selectors the queue has.
+
+    >>> where("size > 100 AND region = 'EU'")
+    where("size > 100 AND region = 'EU'")
     >>> where({"region": "EU", "tier": ["gold", "silver"]})
     where({'region': 'EU', 'tier': ('gold', 'silver')})
     """
@@ -158,11 +233,14 @@ def where(filter: FilterSource) -> Where:
 
 
 def check_made(value: Any) -> None:
-    """Raises TypeError and ValueError unless a dataclass is as its `__init__` leaves it, which may not have been called. A filter
-    is not read again: what its tree may be, the core checks."""
+    """Raises TypeError and ValueError unless a dataclass is as its `__init__` leaves it, which may not have been called.
+
+    A filter is not read again: the core checks the tree of a filter.
+    """
     missing = [field.name for field in fields(value) if not hasattr(value, field.name)]
     if missing:
-        raise TypeError(f"a {type(value).__name__} without {' and '.join(missing)} was not made by calling its class or function")
+        raise TypeError(f"a {type(value).__name__} without {' and '.join(missing)} was not created by calling its class or "
+                        "function")
     if not isinstance(value, Where):
         value.__post_init__()
 

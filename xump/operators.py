@@ -1,10 +1,10 @@
 """Match operators: the built-in ones, and those that programs and plug-ins register.
 
-An operator is a name and a function `matches(pattern, value) -> bool` over two strings. The three built-in ones are
-compiled into the core's match index; a registered one is called once per pattern and address, and its answer is
-remembered for that address, so it must depend on its arguments alone. Plug-ins register by the entry point group
-`xump.operators`, whose entries are such functions; each is loaded when a program first asks for it, so that one that cannot
-be loaded is an error for those who ask for that one.
+An operator is a name and a function `matches(pattern, value) -> bool` of two strings. The three built-in operators are compiled
+into the core's match index. A registered operator is called once for each pattern and address, and its answer is remembered for
+that address, so it must depend on its arguments alone. Packages offer operators by the entry point group `xump.operators`, whose
+entries are such functions. An entry is loaded when it is first used, so an entry that cannot be loaded is an error for that
+operator only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,28 @@ _lock = threading.RLock()
 
 
 def register_operator(name: str, matches: Matches, validate: Validate | None = None) -> None:
-    """Make `match(name, pattern)` call `matches(pattern, value)`.
+    """Register a match operator, so that `match(name, pattern)` calls `matches(pattern, value)`.
 
-    `validate(pattern)`, if given, raises `ValueError` for a pattern that the operator does not accept. Raises `Conflict` for a
-    name that exists, `TypeError` for what is not callable; nothing is registered then.
+    Args:
+        name: The name of the operator.
+        matches: Returns whether a value (the address, or another field) matches a pattern; both are str. Its answers are
+            remembered, so they must depend on the arguments alone. If it raises, the message does not match, and the error is
+            counted.
+        validate: Called with the pattern when a condition is created; raises `ValueError` for a pattern that the operator does
+            not accept. None: it accepts every pattern.
+
+    Raises:
+        Conflict: There is such an operator already.
+        TypeError: `name` is not a non-empty str, or a function is not callable.
+
+    If it raises, nothing is registered. The operator is registered for this process. Cost: O(1); a message costs a call for each
+    pattern, unless its address was matched before.
+
+    >>> from fnmatch import fnmatchcase
+    >>> from xump import match, register_operator
+    >>> register_operator("shell", lambda pattern, address: fnmatchcase(address, pattern))
+    >>> match("shell", "*.png")
+    match('shell', '*.png')
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"an operator's name is a non-empty str, got {name!r}")
@@ -52,26 +70,28 @@ def register_operator(name: str, matches: Matches, validate: Validate | None = N
 
 
 def operator_names() -> list[str]:
-    """All operators by name: the built-in ones first, then the registered ones in their order, then those of packages."""
+    """The names of all operators: the built-in ones first, then the registered ones in their order, then those of packages."""
     return list(dict.fromkeys([*BUILT_IN, *_registered, *_installed()]))
 
 
 def registered(name: str) -> Matches | None:
-    """The function of a registered operator; None for a built-in one. Raises `InvalidPattern` for one that does not exist, or
-    that its package cannot give."""
+    """The function of a registered operator; None for a built-in one.
+
+    Raises `InvalidPattern` for an operator that does not exist, or that cannot be loaded from its package.
+    """
     if name in BUILT_IN:
         return None
     if name not in _registered:
         if name not in _installed():
             raise InvalidPattern(f"unknown operator {name!r}; there are {', '.join(operator_names())}")
-        matches = _load(_installed()[name])     # without the lock: it imports
+        matches = _load(_installed()[name])     # without the lock, because it imports a module
         with _lock:
             _registered.setdefault(name, (matches, None))
     return _registered[name][0]
 
 
 def validate(operator: str, pattern: str) -> tuple[str, str]:
-    """Both as exact str. Raises `InvalidPattern` (or TypeError) unless `operator` exists and accepts `pattern`."""
+    """Return both as exact str. Raises `InvalidPattern` or TypeError unless `operator` exists and accepts `pattern`."""
     if not isinstance(operator, str):
         raise TypeError(f"operator must be a str, got {type(operator).__name__}")
     if not isinstance(pattern, str):
@@ -95,7 +115,7 @@ def validate(operator: str, pattern: str) -> tuple[str, str]:
 
 
 def _validate_topic(pattern: str) -> None:
-    """A wildcard must be a word of its own: `a.b*` is more likely a mistake than an address."""
+    """Raises `InvalidPattern` unless every wildcard is a word of its own: `a.b*` is more likely a mistake than an address."""
     position = 0
     for number, word in enumerate(pattern.split(".")):
         if number == pattern_words_max:
@@ -113,8 +133,8 @@ def _validate_topic(pattern: str) -> None:
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    """What installed packages offer, by name. A name that is taken is the built-in operator's, or the first package's."""
-    from importlib.metadata import entry_points  # a third of the time that importing xump would take
+    """The operators that installed packages offer, by name. Of two with the same name, a built-in one or the first one counts."""
+    from importlib.metadata import entry_points  # imported here: it would be a third of the time that importing xump takes
 
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group="xump.operators"):
@@ -137,4 +157,4 @@ def _load(entry: EntryPoint) -> Matches:
 
 
 def _package(entry: EntryPoint) -> str:
-    return "that has it" if entry.dist is None else entry.dist.name
+    return "of unknown name" if entry.dist is None else entry.dist.name

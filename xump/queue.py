@@ -1,85 +1,169 @@
-"""A queue: a named FIFO list of messages. Its properties are in `QueueHandle`; here are its verbs."""
+"""Queues: named lists of messages, first in, first out. `QueueHandle` in the core has their properties, this file their calls."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, get_args
 
 from xump import filters
+from xump._arguments import ID_MAX, check_bool, check_int, position
 from xump.conditions import Where
+from xump.types import State
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
-    from xump.conditions import FilterSource
     from xump.engine import Engine
     from xump.store_types import Store
+    from xump.types import Body, BrowseStart, FilterSource, Headers
 
-State = Literal["ready", "outstanding", "history"]
-Start = str | int | datetime.datetime
-
-STATES = ("ready", "outstanding", "history")
-ID_MAX = 2**64 - 2
-TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
+STATES: tuple[str, ...] = get_args(State)
 
 
 class Queue(QueueHandle):
-    """A queue of an engine. Equal to its name; made by `Engine.create_queue`."""
+    """A queue of an engine: a named list of messages, first in, first out. Created by `Engine.create_queue`.
 
-    if TYPE_CHECKING:       # what the core holds without knowing it
+    A queue is equal to its name, so either can stand for the other, as a key of `Engine.queues` too. Properties and counts cost
+    O(1). Once the queue is deleted, its calls and counts raise `QueueNotFound`.
+
+    >>> from xump import Engine
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     number = jobs.publish("resize", b"cat.png")
+    ...     jobs.ready, [message.address for message in jobs.browse()]
+    (1, ['resize'])
+    """
+
+    if TYPE_CHECKING:       # the core has these attributes, and does not know their types
 
         @property
-        def engine(self) -> Engine: ...
+        def engine(self) -> Engine:
+            """The engine that the queue belongs to."""
 
         @property
-        def store(self) -> Store: ...
+        def store(self) -> Store:
+            """The store that keeps the queue's messages."""
 
     def publish(
         self,
         address: str = "",
-        body: bytes = b"",
-        headers: Any = None,
+        body: Body = b"",
+        headers: Headers | None = None,
         *,
         reply_to: str | None = None,
         message_id: str | None = None,
     ) -> int:
-        """`Engine.publish` into this queue."""
+        """Publish a message into this queue, and run the graph until nothing more happens.
+
+        Args:
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8.
+            body: Up to 64 MiB of bytes.
+            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
+            reply_to: The address for answers.
+            message_id: Your own name for the message.
+
+        Returns:
+            The id that the queue issued: 1, 2, 3 and so on. 0 if the queue was full and the message went to its dead letter
+                queue.
+
+        Raises:
+            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
+            StoreFull, StoreFailed: The store cannot write it.
+            QueueNotFound: The queue was deleted.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: that of `Engine.publish`, and a Python call.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     engine.create_queue("jobs").publish("resize", b"cat.png", {"width": 80})
+        1
+        """
         return self.engine.publish(self, address, body, headers, reply_to=reply_to, message_id=message_id)
 
     def hold(self) -> None:
-        """Stop routing here: messages enter and stay ready. Idempotent."""
+        """Stop routing in this queue: messages enter and stay ready. Holding a held queue does nothing.
+
+        Raises:
+            QueueNotFound: The queue was deleted.
+
+        Messages that were taken before stay taken. Cost: O(1).
+
+        >>> from xump import Engine, always, deliver
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     selector = engine.create_selector("jobs", when=always, do=deliver("worker"))
+        ...     jobs.hold()
+        ...     number = jobs.publish("resize")
+        ...     held = len(engine.take(1))
+        ...     jobs.release()
+        ...     held, len(engine.take(1))
+        (0, 1)
+        """
         self.engine._hold(self, True)
 
     def release(self) -> None:
-        """Go on routing what was held, oldest first. Idempotent."""
+        """End `hold()`, and route the messages that are ready, oldest first. Releasing a queue that is not held does nothing.
+
+        Raises:
+            QueueNotFound: The queue was deleted.
+
+        Cost: that of the run which follows.
+        """
         self.engine._hold(self, False)
 
     def browse(
         self,
-        start: Start = "head",
+        start: BrowseStart = "head",
         *,
         state: State | None = None,
         where: FilterSource | Where | None = None,
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Message]:
-        """Messages, with their ids, without consuming them: oldest first, from `start` on.
+        """Iterate over messages without consuming them, oldest first.
 
-        `start` is "head", "current" (the frontier), an id, or an aware datetime. `reverse=True` goes down from `start`,
-        inclusive; "head" then means the newest. `state` is "ready", "outstanding" or "history"; `where` a filter as in
-        `xump.where`; at most `limit` messages are given. Reads pages of 256: what changes meanwhile may be seen or not.
-        Costs O(1) a message looked at; finding a time costs as the pages of the queue.
+        Args:
+            start: Where to start: `"head"` (the oldest message; the newest if `reverse`), `"current"` (the first that has not
+                been routed yet), the id of a message, or an aware datetime (the first message of that time or later; the last
+                if `reverse`). There need not be a message of that id.
+            state: Only messages that are `"ready"` (not taken), `"outstanding"` (unacknowledged) or in the `"history"` (processed
+                and kept); None: all.
+            where: Only messages that this filter selects, as in `xump.where`. Messages on which a function raises are left out.
+            limit: At most so many messages; None: any number.
+            reverse: Whether to go down from `start`, the newest message first.
+
+        Returns:
+            An iterator of messages, with the ids that they have in this queue.
+
+        Raises:
+            InvalidFilter: The filter cannot be read.
+            QueueNotFound: The queue was deleted; raised by the iteration.
+            TypeError, ValueError: An argument is wrong.
+
+        The iterator reads pages of 256 messages. It may or may not see what changes meanwhile.
+
+        Cost: O(1) a message looked at; to find a time, O(log messages).
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     news = engine.create_queue("news")
+        ...     ids = engine.publish_many("news", [(f"news.{n}", b"", {"n": n}) for n in range(10)])
+        ...     [message.id for message in news.browse(where="n >= 7")]
+        ...     [message.id for message in news.browse(reverse=True, limit=2)]
+        [8, 9, 10]
+        [10, 9]
         """
         if state is not None and state not in STATES:
             raise ValueError(f"unknown state {state!r}; allowed are {', '.join(map(repr, STATES))}")
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise TypeError(f"limit must be a number of messages or None, got {type(limit).__name__}")
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must not be negative, got {limit}")
-        if not isinstance(reverse, bool):
-            raise TypeError(f"reverse must be a bool, got {type(reverse).__name__}")
+        if limit is not None:
+            check_int("limit", limit, "a number of messages or None")
+            if limit < 0:
+                raise ValueError(f"limit must not be negative, got {limit}")
+        check_bool("reverse", reverse)
         compiled, call = None, None
         if where is not None:
             tree = where.tree if isinstance(where, Where) else filters.compile(where)[1]
@@ -87,10 +171,9 @@ class Queue(QueueHandle):
                 call = tree[1]
             else:
                 compiled = Filter(tree)
-        at = self._position(start, reverse)
-        return self._pages(at, state, compiled, call, limit, reverse)
+        return self._pages(self._position(start, reverse), state, compiled, call, limit, reverse)
 
-    def _position(self, start: Start, reverse: bool) -> Any:
+    def _position(self, start: object, reverse: bool) -> Any:
         if start == "head":
             return ID_MAX if reverse else 1
         if start == "current":
@@ -98,7 +181,8 @@ class Queue(QueueHandle):
         return position(start)
 
     def _pages(
-        self, at: Any, state: Any, compiled: Filter | None, call: Any, limit: int | None, reverse: bool
+        self, at: Any, state: State | None, compiled: Filter | None, call: Callable[[Message], object] | None, limit: int | None,
+        reverse: bool,
     ) -> Iterator[Message]:
         left = limit
         while at is not None and left != 0:
@@ -113,44 +197,84 @@ class Queue(QueueHandle):
                         return
 
     def fetch(self, id: int) -> Message | None:
-        """The message of that id, or None if it is gone. O(1)."""
-        return self.engine._fetch(self, _checked_id(id))
+        """Read the message of an id, whatever its state.
+
+        Args:
+            id: The id that this queue issued.
+
+        Returns:
+            The message; None if it is gone, or never was.
+
+        Raises:
+            QueueNotFound: The queue was deleted.
+            TypeError: `id` is not an int.
+
+        Cost: O(1); in a durable store perhaps a read of the disk.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     jobs.fetch(jobs.publish("resize")).address, jobs.fetch(2)
+        ('resize', None)
+        """
+        check_int("id", id, "an int")
+        return self.engine._fetch(self, id)
 
     def delete(self, id: int) -> bool:
-        """Delete a message in whatever state, an outstanding one after taking it back; whether there was one."""
-        return self.engine._delete_message(self, _checked_id(id))
+        """Delete a message, whatever its state. An outstanding (unacknowledged) message is taken back first.
+
+        Args:
+            id: The id that this queue issued.
+
+        Returns:
+            Whether there was such a message.
+
+        Raises:
+            QueueNotFound: The queue was deleted.
+            StoreFailed: The store cannot write.
+            TypeError: `id` is not an int.
+
+        A delivery of the message becomes stale. If the message came by a MOVE, it is acked in the queue that it came from.
+
+        Cost: O(queues that the message has been moved through), and the run that follows.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     number = jobs.publish("resize")
+        ...     jobs.delete(number), jobs.delete(number)
+        (True, False)
+        """
+        check_int("id", id, "an int")
+        return self.engine._delete_message(self, id)
 
     def purge(self) -> int:
-        """Delete all ready messages; returns how many. Costs a walk over the queue."""
+        """Delete all ready messages: those that no selector has taken.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            QueueNotFound: The queue was deleted.
+            StoreFailed: The store cannot write.
+
+        Messages that came by a MOVE are acked in the queues that they came from.
+
+        Cost: O(messages in the queue), and the run that follows.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",)])
+        ...     jobs.purge(), jobs.ready
+        (2, 0)
+        """
         return self.engine._purge(self)
 
 
-def position(start: object, words: str = "'head', 'current'") -> Any:
-    """An id, or a time as the core takes it. Raises TypeError and ValueError, which says what words were allowed, too."""
-    if isinstance(start, datetime.datetime):
-        if start.tzinfo is None:
-            raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
-        since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        nanoseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
-        return ("time", min(max(nanoseconds, TIME_MIN), TIME_MAX))
-    if isinstance(start, bool) or not isinstance(start, int):
-        if isinstance(start, str):
-            raise ValueError(f"unknown start {start!r}; allowed are {words}, an id, or an aware datetime")
-        raise TypeError(f"start must be a str, an id, or an aware datetime, got {type(start).__name__}")
-    if not 0 <= start <= ID_MAX:
-        raise ValueError(f"start must be an id from 0 to {ID_MAX}, got {start}")
-    return start
-
-
-def _selects(call: Any, message: Message) -> bool:
-    """As in a selector: a callable that raises selects nothing."""
+def _selects(call: Callable[[Message], object], message: Message) -> bool:
+    """Whether a function selects the message; as in a selector, it does not if it raises."""
     try:
         return bool(call(message))
     except Exception:
         return False
-
-
-def _checked_id(id: object) -> int:
-    if isinstance(id, bool) or not isinstance(id, int):
-        raise TypeError(f"id must be an int, got {type(id).__name__}")
-    return id

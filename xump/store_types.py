@@ -1,7 +1,7 @@
-"""Stores by type: the ones that are installed, and those that a program registers.
+"""Types of stores: the ones that are installed, and those that a program registers.
 
-A store type is a callable `factory(name, **options)`. Plug-ins register by the entry point group `xump.stores`, whose names are
-the types. What a store has to do is the contract in `xump_ext`; here is only who is who.
+A type is a name and a callable `factory(name, **options)` that returns an open store. Packages offer types by the entry point
+group `xump.stores`, whose names are the types. `xump_ext.store` is the contract that a store fulfils.
 """
 
 from __future__ import annotations
@@ -21,16 +21,35 @@ if TYPE_CHECKING:
 Factory = Callable[..., Any]
 
 BACKEND_CALLS = ("scan", "write", "sync", "fetch", "room", "oldest", "release", "close")
-"""What the engine calls of a durable store; of another one, `close` only."""
+"""The methods that a durable store must have. A store that is not durable needs `close` only."""
 
 _registered: dict[str, Factory] = {}
 _lock = threading.RLock()
 
 
 def register_store(type: str, factory: Factory) -> None:
-    """Make `create_store(name, type, **options)` call `factory(name, **options)`.
+    """Register a type of store, so that `Engine.create_store(name, type, **options)` calls `factory(name, **options)`.
 
-    Raises `Conflict` for a type that exists, TypeError for what is not callable; nothing is registered then.
+    Args:
+        type: The name of the type.
+        factory: Returns an open store; `xump_ext.store` says what a store does.
+
+    Raises:
+        Conflict: There is such a type already.
+        TypeError: `type` is not a non-empty str, or `factory` is not callable.
+
+    If it raises, nothing is registered. The type is registered for this process. Cost: O(1).
+
+    >>> from xump import Engine, register_store
+    >>> class Scratch:
+    ...     def __init__(self, name):
+    ...         self.name = name
+    ...     def close(self):
+    ...         pass
+    >>> register_store("scratch", Scratch)
+    >>> with Engine() as engine:
+    ...     engine.create_store("temporary", "scratch")
+    <Store 'temporary' of type 'scratch'>
     """
     if not isinstance(type, str) or not type:
         raise TypeError(f"a store type is a non-empty str, got {type!r}")
@@ -44,12 +63,12 @@ def register_store(type: str, factory: Factory) -> None:
 
 
 def store_types() -> list[str]:
-    """All types that can be created, sorted."""
+    """The names of all types of stores, sorted."""
     return sorted({*_registered, *_installed()})
 
 
 def factory_of(type: str) -> Factory:
-    """The factory of a type. Raises `StoreNotFound`, naming those that exist."""
+    """The factory of a type. Raises `StoreNotFound`, which names the types that exist."""
     with _lock:
         if type not in _registered:
             if type == "ram":
@@ -64,41 +83,56 @@ def factory_of(type: str) -> Factory:
 
 
 def _installed() -> Mapping[str, Any]:
-    from importlib.metadata import entry_points  # a third of the time that importing xump would take
+    from importlib.metadata import entry_points  # imported here: it would be a third of the time that importing xump takes
 
     return {entry.name: entry for entry in entry_points(group="xump.stores")}
 
 
 def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> str | None:
-    """What is wrong with options for a factory, and what was meant, perhaps; None: nothing. Their values are its own to check."""
+    """What is wrong with the names of options for a factory; None: nothing. The factory checks their values itself."""
     try:
         signature = inspect.signature(factory)
-    except ValueError:      # compiled, and without one: the call will tell
+    except ValueError:      # a compiled factory may have no signature: the call itself will raise
         return None
     try:
-        signature.bind_partial(name, **options)     # says what is unknown before what is missing
+        signature.bind_partial(name, **options)     # names an unknown option before a missing one
         signature.bind(name, **options)
     except TypeError as error:
         from difflib import get_close_matches
 
         allowed = list(signature.parameters)[1:]
         like = [close for option in options if option not in allowed for close in get_close_matches(option, allowed, 1)]
-        return f"{error}{f', meant is perhaps {like[0]}' if like else ''}; its options are {', '.join(allowed) or 'none'}"
+        return f"{error}{f' (did you mean {like[0]!r}?)' if like else ''}; its options are {', '.join(allowed) or 'none'}"
     return None
 
 
 class Store:
-    """A store of an engine: what `Engine.create_store` returns. It is equal to its name."""
+    """A store of an engine, which keeps the messages of its queues. Created by `Engine.create_store`.
+
+    A store is equal to its name, so either can stand for the other.
+
+    >>> from xump import Engine
+    >>> with Engine() as engine:
+    ...     store = engine.stores["ram"]
+    ...     store.name, store.type, store.options
+    ('ram', 'ram', {})
+    """
 
     def __init__(self, name: str, type: str, options: Mapping[str, Any], backend: Any = None) -> None:
         self.name = name
+        """The store's name, unique in its engine."""
         self.type = type
+        """The type of the store: `"ram"`, `"lmdb"`, `"ring"`, or one that was registered."""
         self.options = dict(options)
+        """The options that the store was opened with."""
         self.journal: Journal | None = None
+        """The core's journal of a durable store, which gathers changes; None: not durable. For the engine only."""
         self.committer: Committer | None = None
+        """The committer of a durable store, which writes what was gathered; None: not durable. For the engine only."""
         self.backend = self._open(factory_of(type)) if backend is None else backend
+        """The object that the factory of the type returned: the store itself, as `xump_ext.store` describes it."""
         self.path: str | None = getattr(self.backend, "path", None)
-        """Where it is, whatever directory the process has gone to since."""
+        """The absolute path of the store on disk, also if the process has changed its directory since; None: it has none."""
 
     def _open(self, factory: Factory) -> Any:
         wrong = wrong_options(factory, self.name, self.options)
@@ -112,18 +146,19 @@ class Store:
                 if "close" not in missing:
                     backend.close()
             finally:
-                raise TypeError(f"store type {self.type!r}: its factory gave {backend!r}, which is no store: it has no "
-                                f"{', '.join(missing)}; xump_ext.store says what a store has")
+                raise TypeError(f"store type {self.type!r}: its factory returned {backend!r}, which is not a store: it has no "
+                                f"{', '.join(missing)}; xump_ext.store lists the methods of a store")
         return backend
 
     def placed(self, options: Mapping[str, Any], *, created: bool = False) -> dict[str, Any]:
-        """Options with the path as this store has it, absolute; `created`: its own, whose path is where it was then."""
+        """Options with an absolute path, to compare. `created`: they are the store's own, so the path is where the store is."""
         path = options.get("path")
         if not isinstance(self.path, str) or not os.path.isabs(self.path) or not isinstance(path, (str, os.PathLike)):
             return dict(options)
         return {**options, "path": self.path if created else os.path.abspath(os.fspath(path))}
 
     def was_made_with(self, type: str, options: Mapping[str, Any]) -> bool:
+        """Whether the store has this type, and was opened with these options."""
         return self.type == type and self.placed(self.options, created=True) == self.placed(options)
 
     def __eq__(self, other: object) -> bool:

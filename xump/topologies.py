@@ -1,13 +1,13 @@
-"""Ready-made topologies: three ways in which a message finds its recipients, a few lines each over the engine's API.
+"""Ready-made topologies: three ways to route messages to recipients, a few lines each over the engine's API.
 
-    Housecat    to the one it is addressed to     a COPY for each recipient of that address
-    Parrot      to all who asked for its topic    a COPY for each recipient whose pattern matches
-    Wolfpack    to one of many, in turn           a MOVE to the next recipient that has credit
+    Housecat    to the recipient it is addressed to          a COPY for each recipient with that address
+    Parrot      to all recipients that asked for its topic   a COPY for each recipient whose pattern matches
+    Wolfpack    to one of the recipients, in turn            a MOVE to the next recipient that has credit
 
-Each is one queue for routing. Who joins gets a private queue, named after the recipient, which deletes itself with its last
-selector, and two selectors: one supplies it, the other delivers from it, under the recipient's name. The queue for
-routing is made if it is not there: make it beforehand for one that is durable or limited, or has a dead letter. What else
-a recipient should get is one more selector into its queue.
+Each has one queue that you publish into. A recipient that joins gets a private queue, named after it, and two selectors: one puts
+messages into the private queue, the other delivers from it under the recipient's name. The private queue deletes itself with its
+last selector. The queue that you publish into is created if it does not exist; create it yourself first if it should be durable,
+limited, or have a dead letter queue. To give a recipient more messages, create another selector into its queue.
 
 >>> from xump import Engine, copy_to, match
 >>> with Engine() as engine:
@@ -29,44 +29,68 @@ from typing import TYPE_CHECKING
 from xump._names import name_of, text_of
 from xump.actions import Action, copy_to, deliver, move_to
 from xump.conditions import Condition, always, match
+from xump.credit import CREDIT_MAX, INFINITE
 from xump.errors import Conflict
-from xump_ext.infinite import INFINITE, Infinite
 
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
     from xump.selector import Selector
+    from xump.types import Credit
     from xump_ext.engine.delivery import DeliveryIterator
-
-CREDIT_MAX = 2**62
-"""The widest window that an engine allows."""
 
 
 class Recipient:
-    """One that has joined: its private `queue`, the selectors `supply` and `outlet` at its ends. Made by `join`."""
+    """A consumer that has joined a topology: it has a private queue and two selectors. Created by `join`.
+
+    >>> from xump import Engine, Housecat
+    >>> with Engine() as engine:
+    ...     alice = Housecat(engine, "mail").join("alice")
+    ...     number = engine.publish("mail", "alice", b"hello")
+    ...     [delivery.message.body for delivery in alice.deliveries()]
+    [b'hello']
+    """
 
     def __init__(self, name: str, supply: Selector, outlet: Selector) -> None:
         self.name = name
+        """The recipient's name, which is the name of its queue and of its destination too."""
         self.queue: Queue = outlet.source
+        """The private queue."""
         self.supply = supply
+        """The selector that puts messages into the private queue."""
         self.outlet = outlet
+        """The selector that delivers from the private queue to your program."""
 
     @property
     def destination(self) -> str:
-        """What its deliveries are named: the recipient's own name."""
+        """The destination (consumer name) of its deliveries: the recipient's own name."""
         return self.name
 
     def deliveries(self, *, timeout: float | None = 0.0) -> DeliveryIterator:
-        """`Engine.deliveries` of this recipient."""
+        """Iterate over the deliveries to this recipient, as `Engine.deliveries` does.
+
+        Args:
+            timeout: The iteration ends when there has been no delivery for this many seconds; None: never.
+
+        Returns:
+            An iterator of `Delivery` objects.
+
+        Raises:
+            Closed: The engine is closed.
+            TypeError, ValueError: `timeout` is wrong.
+
+        Cost: O(1) a delivery.
+        """
         engine: Engine = self.queue.engine
         return engine.deliveries(self.name, timeout=timeout)
 
     def leave(self) -> None:
-        """Delete the private queue, and every selector into it and out of it. Idempotent.
+        """Delete the private queue, and every selector into it and out of it. Leaving twice does nothing more.
 
-        Copies go with the queue. What a wolf has not settled returns to the pack, to its old place, marked redelivered.
-        Deliveries that the application still holds become stale. Costs what
-        goes and what returns, whoever else has joined.
+        Copies (Housecat, Parrot) are deleted with the queue. Work that a wolf (a recipient of a Wolfpack) has not acked returns
+        to the pack, to its old place, marked as redelivered. Deliveries that your program still holds become stale.
+
+        Cost: O(messages and selectors that go or return), however many others have joined.
         """
         self.queue.engine.delete_queue(self.queue)
 
@@ -75,18 +99,20 @@ class Recipient:
 
 
 class _Topology:
-    """A queue for routing that recipients join."""
+    """A queue to publish into, and recipients that join it."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
+        """The engine that the topology belongs to."""
         self.queue: Queue = engine.queues[name] if name in engine.queues else engine.create_queue(name)
+        """The queue that you publish into."""
 
     @property
     def name(self) -> str:
-        """The name of the queue for routing: publish into that."""
+        """The name of the queue that you publish into."""
         return self.queue.name
 
-    def _join(self, recipient: str, when: Condition, do: Action, supply: int | Infinite, outlet: int | Infinite) -> Recipient:
+    def _join(self, recipient: str, when: Condition, do: Action, supply: Credit, outlet: Credit) -> Recipient:
         engine, recipient = self.engine, name_of(recipient, "recipient")
         with engine.building(), engine._build_lock:
             if recipient in engine.queues:
@@ -107,41 +133,124 @@ class _Topology:
 
 
 class Housecat(_Topology):
-    """Messages go to the recipient that they are addressed to; several recipients may share an address, and each gets a copy."""
+    """Mailboxes: a message is copied to the recipients with its address. With `reply_to` this makes request and reply.
 
-    def join(self, recipient: str, address: str | None = None, *, credit: int | Infinite = 1) -> Recipient:
-        """A recipient of what is addressed to `address`: its own name if None.
+    Args:
+        engine: The engine.
+        name: The name of the queue that you publish into; it is created if it does not exist.
 
-        `credit` is how many deliveries it may hold unacked, or INFINITE. Raises `Conflict` if there is a queue of that name
-        (perhaps it has joined already), ValueError and TypeError for arguments; then nothing changed.
+    A message whose address no recipient has goes to the queue's dead letter queue, else it is dropped and counted.
+
+    >>> from xump import Engine, Housecat
+    >>> with Engine() as engine:
+    ...     mail = Housecat(engine, "mail")
+    ...     alice, bob = mail.join("alice"), mail.join("bob")
+    ...     number = engine.publish("mail", "bob", b"Can you come?", reply_to="alice")
+    ...     for delivery in bob.deliveries():
+    ...         with delivery as message:
+    ...             number = engine.publish("mail", message.reply_to, b"Yes")
+    ...     [delivery.message.body for delivery in alice.deliveries()]
+    [b'Yes']
+    """
+
+    def join(self, recipient: str, address: str | None = None, *, credit: Credit = 1) -> Recipient:
+        """Add a recipient of the messages with an address. Several recipients may share one; each gets a copy.
+
+        Args:
+            recipient: The recipient's name, which its queue and its destination get.
+            address: The address; None: the recipient's name.
+            credit: The prefetch window: how many unacked deliveries it may hold, or `INFINITE`.
+
+        Returns:
+            The recipient.
+
+        Raises:
+            Conflict: There is a queue of that name; perhaps the recipient has joined already.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed. Cost: O(1), and the run that follows.
         """
         when = match("eq", name_of(recipient, "recipient") if address is None else text_of(address, "address"))
         return self._join(recipient, when, copy_to(recipient), credit, credit)
 
 
 class Parrot(_Topology):
-    """Messages go to every recipient whose pattern matches their address."""
+    """Publish and subscribe: a message is copied to every recipient whose pattern matches its address.
 
-    def join(self, recipient: str, pattern: str, *, credit: int | Infinite = 1) -> Recipient:
-        """A recipient of all topics that match `pattern`: words split by ".", "*" is one word, "#" any number of words.
+    Args:
+        engine: The engine.
+        name: The name of the queue that you publish into; it is created if it does not exist.
 
-        `credit` and errors as in `Housecat.join`; `InvalidPattern` for a pattern.
+    >>> from xump import Engine, Parrot
+    >>> with Engine() as engine:
+    ...     news = Parrot(engine, "news")
+    ...     alice, bob = news.join("alice", "sport.#"), news.join("bob", "sport.chess")
+    ...     number = engine.publish("news", "sport.chess")
+    ...     [len(list(reader.deliveries())) for reader in (alice, bob)]
+    [1, 1]
+    """
+
+    def join(self, recipient: str, pattern: str, *, credit: Credit = 1) -> Recipient:
+        """Add a recipient of the messages whose address matches a topic pattern.
+
+        Args:
+            recipient: The recipient's name, which its queue and its destination get.
+            pattern: Words separated by `.`: `*` is one word, `#` any number of words, also none.
+            credit: The prefetch window: how many unacked deliveries it may hold, or `INFINITE`.
+
+        Returns:
+            The recipient.
+
+        Raises:
+            Conflict: There is a queue of that name; perhaps the recipient has joined already.
+            InvalidPattern: The pattern is wrong; has the `position`.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed. Cost: O(length of the pattern), and the run that follows.
         """
         recipient = name_of(recipient, "recipient")
         return self._join(recipient, match("topic", pattern), copy_to(recipient), credit, credit)
 
 
 class Wolfpack(_Topology):
-    """Each message goes to one recipient, in turn among those that have credit; while none has, it waits in the pack's queue."""
+    """A work queue: a message is moved to one recipient, round robin among those that have credit.
 
-    def join(self, recipient: str, *, credit: int | Infinite = 1) -> Recipient:
-        """A recipient that shares the work. `credit`, how much of it it may have at a time, and errors as in `Housecat.join`.
+    Args:
+        engine: The engine.
+        name: The name of the queue that you publish into; it is created if it does not exist.
 
-        Both selectors get that credit. With INFINITE all goes to the recipients at once, in turn, and taking a delivery settles
-        it: then `outlet.credit` is INFINITE, `supply.credit` the widest finite window, 2**62, so that what a recipient has not
-        taken returns to the pack when it leaves.
+    While no recipient has credit, messages wait in that queue.
+
+    >>> from xump import Engine, Wolfpack
+    >>> with Engine() as engine:
+    ...     pack = Wolfpack(engine, "jobs")
+    ...     grey, white = pack.join("grey", credit=5), pack.join("white", credit=5)
+    ...     ids = engine.publish_many("jobs", [("job 0",), ("job 1",), ("job 2",)])
+    ...     [[delivery.message.address for delivery in wolf.deliveries()] for wolf in (grey, white)]
+    [['job 0', 'job 2'], ['job 1']]
+    """
+
+    def join(self, recipient: str, *, credit: Credit = 1) -> Recipient:
+        """Add a recipient that shares the work.
+
+        Args:
+            recipient: The recipient's name, which its queue and its destination get.
+            credit: The prefetch window: how much unacked work it may hold, or `INFINITE`. Both of its selectors get it.
+
+        Returns:
+            The recipient.
+
+        Raises:
+            Conflict: There is a queue of that name; perhaps the recipient has joined already.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed. With `INFINITE` all work goes to the recipients at once, in turn, and is settled when
+        your program takes the delivery. Then `outlet.credit` is INFINITE, and `supply.credit` is the widest finite window,
+        2**62, so that work which was not taken returns to the pack when the recipient leaves.
+
+        Cost: O(1), and the run that follows.
         """
-        # A finite window, however wide, leaves the message with the pack until a wolf has settled it: that is what comes back.
+        # A finite window, however wide, leaves the message outstanding in the pack until it is settled, so that it can return.
         recipient = name_of(recipient, "recipient")
         supply = CREDIT_MAX if credit is INFINITE else credit
         return self._join(recipient, always, move_to(recipient), supply, credit)

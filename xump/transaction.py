@@ -1,4 +1,4 @@
-"""A transaction: publishes and acks that happen together when the block ends, or not at all."""
+"""Transactions: publishes and acks that happen together when a block ends, or not at all."""
 
 from __future__ import annotations
 
@@ -14,29 +14,50 @@ from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.engine import Engine
+    from xump.queue import Queue
+    from xump.types import Body, Headers
 
 
 class Transaction:
-    """Made by `Engine.transaction()`. Nothing happens before the block ends; an exception inside: nothing at all."""
+    """Publishes and acks that happen together when the `with` block ends. Created by `Engine.transaction`; used once.
+
+    If the block raises, none of them happens.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._operations: list[tuple[Any, ...]] = []
         self._state = "new"
         self.ids: list[int] = []
-        """The ids of what was published, in order, after the commit; 0 for what was dead-lettered."""
+        """After the block: the ids of the published messages, in order; 0 for one that went to a dead letter queue instead."""
 
     def publish(
         self,
-        queue: Any,
+        queue: str | Queue,
         address: str = "",
-        body: bytes = b"",
-        headers: Any = None,
+        body: Body = b"",
+        headers: Headers | None = None,
         *,
         reply_to: str | None = None,
         message_id: str | None = None,
     ) -> None:
-        """As `Engine.publish`, at the commit. The message is checked now, whether there is the queue, and room in it, then."""
+        """Publish a message into a queue when the block ends.
+
+        Args:
+            queue: The queue, by its name or as a `Queue`.
+            address: The text that the message is routed by (a routing key).
+            body: Up to 64 MiB of bytes.
+            headers: Values by name: bool, int, float, str or bytes.
+            reply_to: The address for answers.
+            message_id: Your own name for the message.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+            TransactionError: The block has ended.
+
+        The message is checked now. Whether the queue exists and has room is checked when the block ends, which then raises
+        `QueueNotFound`, `QueueFull` or `StoreFull`. Cost: O(1) now.
+        """
         self._check_open()
         if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
@@ -44,11 +65,21 @@ class Transaction:
         self._operations.append(("publish", queue, message))
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """As `Engine.ack` of one or of many, at the commit, which raises `StaleDelivery` for one that is stale then, or acked
-        twice. Raises TypeError for what is no delivery."""
+        """Ack one or many deliveries when the block ends.
+
+        Args:
+            deliveries: A `Delivery`, or an iterable of them.
+
+        Raises:
+            TypeError: An item is not a `Delivery`.
+            TransactionError: The block has ended.
+
+        The end of the block raises `StaleDelivery` if a delivery is stale then, or is given twice; then nothing happens.
+        Cost: O(deliveries) now.
+        """
         self._check_open()
         if isinstance(deliveries, DeliveryBatch):
-            raise TypeError("a DeliveryBatch is acked by itself, outside of a transaction: batch.ack()")
+            raise TypeError("a transaction cannot ack a DeliveryBatch; ack it outside of the transaction: batch.ack()")
         given = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
         for delivery in given:
             if not isinstance(delivery, Delivery):
@@ -61,7 +92,7 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         if self._state != "new":
-            raise TransactionError(f"the transaction is {self._state}; a transaction is used once")
+            raise TransactionError(f"the transaction is {self._state}; a transaction is used once: call engine.transaction() again")
         self._state = "open"
         return self
 

@@ -1,8 +1,4 @@
-"""Types of the arguments of the public API, for annotations in your own code.
-
->>> from xump import Engine
->>> from xump.types import Credit, Target
-"""
+"""Types of the arguments of the public API, for annotations in your own code."""
 
 from __future__ import annotations
 

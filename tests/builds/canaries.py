@@ -1,6 +1,7 @@
 """Defects that the tests must find: each is compiled into a copy of the core, and the state machine is let loose on it.
 
-`python -m tests.builds.canaries [NAME ...]`, or `make canaries`. The defects stand in `xump_ext/route/ledger.pyx`: each is there after one
+`python -m tests.builds.canaries [NAME ...]`, or `make canaries`. The defects stand in `xump_ext/route/ledger.pyx`: each is
+there after one
 entry of eight. In a release they are constants, which the C compiler removes.
 """
 

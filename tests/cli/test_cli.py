@@ -128,13 +128,13 @@ def test_check_says_what_is_wrong(run, file):
     assert (status, err) == (1, "")
     assert out.splitlines() == [
         f"selector 1: unknown operator 'topi'; there are {', '.join(operator_names())}",
-        "queue 'jobs' has the dead letter queue 'dead', which is not described: it counts as none",
+        "queue 'jobs' has the dead letter queue 'dead', which is not described: until that exists, it has none",
     ]
 
 
 def test_check_reads_the_standard_input(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(RIGHT.encode())))
-    assert run("check", "-") == (0, "the standard input is fine: 2 queues, 1 selector.\n", "")
+    assert run("check", "-") == (0, "standard input is fine: 2 queues, 1 selector.\n", "")
 
 
 @pytest.mark.parametrize("command", ["check", "graph"])
@@ -208,8 +208,8 @@ def test_a_suffix_that_is_not_known(run, file, tmp_path, name):
     path = tmp_path / name
     status, out, err = run("graph", file(RIGHT), "--output", str(path))
     assert (status, out) == (2, "")
-    assert err == (f"xump: {path}: its suffix names no format; known are .mmd, .mermaid, .dot, .gv, .svg, .png, .pdf; "
-                   "any name will do with --format\n")
+    assert err == (f"xump: {path}: the suffix names no format; use one of .mmd, .mermaid, .dot, .gv, .svg, .png, .pdf, "
+                   "or give --format\n")
     assert not path.exists()
     assert run("graph", file(RIGHT), "--output", str(path), "--format", "mermaid") == (0, "", "")
     assert path.read_bytes().startswith(b"flowchart")
@@ -233,7 +233,7 @@ def test_a_store_is_no_topology(run, tmp_path, kind, name):
         engine.create_store("s", kind, path=path)
     status, out, err = run("graph", path)
     assert (status, out) == (1, "")
-    assert err == f"xump: {path} is a store of type {kind}, and no topology; xump stats, xump browse and xump check look at it\n"
+    assert err == f"xump: {path} is not a topology, but a store of type {kind}; use xump stats, xump browse or xump check\n"
     assert run("check", path)[1].startswith(f"{path} is whole: a store of type {kind}")
 
 
@@ -288,7 +288,7 @@ def test_graphviz_that_fails(run, file, graphviz):
     graphviz('while read -r line; do :; done\necho "out of ink" >&2\nexit 3')
     status, out, err = run("graph", file(RIGHT), "--format", "png")
     assert (status, out) == (2, "")
-    assert err == "xump: `dot` could not draw it: out of ink\n"
+    assert err == "xump: Graphviz' program `dot` failed: out of ink\n"
 
 
 def test_a_picture_is_not_for_a_terminal(run, file, graphviz, monkeypatch):
@@ -345,7 +345,8 @@ def test_a_reader_that_leaves_is_no_error(file):
 
 
 def test_xump_itself_imports_none_of_this():
-    modules = ["xump.aio", "xump.cli.main", "xump.topology.schema", "xump.topology.drawing", "xump.topology.lint", "xump.topology.codec", "xump.topology",
+    modules = ["xump.aio", "xump.cli.main", "xump.topology.schema", "xump.topology.drawing", "xump.topology.lint",
+               "xump.topology.codec", "xump.topology",
                "asyncio", "argparse"]
     code = f"import sys, xump; print([name for name in {modules} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

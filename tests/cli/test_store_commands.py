@@ -414,7 +414,7 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     assert lines[0].endswith(" records that are whole; at least 2 records are lost.")
     assert lines[3:5] == ["  queue 'jobs': 18 messages are whole: 17 ready, 1 in the history; 2 are lost",
                           "  1 other queue has all messages"]
-    assert lines[5] == f"To take out what is damaged, and go on with the rest: xump repair {path}"
+    assert lines[5] == f"To take out the damaged records and keep the others: xump repair {path}"
     status, out, err = run("compact", path)
     assert (status, out) == (1, "")
     assert f"run: xump repair {path}\n" in err
@@ -422,7 +422,7 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     for command in (["stats"], ["stats", "--json"], ["browse", "jobs"]):
         status, out, err = run(*on(path, command))
         assert status == 1
-        assert err.startswith(f"xump: {path} is damaged, and this is only what is whole: 2 faults, of which the first is: ")
+        assert err.startswith(f"xump: {path} is damaged, and damaged records are left out: 2 faults, of which the first is: ")
         assert err.endswith(f"; to see them all: xump check {path}\n")
         if command[0] == "browse":
             assert ids(out) == whole
@@ -437,7 +437,7 @@ def test_damage_is_found_and_repaired(run, kind, path, tmp_path):
     lines = out.splitlines()
     assert lines[0] == f"{path} was damaged, and is repaired: 2 faults."
     assert [line.partition(": ")[0] for line in lines[1:3]] == ["  queue 'jobs', message 7", "  queue 'jobs', message 13"]
-    assert lines[3] == f"What is damaged was put into {path}.quarantine-1"
+    assert lines[3] == f"The damaged records are in {path}.quarantine-1"
     assert os.path.getsize(f"{path}.quarantine-1") > 0
     assert [line.rpartition("; ")[2] for line in lines[4:6]] == ["2 are lost", "  1 other queue has all messages"]
     assert lines[6].startswith("Checked again, the store is whole: ")
@@ -470,7 +470,7 @@ def test_a_torn_tail_is_no_damage(run, kind, path, tmp_path):
     before = everything(tmp_path)
     status, out, err = run("check", path)
     assert (status, err) == (0, "")
-    assert ("of a torn tail, which was being written in a crash" in out) == torn
+    assert ("a crash interrupted a write" in out) == torn
     assert ids(run("browse", path, "jobs", "--reverse", "--limit", 1)[1]) == [20 if torn else 21]
     assert everything(tmp_path) == before
 

@@ -56,7 +56,7 @@ def test_a_queue_is_in_one_store():
     with Engine() as engine:
         engine.create_store("r2")
         engine.create_queue("q", store="r2")
-        with pytest.raises(Conflict, match="queue 'q' exists with store='r2'; asked for was 'ram'"):
+        with pytest.raises(Conflict, match="queue 'q' exists with store='r2'; you asked for store='ram'"):
             engine.create_queue("q")
 
 
@@ -204,8 +204,8 @@ class Half:
 
 
 @pytest.mark.parametrize(("factory", "said"), [
-    (lambda name: None, r"'odd'.*gave None, which is no store: it has no close; xump_ext\.store"),
-    (lambda name: name, "gave 's', which is no store"),
+    (lambda name: None, r"'odd'.*returned None, which is not a store: it has no close; xump_ext\.store"),
+    (lambda name: name, "returned 's', which is not a store"),
     (Half, "no scan, write, sync, fetch, room, oldest, release;"),
 ])
 def test_what_is_no_store_is_refused(factory, said, monkeypatch):
@@ -221,7 +221,7 @@ def test_what_is_no_store_is_refused(factory, said, monkeypatch):
 
 def test_an_option_that_is_not_there_says_what_was_meant():
     with Engine() as engine:
-        with pytest.raises(TypeError, match="argument 'pth', meant is perhaps path; its options are path, durability,"):
+        with pytest.raises(TypeError, match=r"argument 'pth' \(did you mean 'path'\?\); its options are path, durability,"):
             engine.create_store("s", "ring", pth="orders.xump")
         with pytest.raises(TypeError, match="missing a required argument: 'path'; its options are path"):
             engine.create_store("s", "ring")

@@ -12,7 +12,10 @@ import warnings
 import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf
-from xump import INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, discard, match, move_to, where
+from xump import (
+    INFINITE, Conflict, Engine, StoreFailed, StoreFull, TransactionError, always, copy_to, deliver, discard, match, move_to,
+    where,
+)
 from xump.durability import opening
 
 
@@ -221,7 +224,7 @@ def test_a_failed_store_is_given_up(monkeypatch):
         raise OSError(5, "the disk is gone")
 
     monkeypatch.setattr(engine.stores["left"].backend, "sync", failing.__get__(engine.stores["left"].backend), raising=False)
-    with pytest.raises(StoreFailed, match="'left' was given up"):
+    with pytest.raises(StoreFailed, match="'left' has failed"):
         engine.publish("l", body=b"2")
     with pytest.raises(StoreFailed):
         engine.publish("l", body=b"3")

@@ -37,12 +37,16 @@ def data_file(path):
 
 
 def make(kind, path, acked, history_limit=None):
-    """jobs: so many messages, of which the first were acked; other: three that nobody took."""
+    """jobs: so many messages, of which the first were acked; other: three that nobody took. There are three groups, none so large
+    that the store's thread writes it: where records lie in the file depends on the calls alone, not on the time."""
     with Engine() as engine:
-        engine.create_store("s", kind, path=path)
+        engine.create_store("s", kind, path=path, group_ms=60_000)
         engine.create_queue("jobs", store="s", history_limit=history_limit)
         engine.create_queue("other", store="s")
-        engine.publish_many("jobs", [(f"job.{n}", b"x" * 200) for n in range(1, MESSAGES + 1)])
+        messages = [(f"job.{n}", b"x" * 200) for n in range(1, MESSAGES + 1)]
+        engine.publish_many("jobs", messages[: MESSAGES // 2])
+        engine.sync()
+        engine.publish_many("jobs", messages[MESSAGES // 2 :])
         engine.publish_many("other", [("o", b"y")] * 3)
         engine.sync()
         engine.create_selector("jobs", when=always, do=deliver("worker"), credit=100)
@@ -97,7 +101,11 @@ def repaired(kind, path):
     assert report.remains == checked.remains
     assert report.lost == checked.lost
     assert store.check(path).damage == []
-    left = report.remains[1]
+    left = report.remains.get(1)
+    if left is None:        # no record of the queue is left
+        assert report.lost and "jobs" not in {remains.name for remains in report.remains.values()}
+        assert opened(kind, path) == ({}, set())
+        return report, {}, set()
     taken, history = opened(kind, path, left.name)
     assert left.name in ("jobs", "recovered-1")
     assert (left.messages, left.history) == (len(taken) + len(history), len(history))
@@ -119,7 +127,7 @@ def test_what_was_done_does_not_come_back_as_new(kind, path, history_limit, shar
         zero(path, int(used * share), used)
     report, taken, history = repaired(kind, path)
     assert all(redelivered and count >= 2 for redelivered, count in taken.values())
-    assert report.remains[1].doubtful == len(taken)
+    assert (report.remains[1].doubtful if 1 in report.remains else 0) == len(taken)
     assert not set(taken) & history
 
 
@@ -326,7 +334,7 @@ def stats_of(run, path):
     """Of a damaged one."""
     status, out, err = run("stats", path, "--json")
     assert status == 1
-    assert "is damaged, and this is only what is whole" in err
+    assert "is damaged, and damaged records are left out" in err
     return json.loads(out)
 
 
@@ -353,13 +361,13 @@ def test_what_opening_mends_needs_no_repair(run, tmp_path):
     zero(path, 40, 8)
     status, out, _ = run("check", path)
     assert status == 1
-    assert f"Nothing is lost, and opening the store mends it; so does: xump repair {path}\n" in out
+    assert f"Nothing is lost. Opening the store repairs it, and so does: xump repair {path}\n" in out
     assert "To take out" not in out
     flip(path, b"job.1500" + b"x" * 200, -100)
     status, out, _ = run("check", path)
     assert status == 1
     assert "opening the store" not in out
-    assert f"To take out what is damaged, and go on with the rest: xump repair {path}\n" in out
+    assert f"To take out the damaged records and keep the others: xump repair {path}\n" in out
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640])

@@ -296,7 +296,7 @@ ERRORS = {
     **{
         f"again with other {name}": (
             queue("jobs", **{"limit": 50, "history_limit": 2, "delivery_limit": 3} | {name: wanted}),
-            Conflict, ["'jobs'", f"{name}={had!r};", f"asked for was {wanted!r}"])
+            Conflict, ["'jobs'", f"{name}={had!r};", f"asked for {name}={wanted!r}"])
         for name, had, wanted in [
             ("limit", 50, 51), ("limit", 50, None), ("history_limit", 2, None), ("auto_delete", False, True),
             ("dead_letter", None, "dead"), ("delivery_limit", 3, 4), ("delivery_limit", 3, None)]
@@ -366,7 +366,7 @@ ERRORS = {
         f"selector again with other {name}": (
             selector(**{"source": "jobs", "when": match("topic", "out.#"), "do": deliver("worker"), "credit": 6, "name": "out"}
                      | {name: wanted}),
-            Conflict, ["'out'", f"{name}=", f"asked for was {wanted!r}"])
+            Conflict, ["'out'", f"{name}=", f"asked for {name}={wanted!r}"])
         for name, wanted in [
             ("source", "work"), ("when", match("topic", "out.*")), ("do", deliver("rest")), ("credit", 7), ("credit", INFINITE),
             ("enabled", False)]
@@ -397,8 +397,8 @@ ERRORS = {
     "pay below": (lambda w: w.out.pay(-1), ValueError, ["negative", "-1"]),
     "pay beyond what was taken": (lambda w: w.out.pay(4), ValueError, ["cannot pay for 4", "taken 2", "selector 1"]),
     "pay far beyond": (lambda w: w.out.pay(10**30), ValueError, [str(10**30), "taken 2"]),
-    "pay a MOVE": (lambda w: w.down.pay(), ValueError, ["move_to('work')", "paid from below"]),
-    "pay a COPY": (lambda w: w.copies.pay(), ValueError, ["copy_to('spill')", "paid from below"]),
+    "pay a MOVE": (lambda w: w.down.pay(), ValueError, ["move_to('work')", "delivered to your program"]),
+    "pay a COPY": (lambda w: w.copies.pay(), ValueError, ["copy_to('spill')", "delivered to your program"]),
     "pay INFINITE": (lambda w: w.endless.pay(), ValueError, ["INFINITE", "settled when it is taken"]),
     "pay after deletion": (lambda w: w.gone_selector.pay(), SelectorNotFound, ["13"]),
     "enable after deletion": (lambda w: w.gone_selector.enable(), SelectorNotFound, ["13"]),
@@ -648,12 +648,12 @@ VALUES = {
     "filter a number": (lambda: where(5), TypeError, ["filter", "str, a mapping or a callable", "int"]),
     "filter None": (lambda: where(None), TypeError, ["filter", "NoneType"]),
     "mapping, name a number": (lambda: where({5: 1}), TypeError, ["name", "str", "int"]),      # type: ignore[dict-item]
-    "mapping, None": (lambda: where({"n": None}), TypeError, ["'n'", "NoneType", "IS NULL"]),
-    "mapping, a list in a list": (lambda: where({"n": [[1]]}), TypeError, ["'n'", "list"]),
+    "mapping, None": (lambda: where({"n": None}), TypeError, ["'n'", "NoneType", "IS NULL"]),      # type: ignore[dict-item]
+    "mapping, a list in a list": (lambda: where({"n": [[1]]}), TypeError, ["'n'", "list"]),      # type: ignore[list-item]
     "filter a condition": (lambda: where(always), TypeError, ["filter", "Role"]),
     "filter an action": (lambda: where(discard), TypeError, ["filter", "Action"]),
-    "always called": (always, TypeError, ["always is a value", "without the parentheses"]),
-    "discard called": (discard, TypeError, ["discard is a value", "without the parentheses"]),
+    "always called": (always, TypeError, ["always is a value", "without parentheses"]),
+    "discard called": (discard, TypeError, ["discard is a value", "without parentheses"]),
     "a match called": (lambda: match("eq", "a")(MESSAGE), TypeError, ["match('eq', 'a') is a value"]),
     "match without an operator": (lambda: match("sport.#"), TypeError, ["'sport.#' alone", "eq, topic, prefix"]),
     "or": (lambda: match("eq", "a") | where("n = 1"), TypeError, ["a selector for each", "where('... OR ...')"]),

@@ -1,6 +1,7 @@
 """No memory and no reference is lost: over messages, graphs and engines that come and go, and behind messages that starve.
 
-What takes memory is measured in a process of its own, `python -m tests.memory.test_leaks NAME`, by the peak of its resident memory:
+What takes memory is measured in a process of its own, `python -m tests.memory.test_leaks NAME`, by the peak of its resident
+memory:
 once after a warm-up, in which tables, pools and the allocator find their size, and once after many times as much work.
 """
 

@@ -137,7 +137,7 @@ def test_a_relative_path_is_where_it_was(tmp_path, monkeypatch, kind):
         monkeypatch.chdir(tmp_path / "other")
         assert engine.create_store("s", kind, path="../s") is store
         assert engine.create_store("s", kind, path=tmp_path / "s") is store
-        with pytest.raises(Conflict, match=rf"'path': '{tmp_path}/s'.*; asked for were '{kind}' and .*'{tmp_path}/other/s'"):
+        with pytest.raises(Conflict, match=rf"'path': '{tmp_path}/s'.*; you asked for type '{kind}' and .*'{tmp_path}/other/s'"):
             engine.create_store("s", kind, path="s")
         with pytest.raises(Conflict, match="store 's' exists with type"):
             engine.apply(described)

@@ -9,9 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import xump
-from xump import INFINITE, Conflict, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, topology, where
+from xump import (
+    INFINITE, Conflict, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, topology, where,
+)
 from xump.topology import drawing
-from xump.topology.codec import read_action, read_condition, read_credit, spell_action, spell_condition, spell_credit
+from xump.topology.codec import (
+    decode_action, decode_condition, decode_credit, encode_action, encode_condition, encode_credit,
+)
 
 
 def to_toml(mapping):
@@ -265,7 +269,7 @@ WRONG = [
     ({"queues": {"n": {"store": "attic"}}}, "queue 'n': no store 'attic'"),
     ({"queues": {"n": {"store": 1}}}, "queue 'n': store must be the name of a store"),
     ({"queues": {"\ud800": {}}}, "has a lone surrogate"),
-    ({"queues": {"jobs": {"limit": 5}}}, "queue 'jobs' exists with limit=100; described is 5"),
+    ({"queues": {"jobs": {"limit": 5}}}, "queue 'jobs' exists with limit=100; the topology says limit=5"),
     ({"stores": {"cold": {"type": "shelf", "path": "elsewhere"}}}, "store 'cold' exists with type 'shelf'"),
     ({"stores": {"ram": {"type": "shelf"}}}, "store 'ram' is always there"),
     ({"stores": {"n": {"type": "attic"}}}, "no store type 'attic'"),
@@ -278,10 +282,10 @@ WRONG = [
     ({"selectors": [1]}, "selector 1 must be a table, got int"),
     ({"selectors": [{}]}, "selector 1 has no source; selector 1 has no when; selector 1 has no do"),
     ({"selectors": [SELECTOR | {"colour": 1}]}, "selector 1 has an unknown key 'colour'; allowed are source"),
-    ({"selectors": [SELECTOR | {"start": "head"}]}, "a replay is an act"),
+    ({"selectors": [SELECTOR | {"start": "head"}]}, "a replay happens once"),
     ({"selectors": [SELECTOR | {"source": 1}]}, "source must be the name of a queue, got int"),
-    ({"selectors": [SELECTOR | {"source": "attic"}]}, "its source 'attic' is neither described nor there"),
-    ({"selectors": [SELECTOR | {"do": {"move_to": "attic"}}]}, "its target 'attic' is neither described nor there"),
+    ({"selectors": [SELECTOR | {"source": "attic"}]}, "its source 'attic' is neither in the topology nor in the engine"),
+    ({"selectors": [SELECTOR | {"do": {"move_to": "attic"}}]}, "its target 'attic' is neither in the topology nor in the engine"),
     ({"selectors": [SELECTOR | {"enabled": "yes"}]}, "enabled must be true or false"),
     ({"selectors": [SELECTOR | {"name": ""}]}, "a name is a text that is not empty"),
     ({"selectors": [SELECTOR | {"name": 1}]}, "a name is a text that is not empty"),
@@ -305,15 +309,15 @@ WRONG = [
     ({"selectors": [SELECTOR | {"when": {"all": ["always", {"where": "a = 1"}]}}]}, "always does not combine"),
     ({"selectors": [SELECTOR | {"when": {"all": []}}]}, "all takes a list of one or more"),
     ({"selectors": [SELECTOR | {"do": "discord"}]},
-     'do = "discord": unknown "discord", meant is perhaps discard; allowed are {copy_to = QUEUE}'),
+     'do = "discord": unknown "discord" (did you mean "discard"?); allowed are {copy_to = QUEUE}'),
     ({"selectors": [SELECTOR | {"do": {"move": "x"}}]},
-     'do = {move = "x"}: unknown "move", meant is perhaps move_to; allowed are {copy_to = QUEUE}'),
+     'do = {move = "x"}: unknown "move" (did you mean "move_to"?); allowed are {copy_to = QUEUE}'),
     ({"selectors": [SELECTOR | {"when": {"pattern": ["x", 1.5, True]}}]}, 'when = {pattern = ["x", 1.5, true]}: allowed are '),
     ({"selectors": [SELECTOR | {"do": {"move_to": ""}}]}, "must not be empty"),
-    ({"selectors": [SELECTOR | {"do": {"move_to": 1}}]}, "1 is no name"),
+    ({"selectors": [SELECTOR | {"do": {"move_to": 1}}]}, "1 is not a name"),
     ({"selectors": [SELECTOR | {"do": {"move_to": "jobs", "queue": "dead"}}]}, "'queue' does not belong there"),
     ({"selectors": [SELECTOR | {"do": {"move_to": {"field": "body"}}}]}, "unknown field 'body'"),
-    ({"selectors": [SELECTOR | {"when": "overflow", "do": {"copy_to": "dead"}, "source": "wolf"}]}, "copy_to does not"),
+    ({"selectors": [SELECTOR | {"when": "overflow", "do": {"copy_to": "dead"}, "source": "wolf"}]}, "out of its full queue"),
     ({"selectors": [SELECTOR | {"when": "overflow", "do": {"move_to": "wolf"}, "source": "wolf"}]}, "its own queue 'wolf'"),
     ({"selectors": [SELECTOR | {"when": "overflow", "credit": 2}]}, "has an enabled overflow selector already, selector 5"),
     ({"selectors": [SELECTOR | {"when": "default", "credit": 2}, SELECTOR | {"when": "default"}]},
@@ -347,7 +351,7 @@ def test_everything_that_is_wrong_is_said_at_once(engine):
                       "selectors": [SELECTOR | {"source": "q"}, SELECTOR]})
     assert str(caught.value) == (
         "the topology is wrong: the topology has an unknown key 'colour'; allowed are version, stores, queues, selectors; "
-        "queue 'q': limit must be an int, got str; selector 2: its source 'jobs' is neither described nor there")
+        "queue 'q': limit must be an int, got str; selector 2: its source 'jobs' is neither in the topology nor in the engine")
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "version = 1", 1])
@@ -454,23 +458,23 @@ def test_any_graph_goes_through_toml(calls, changed):
 
 @settings(max_examples=100, deadline=None)
 @given(conditions, st.sampled_from([always, default, overflow]))
-def test_conditions_are_read_as_they_are_spelled(condition, role):
+def test_conditions_are_decoded_as_they_were_encoded(condition, role):
     for when in (condition, role):
-        read = read_condition(through_toml({"when": spell_condition(when)})["when"])
-        assert read == when
-        assert repr(read) == repr(when)
+        decoded = decode_condition(through_toml({"when": encode_condition(when)})["when"])
+        assert decoded == when
+        assert repr(decoded) == repr(when)
 
 
 @pytest.mark.parametrize("do", [
     discard, copy_to("q"), move_to(field("headers.x")), bounce_to("q"), deliver("d"), deliver(field("address"), queue="q"),
     deliver("d", queue=field("reply_to")),
 ])
-def test_actions_are_read_as_they_are_spelled(do):
-    assert read_action(through_toml({"do": spell_action(do)})["do"]) == do
+def test_actions_are_decoded_as_they_were_encoded(do):
+    assert decode_action(through_toml({"do": encode_action(do)})["do"]) == do
 
 
-def test_credit_is_read_as_it_is_spelled():
+def test_credit_is_decoded_as_it_was_encoded():
     for credit in (0, 1, 2**62, INFINITE):
-        assert read_credit(spell_credit(credit)) == credit
+        assert decode_credit(encode_credit(credit)) == credit
     with pytest.raises(TypeError):
-        read_credit(True)
+        decode_credit(True)

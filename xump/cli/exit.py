@@ -1,13 +1,27 @@
-"""What goes wrong in a command, as the user is told it; and the exit statuses of `xump`."""
+"""The exit codes of `xump`, and the error that ends a command with one of them."""
 
 from __future__ import annotations
 
-FINE, WRONG, FAILED = 0, 1, 2
+import enum
 
 
-class Trouble(Exception):
-    """A sentence for the standard error, and the exit status."""
+class ExitCode(enum.IntEnum):
+    """What a command tells the shell."""
 
-    def __init__(self, said: str, status: int = FAILED) -> None:
+    OK = 0
+    """All is well."""
+    PROBLEM_FOUND = 1
+    """The topology or the store is wrong, or there is no store that the command could open."""
+    NOT_CARRIED_OUT = 2
+    """The command could not be carried out: a wrong option, a file that cannot be read, a program that is not installed."""
+    INTERRUPTED = 130
+    """Ctrl-C ended the command; 128 + SIGINT, as shells have it."""
+
+
+class CommandError(Exception):
+    """Ends a command with a sentence on standard error, and an exit code."""
+
+    def __init__(self, said: str, code: ExitCode = ExitCode.NOT_CARRIED_OUT) -> None:
         super().__init__(said)
-        self.status = status
+        self.code = code
+        """The exit code of the command."""

@@ -1,9 +1,7 @@
-"""The command `xump`: look at topologies, look after stores, see the demo.
+"""The command `xump`: checks and draws topologies, looks after stores on disk, and runs the demo.
 
-Exit status: 0 all is well; 1 the topology or the store is wrong, or there is no store that the command could have (the demo: it
-did not work out); 2 the command could not be carried out: a wrong option, a file that cannot be read or written, a program or
-package that is not installed. What a command is asked for goes to the standard output, what went wrong to the standard error,
-in a sentence. The commands for stores are in `xump.cli.store_commands`.
+Results go to standard output. Errors go to standard error, as a sentence; `xump.cli.exit` has the exit codes. The commands for
+stores are in `xump.cli.store_commands`.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from typing import Any
 
 from xump import topology
 from xump.cli import store_commands
-from xump.cli.exit import FINE, WRONG, Trouble
+from xump.cli.exit import CommandError, ExitCode
 from xump.topology import drawing, picture
 
 SNIFFED_BYTES = 4096
-"""Of a file that may be a topology, which has no zeros in it."""
+"""How much of a file is read to see whether it may be a topology: a topology is text, and has no zero bytes."""
 
 FORMATS = ("mermaid", "dot", "svg", "png", "pdf")
 BY_GRAPHVIZ = ("png", "pdf")
@@ -35,12 +33,12 @@ BY_SUFFIX = {
 }
 
 DESCRIPTION = """\
-Xump is an embeddable message engine: queues joined by selectors. The command looks at topologies, and after stores on disk;
-it has a demo."""
+Xump is a message engine that you embed in a program: queues, joined by selectors (bindings and subscriptions). This command
+checks and draws topologies, inspects and repairs stores on disk, and runs a demo."""
 
 EPILOG = """\
-A store is where durable queues are kept: the path that create_store("orders", "lmdb", path="orders.xump") was given. The commands
-work on one that no process has open.
+A store keeps queues on disk, at the path that your program gave to create_store("orders", "lmdb", path="orders.xump"). The
+commands work on a store that no process has open.
 
 A topology is the stores, queues and selectors of an engine as a TOML file:
 
@@ -59,36 +57,36 @@ A topology is the stores, queues and selectors of an engine as a TOML file:
     credit = 10
 
 examples:
-    xump check network.toml                        is it right?
-    xump graph network.toml                        Mermaid text, which GitHub and many editors draw
-    xump graph network.toml --output network.svg   a picture
-    xump stats orders.xump                         what is in the store?
-    xump browse orders.xump jobs --limit 10        the messages of its queue `jobs`
-    xump check orders.xump                         is every byte of it as it should be?
-    xump demo --messages 10000                     the first 10,000 flights through one engine
-    xump demo --store lmdb                         a year of them through a store, and a kill -9 in between
+    xump check network.toml                        look for mistakes in a topology
+    xump graph network.toml                        print Mermaid text, which GitHub and many editors draw
+    xump graph network.toml --output network.svg   write a picture
+    xump stats orders.xump                         list the queues of a store
+    xump browse orders.xump jobs --limit 10        print messages of its queue `jobs`
+    xump check orders.xump                         look for damage in a store
+    xump demo --messages 10000                     send 10,000 flights through an engine
+    xump demo --store lmdb                         send a year of flights through a store, with a kill -9 half way
 
 exit status:
     0   all is well
-    1   the topology or the store is wrong; or there is none, or another process has it
+    1   the topology or the store is wrong, does not exist, or is in use by another process
     2   the command could not be carried out
 """
 
 GRAPH_EPILOG = """\
 examples:
-    xump graph network.toml                        Mermaid text on the standard output
-    xump graph network.toml --format dot           Graphviz' language
-    xump graph network.toml --output network.svg   the format is that of the name: .mmd .mermaid .dot .gv .svg .png .pdf
-    xump graph network.toml --output network.png   png and pdf are drawn by Graphviz' program `dot`, the others need nothing
+    xump graph network.toml                        print Mermaid text
+    xump graph network.toml --format dot           print Graphviz' language
+    xump graph network.toml --output network.svg   write the format of the suffix: .mmd .mermaid .dot .gv .svg .png .pdf
+    xump graph network.toml --output network.png   png and pdf need Graphviz' program `dot`; the other formats need no program
 """
 
 CHECK_EPILOG = """\
-Of a topology each line is a sentence: first what an engine would refuse, else what is legal and perhaps not meant: a queue
-that stands alone, a dead letter queue that does not exist, a cycle of credit that may wait for itself, a destination that nobody
-reads.
+For a topology, each line is a sentence. First come mistakes that an engine would refuse. Then comes what is legal and perhaps not
+what you meant: a queue without any selector, a dead letter queue that does not exist, a cycle of selectors that may wait for each
+other, a destination without a selector that delivers to it.
 
-Of a store every record is read and compared with its CRC, and every link is followed; nothing is changed. Each line says what is
-damaged, where, and which message of which queue it was.
+For a store, the command reads every record, compares it with its CRC, and follows every link. It changes nothing. Each line says
+what is damaged, where it is, and which message of which queue it was.
 
 examples:
     xump check network.toml
@@ -97,41 +95,41 @@ examples:
 """
 
 NO_GRAPHVIZ = """\
-xump: {} is drawn by Graphviz' program `dot`, which is not installed. Get it by
+xump: {} needs Graphviz' program `dot`, which is not installed. Install it with one of
     apt-get install graphviz     (Debian, Ubuntu)
     dnf install graphviz         (Fedora)
     brew install graphviz        (macOS)
     winget install graphviz      (Windows)
-or take what needs no other program: --format svg, --format mermaid, --format dot."""
+or choose a format that needs no other program: --format svg, --format mermaid, --format dot."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out a command line (None: the process's own). Returns the exit status; a wrong option and --help raise SystemExit."""
+    """Carry out a command line; None: that of the process. Returns the exit code. A wrong option and --help raise SystemExit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")       # names and addresses may have what a terminal does not
+            stream.reconfigure(errors="backslashreplace")       # names may have characters that the terminal does not
     try:
         if arguments[:1] == ["demo"]:
-            return _demo(arguments[1:])         # the demo knows its own options
+            return _demo(arguments[1:])         # the demo parses its own options
         parser = _parser()
         if not arguments:
             parser.print_help()
-            return FINE
+            return ExitCode.OK
         options, rest = parser.parse_known_args(arguments)
         if rest:
             options.parser.error(f"unrecognized arguments: {' '.join(rest)}")     # with the usage of the command
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
-    except Trouble as trouble:
-        print(trouble if "\n" in str(trouble) else f"xump: {trouble}", file=sys.stderr)
-        return trouble.status
+    except CommandError as error:
+        print(error if "\n" in str(error) else f"xump: {error}", file=sys.stderr)
+        return error.code
     except BrokenPipeError:
-        # Who reads our output has left, as `head` does. Python would complain once more when it flushes at its end.
+        # The reader of our output has ended, as `head` does. Without this, Python's flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
+        return ExitCode.OK
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -140,19 +138,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"xump {version('xump')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="show what Xump does, on a year of flights")
-    demo.set_defaults(parser=parser)            # which is left when something that nobody knows stands before the word
+    demo = commands.add_parser("demo", help="send a year of flights through an engine, and report")
+    demo.set_defaults(parser=parser)            # for the usage, if there is an unknown option before the word
 
     graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
                                 formatter_class=form)
-    graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is the standard input")
-    graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output; mermaid without --output")
-    graph.add_argument("--output", metavar="FILE", help="write to this file instead of the standard output")
+    graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is standard input")
+    graph.add_argument("--format", choices=FORMATS, help="default: that of the suffix of --output; without --output, mermaid")
+    graph.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
     graph.set_defaults(command=_graph, parser=graph)
 
-    check = commands.add_parser("check", help="say what is wrong with a topology, or with a store on disk", epilog=CHECK_EPILOG,
-                                formatter_class=form, description="Say what is wrong with a topology, or with a store on disk.")
-    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is the standard input), or a store: it sees which")
+    check = commands.add_parser("check", help="look for mistakes in a topology, or damage in a store", epilog=CHECK_EPILOG,
+                                description="Look for mistakes in a topology, or damage in a store.", formatter_class=form)
+    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is standard input) or a store; the command finds out")
     store_commands.add_type(check)
     check.set_defaults(command=_check, parser=check)
 
@@ -166,8 +164,8 @@ def _demo(arguments: list[str]) -> int:
     try:
         from xump.demo.main import main as demo
     except ImportError as error:
-        raise Trouble(f"the demo needs {error.name or error}, which is not installed: pip install 'xump[demo]'") from None
-    return int(demo(arguments) or FINE)
+        raise CommandError(f"the demo needs {error.name or error}, which is not installed: pip install 'xump[demo]'") from None
+    return int(demo(arguments) or ExitCode.OK)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -179,14 +177,14 @@ def _check(options: argparse.Namespace) -> int:
     for sentence in said:
         print(sentence)
     if said:
-        return WRONG
+        return ExitCode.PROBLEM_FOUND
     queues, selectors = len(mapping.get("queues", {})), len(mapping.get("selectors", []))
     print(f"{_shown(path)} is fine: {_counted(queues, 'queue')}, {_counted(selectors, 'selector')}.")
-    return FINE
+    return ExitCode.OK
 
 
 def _may_be_topology(path: str) -> bool:
-    """Not a store, nor what was one; what is called so, if there is nothing."""
+    """Whether the path may be a topology: text that is no store, or a name that ends in .toml if there is no such file."""
     if path == "-":
         return True
     if not os.path.isfile(path) or os.path.getsize(path) == 0:
@@ -211,11 +209,13 @@ def _may_be_topology(path: str) -> bool:
 def _graph(options: argparse.Namespace) -> int:
     drawn = options.format or _format_of(options.output)
     if options.output is not None and BY_SUFFIX.get(Path(options.output).suffix.lower(), drawn) != drawn:
-        raise Trouble(f"{options.output} is the name of another format than {drawn}; leave out --format, or take another name")
+        raise CommandError(f"{options.output} is the name of another format than {drawn}; leave out --format, or choose another "
+                           "name")
     mapping = _load(options.topology)
     faults = topology.refusals(mapping)
     if faults:
-        raise Trouble("\n".join([f"xump: {_shown(options.topology)} is wrong:", *(f"  {fault}" for fault in faults)]), WRONG)
+        said = "\n".join([f"xump: {_shown(options.topology)} is wrong:", *(f"  {fault}" for fault in faults)])
+        raise CommandError(said, ExitCode.PROBLEM_FOUND)
     with topology.sketch(mapping) as engine:
         if drawn == "mermaid":
             content = drawing.to_mermaid(engine, counts=False).encode()
@@ -224,7 +224,7 @@ def _graph(options: argparse.Namespace) -> int:
         else:
             content = drawing.to_dot(engine, counts=False).encode()
     _write(options.output, _by_graphviz(content, drawn) if drawn in BY_GRAPHVIZ else content)
-    return FINE
+    return ExitCode.OK
 
 
 def _format_of(output: str | None) -> str:
@@ -232,17 +232,17 @@ def _format_of(output: str | None) -> str:
         return "mermaid"
     drawn = BY_SUFFIX.get(Path(output).suffix.lower())
     if drawn is None:
-        raise Trouble(f"{output}: its suffix names no format; known are {', '.join(BY_SUFFIX)}; any name will do with --format")
+        raise CommandError(f"{output}: the suffix names no format; use one of {', '.join(BY_SUFFIX)}, or give --format")
     return drawn
 
 
 def _by_graphviz(text: bytes, drawn: str) -> bytes:
     program = shutil.which("dot")
     if program is None:
-        raise Trouble(NO_GRAPHVIZ.format(drawn.upper()))
+        raise CommandError(NO_GRAPHVIZ.format(drawn.upper()))
     done = subprocess.run([program, f"-T{drawn}"], input=text, capture_output=True, check=False)
     if done.returncode != 0:
-        raise Trouble(f"`dot` could not draw it: {done.stderr.decode(errors='replace').strip()}")
+        raise CommandError(f"Graphviz' program `dot` failed: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
@@ -253,16 +253,16 @@ def _load(name: str) -> dict[str, Any]:
         with store_commands.plainly(name):
             types = store_commands.types_of(name)[0]
         if types:
-            raise Trouble(f"{name} is a store of type {types[0]}, and no topology; xump stats, xump browse and xump check look "
-                          "at it", WRONG)
+            said = f"{name} is not a topology, but a store of type {types[0]}; use xump stats, xump browse or xump check"
+            raise CommandError(said, ExitCode.PROBLEM_FOUND)
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise Trouble(f"{name} cannot be read: {error.strerror}") from None
+        raise CommandError(f"{name} cannot be read: {error.strerror}") from None
     try:
         return tomllib.loads(raw.decode())
-    except ValueError as error:             # what is not UTF-8, too
-        raise Trouble(f"{_shown(name)} is not TOML: {error}", WRONG) from None
+    except ValueError as error:             # also for bytes that are not UTF-8
+        raise CommandError(f"{_shown(name)} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
 
 
 def _write(name: str | None, content: bytes) -> None:
@@ -270,17 +270,17 @@ def _write(name: str | None, content: bytes) -> None:
         try:
             Path(name).write_bytes(content)
         except OSError as error:
-            raise Trouble(f"{name} cannot be written: {error.strerror}") from None
+            raise CommandError(f"{name} cannot be written: {error.strerror}") from None
         return
     if b"\0" in content and sys.stdout.isatty():
-        raise Trouble("such a picture is not for a terminal; give --output FILE")
+        raise CommandError("a terminal cannot show this format; give --output FILE")
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
 def _shown(name: str) -> str:
-    return "the standard input" if name == "-" else name
+    return "standard input" if name == "-" else name
 
 
 def _counted(number: int, what: str) -> str:

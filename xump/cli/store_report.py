@@ -1,4 +1,4 @@
-"""How the commands that look after stores show what they found: progress, damage, tables, messages."""
+"""Prints the results of the commands for stores: progress, damage, tables, messages."""
 
 from __future__ import annotations
 
@@ -20,22 +20,29 @@ if TYPE_CHECKING:
     from xump_ext.store import Remains, Report
 
 BAR = 30
+"""The width of the bar, in characters."""
+
 PATIENCE_SECONDS = 1.0
-"""What takes no longer shows no bar."""
+"""A command that takes no longer shows no bar."""
 
 STEP_SECONDS = 0.1
+"""The bar is drawn again after this time."""
+
 COLUMNS_MAX = 160
-"""Where no terminal says how wide it is."""
+"""The width of a line, if there is no terminal that has one."""
 
 BODY_CHARS_MIN = 20
 HEADERS_CHARS_MAX = 60
 BOUNCED = ("xump_reason", "xump_bounced_from", "xump_detail", "xump_original_address")
+"""The headers of dead letters, which say why they are there. A line shows them first."""
 BOUNCED_CHARS_MAX = 100
-"""The headers for which one looks into a dead letter queue come first, and longer."""
 
 
 class Progress:
-    """A bar on the standard error, if that is a terminal and it takes long; gone at the end. Called as stores do it."""
+    """A progress bar on standard error, if that is a terminal and the command takes long. It vanishes at the end.
+
+    Stores call it with the number of bytes done, and of all bytes.
+    """
 
     def __init__(self, verb: str, path: str) -> None:
         self._text = f"{verb} {shortened(path, 40)}"
@@ -59,7 +66,8 @@ class Progress:
 
 
 def counted(number: int, what: str) -> str:
-    """
+    """A number and a noun, in the plural where it belongs.
+
     >>> counted(1, "record"), counted(1000, "record")
     ('1 record', '1,000 records')
     """
@@ -67,11 +75,13 @@ def counted(number: int, what: str) -> str:
 
 
 def is_or_are(number: int) -> str:
+    """The verb for so many things."""
     return "is" if number == 1 else "are"
 
 
 def size_text(size: float) -> str:
-    """
+    """A number of bytes, in the unit that suits it.
+
     >>> size_text(0), size_text(1023), size_text(1536), size_text(5 << 30)
     ('0 B', '1,023 B', '1.5 KiB', '5.0 GiB')
     """
@@ -85,7 +95,7 @@ def size_text(size: float) -> str:
 
 
 def show_damage(report: Report) -> None:
-    """A line for each thing that is wrong, by queue and message, then what is of none: where it is, and what."""
+    """Print a line for each damage: where it is and what it is, by queue and message; damage outside of queues comes last."""
     for damage in sorted(report.damage, key=lambda damage: (not damage.queue, damage.queue, damage.id)):
         where = []
         if damage.queue:
@@ -98,7 +108,7 @@ def show_damage(report: Report) -> None:
 
 
 def show_remains(report: Report, repaired: bool = False) -> None:
-    """A line for each queue that is not known to be complete: what is left of it; then what else there is to say."""
+    """Print what is left of each queue that may have lost messages, a line each; then the notes of the report."""
     complete = 0
     for number, left in sorted(report.remains.items()):
         if left.lost == 0 and not left.doubtful:
@@ -114,7 +124,8 @@ def show_remains(report: Report, repaired: bool = False) -> None:
 
 
 def remains_text(left: Remains, repaired: bool) -> str:
-    """
+    """What is left of a damaged queue, as a sentence.
+
     >>> from xump_ext.store import Remains
     >>> remains_text(Remains("jobs", 4012, 4011, 0, 988, True), False)
     '4,012 messages are whole: 1 ready, 4,011 in the history; 988 are lost'
@@ -124,21 +135,23 @@ least 2 are lost'
     """
     doubtful = ""
     if left.doubtful:
-        marked = "marked" if repaired else "repair marks these"
+        marked = "marked" if repaired else "repair marks them"
         doubtful = f" (of which {left.doubtful:,} may have been settled or handed out: {marked} as redelivered)"
     whole = f"{counted(left.messages, 'message')} {is_or_are(left.messages)} whole"
     lost = f"{'' if left.exact else 'at least '}{left.lost or 0:,} {is_or_are(left.lost or 0)} lost"
     if left.lost is None:
-        lost = "how many are lost is not known: what counts them is lost, too"
+        lost = "the number of lost messages is unknown, because the queue's counters are lost too"
     return f"{whole}: {left.messages - left.history:,} ready{doubtful}, {left.history:,} in the history; {lost}"
 
 
-def show_compacted(path: str, before: int, after: int, report: Report) -> None:
+def show_compacted(path: str, before: int, after: int) -> None:
+    """Print the size of a store before and after it was compacted."""
     saved = f", {size_text(before - after)} less" if after < before else ""
     print(f"{path}: {size_text(before)} before, {size_text(after)} after{saved}.")
 
 
 def show_stats(stats: Mapping[str, Any]) -> None:
+    """Print the size of a store, and a table of its queues."""
     size, live, queues = stats["file_bytes"], stats["live_bytes"], stats["queues"]
     share = f" ({min(1.0, live / size):.1%})" if size else ""
     print(f"{stats['path']}: a store of type {stats['type']}, {counted(len(queues), 'queue')}; {size_text(size)} on the disk, "
@@ -158,7 +171,7 @@ def show_stats(stats: Mapping[str, Any]) -> None:
 
 
 def properties(numbers: Mapping[str, Any]) -> str:
-    """Those that are not as usual."""
+    """The properties of a queue that differ from the default."""
     said = []
     if numbers["limit"] is not None:
         said.append(f"limit {numbers['limit']:,}")
@@ -177,7 +190,7 @@ def properties(numbers: Mapping[str, Any]) -> str:
 # ---- messages
 
 def time_text(nanoseconds: int) -> str:
-    """In UTC, to the millisecond, as --start takes it.
+    """A time in UTC, to the millisecond, in the format that --start accepts.
 
     >>> time_text(1_700_000_000_123_456_789)
     '2023-11-14T22:13:20.123Z'
@@ -190,7 +203,7 @@ def time_text(nanoseconds: int) -> str:
 
 
 def line_of_message(message: Message) -> str:
-    """What fits: as wide as the terminal, but for what is too wide before the body."""
+    """A message as a line. The body is cut to the width of the terminal, but not below 20 characters."""
     bounced = [(name, message.headers[name]) for name in BOUNCED if name in message.headers]
     others = [(name, value) for name, value in message.headers.items() if name not in BOUNCED]
     line = f"{message.id:>8}  {time_text(message.timestamp)}  {_word(message.address)}  {size_text(len(message.body))}"
@@ -202,7 +215,7 @@ def line_of_message(message: Message) -> str:
 
 
 def _word(text: str) -> str:
-    """As it is, if it cannot be taken for several words, or none."""
+    """The text as it is, or in quotes if it has spaces or the like, or is empty."""
     return text if text and text.isprintable() and not any(c in " \"'=" for c in text) else repr(text)
 
 
@@ -211,7 +224,7 @@ def _value(value: Any) -> str:
 
 
 def body_text(body: bytes) -> str:
-    """As text where it is text, else as bytes. It may be cut in the middle of a character.
+    """A body as text if it is text, else as bytes. The last character may be cut off in the middle.
 
     >>> body_text(b"cat.png"), body_text(bytes([0, 255])), body_text("é".encode()[:1])
     ('cat.png', "b'\\\\x00\\\\xff'", "b'\\\\xc3'")
@@ -227,7 +240,7 @@ def body_text(body: bytes) -> str:
 
 
 def json_of_message(message: Message) -> dict[str, Any]:
-    """All of it. What JSON has no value for is a dict: {"base64": …} for bytes, a body that is no text too; {"float": "nan"}."""
+    """The whole message. Values that JSON lacks are dicts: {"base64": …} for bytes and a body that is not text, {"float": "nan"}."""
     return {
         "id": message.id, "timestamp": message.timestamp, "time": time_text(message.timestamp), "address": message.address,
         "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
@@ -252,4 +265,5 @@ def _json_value(value: Any) -> Any:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
+    """Print a value as JSON."""
     print(json.dumps(value, ensure_ascii=False, indent=indent))

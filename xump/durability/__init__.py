@@ -1,1 +1,1 @@
-"""Durable stores beside an engine: how one joins it, and when its groups are written."""
+"""Durable stores of an engine: how they are opened, when their changes are written, and how they are closed."""

@@ -1,13 +1,16 @@
-"""Who writes the groups of a durable store, and when (`xump_ext.store` is the contract).
+"""The committer of a durable store: writes its groups (the changes that are written together). `xump_ext.store` is the contract.
+
+When it writes depends on the durability of the store:
 
     sync      each call writes and syncs what it changed before it returns; calls that come meanwhile share the next fsync
-    group     a thread writes and syncs what came in up to `group_ms`; `sync` does it at once
+    group     a thread writes and syncs what came in during `group_ms`; `sync` does so at once
     process   each call writes what it changed before it returns, without an fsync
-    none      a thread writes what came in up to `group_ms`, without an fsync
+    none      a thread writes what came in during `group_ms`, without an fsync
 
-One writes at a time. Sealing a group enters the engine, which is quick; the CRCs, the write and the fsync hold nothing that
-anybody needs: publishers, other stores and queues in RAM go on. A store whose write or fsync failed is given up: it has all
-that was reported durable, and nobody knows what else. Ctrl-C and SIGTERM wait until the disk has answered.
+One thread writes at a time; it has *the turn*. Sealing a group takes the engine lock for an instant. The CRCs, the write and
+the fsync hold no lock that others need: publishers, other stores and queues in RAM go on. After a write or an fsync that
+failed, the store counts as failed: everything that was reported durable is on disk, and the rest is unknown. Ctrl-C and SIGTERM
+wait until the disk has answered.
 """
 
 from __future__ import annotations
@@ -32,23 +35,30 @@ logger = logging.getLogger("xump")
 
 
 _here = threading.local()
-"""`changed`: while this thread writes for a store, those that its own calls of the engine have changed meanwhile."""
+"""`changed`: while this thread writes for a store, the committers of the stores that its own calls of the engine change."""
 
 
 def uninterrupted() -> AbstractContextManager[None]:
-    """A block that writes files: Ctrl-C and SIGTERM wait until it has ended. Their handlers run in the main thread alone."""
-    return DeferredSignals() if threading.current_thread() is threading.main_thread() else nullcontext()
+    """A context manager for blocks that write files: Ctrl-C and SIGTERM wait until the block ends.
+
+    Signal handlers run in the main thread only, so in other threads it does nothing.
+    """
+    return DeferredSignals() if threading.get_ident() == threading.main_thread().ident else nullcontext()
 
 
 class Committer:
-    """Writes for one store: takes groups from the engine's port, and gives them to the back-end (`xump_ext.store` draws it).
+    """Writes for one store: takes groups from the engine's port, and gives them to the back-end.
 
-    `others` gives the committers of all stores of the engine.
+    `xump_ext.engine.stores` has a drawing of the two and the port between them.
+
+    `others` returns the committers of all stores of the engine.
     """
 
     def __init__(self, name: str, backend: Backend, port: StorePort, others: Callable[[], list[Committer]]) -> None:
         self.name = name
+        """The name of the store."""
         self.error: BaseException | None = None
+        """Why the store has failed; None: it has not."""
         self._backend = backend
         self._port = port
         self._others = others
@@ -56,25 +66,25 @@ class Committer:
         self._turn = threading.Lock()
         self._written = 0
         self._on_its_way = 0            # bytes of a group that is being written
-        self._told = False              # whether a program has heard that the store was given up
+        self._told = False              # whether a call of the program has raised that the store failed
         self._unsynced = False          # something was written, and not synced
-        self._went_on = False           # others may stand behind fences that are open now
+        self._went_on = False           # other stores may have records behind fences that are open now
         self._changed = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
         self._asking = threading.Lock()
-        self._asked: list[queue.SimpleQueue[BaseException | None]] = []     # who waits for a sync, until a time
+        self._asked: list[queue.SimpleQueue[BaseException | None]] = []     # calls of `sync` with a deadline, which wait
         self._each_call = backend.durability in ("sync", "process")
         port.connect(self, self._each_call)
         if not self._each_call:
             self._thread = threading.Thread(target=self._run, name=f"xump store {name}", daemon=True)
             self._thread.start()
 
-    # ---- who wants something written
+    # ---- requests to write
 
     def changed(self) -> None:
-        """A call has changed something in the store. With `sync` and `process` it is written when this returns."""
+        """Called when a call has changed something in the store. With `sync` and `process` it is written when this returns."""
         if self.error is not None:
             self._refuse()
         elif self._each_call:
@@ -84,12 +94,12 @@ class Committer:
 
     def _commit_call(self) -> None:
         changed: set[Committer] | None = getattr(_here, "changed", None)
-        if changed is not None:     # the call is this module's own, made while it writes: that comes first
+        if changed is not None:     # a call of this module's own, made while it writes: the write comes first
             changed.add(self)
             return
         group = self._port.open_group
         with self._writing():
-            if self._written < group:       # else somebody who came earlier has taken it along
+            if self._written < group:       # else an earlier turn has written it
                 self._write(self._syncs)
 
     def _run(self) -> None:
@@ -98,11 +108,11 @@ class Committer:
             self._hurry.wait(self._backend.group_ms / 1000)
             self._hurry.clear()
             self._changed.clear()
-            if self._port.waiting:       # else somebody writes it already, whose turn is not worth waiting for
+            if self._port.waiting:       # else another thread writes it already, and there is no need to wait for its turn
                 self._commit_for_others()
 
     def _commit_for_others(self) -> None:
-        """What was gathered is written, if it can be; who cares for this store hears at its next call that it could not."""
+        """Write what was gathered. If that fails, it is logged, and the next call that needs this store raises."""
         told = self._told
         try:
             with self._writing():
@@ -113,8 +123,10 @@ class Committer:
             self._told = told
 
     def sync(self, deadline: float | None) -> bool:
-        """Make durable what was gathered; False when the deadline, of `time.monotonic`, came first. Nobody can be called
-        back from a disk: with a deadline another thread goes there."""
+        """Make durable what was gathered. Returns False if the deadline, a time of `time.monotonic`, came first.
+
+        A call to the disk cannot be interrupted, so with a deadline another thread makes it.
+        """
         if deadline is None:
             with self._writing():
                 self._write(True)
@@ -123,7 +135,7 @@ class Committer:
         with self._asking:
             self._asked.append(done)
             first = len(self._asked) == 1
-        if first:       # else somebody waits for the turn already, and will answer this one, too
+        if first:       # else a thread waits for the turn already, and will answer this call too
             threading.Thread(target=self._sync_for_all, name=f"xump sync {self.name}", daemon=True).start()
         try:
             error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
@@ -134,7 +146,7 @@ class Committer:
         return True
 
     def _sync_for_all(self) -> None:
-        """One that syncs for those who have asked when its turn has come."""
+        """A thread that syncs once, for all the calls that have asked when it gets its turn."""
         asked: list[queue.SimpleQueue[BaseException | None]] = []
         error: BaseException | None = None
         try:
@@ -149,8 +161,11 @@ class Committer:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """It is our turn. What the calls that are made meanwhile change in stores, and what stood behind fences of this one, is
-        written afterwards: nobody waits for two."""
+        """A context manager that has the turn.
+
+        Calls made in the block may change other stores, and records behind fences of this one may go on. These stores are written
+        afterwards, so that no thread waits for two turns at once.
+        """
         changed: set[Committer] = set()
         try:
             with self._turn, uninterrupted():
@@ -159,7 +174,7 @@ class Committer:
                     yield
                 finally:
                     _here.changed = None
-                    if self._went_on:
+                    if self._went_on and not self._port.alone:
                         self._went_on = False
                         changed |= self._fenced_others()
         finally:
@@ -170,22 +185,25 @@ class Committer:
                     committer._changed.set()
 
     def _fenced_others(self) -> set[Committer]:
-        """Stores that have something behind fences, of this one perhaps."""
+        """The committers of the stores that have records behind fences, perhaps of this store."""
         return {committer for committer in self._others() if committer is not self and committer.fenced}
 
     # ---- writing
 
     def check(self) -> None:
-        """Raises StoreFailed when the store was given up."""
+        """Raises StoreFailed if the store has failed."""
         if self.error is not None:
             self._told = True
-            what = (f"store {self.name!r} was given up: {self.error or type(self.error).__name__}; close the engine, see to the "
-                    "disk, and open it anew")
-            raise StoreFailed(what) from self.error
+            why = str(self.error) or type(self.error).__name__
+            raise StoreFailed(f"store {self.name!r} has failed: {why}; close the engine, check the disk, and open the store again"
+                              ) from self.error
 
     def crowded(self) -> None:
-        """Much came in: the thread need not wait any longer. If it does not keep up, who brings more writes it. What room there
-        was when the last group was written, others may have taken from the disk: the store is asked again."""
+        """Called when much has come in: the thread writes it without waiting any longer.
+
+        If the thread does not keep up, the call that brings more writes it. Other programs may have taken the room that the
+        disk had when the last group was written, so the store is asked for its room again.
+        """
         if self.error is None:
             self._port.has_room(self._backend.room() - self._on_its_way)
         changed: set[Committer] | None = getattr(_here, "changed", None)
@@ -195,21 +213,23 @@ class Committer:
             self._hurry.set()
 
     def make_room(self, wanted: int) -> None:
-        """A call lacks room for so many bytes: what was gathered is written, and the log cleaned."""
-        if getattr(_here, "changed", None) is not None:     # as `_crowded`: called from inside a turn
+        """Called when a call lacks room for so many bytes: writes what was gathered, and cleans the log."""
+        if getattr(_here, "changed", None) is not None:     # called from inside a turn
             return
         with self._writing():
             if self.error is None:
                 self._write(self._syncs, wanted=wanted)
 
     def _refuse(self) -> None:
-        """A call has changed something here; one of a committer's own is not to blame for it."""
+        """A call has changed something in a failed store, and raises StoreFailed, unless a committer made the call."""
         if getattr(_here, "changed", None) is None:
             self.check()
 
     def _write(self, sync: bool, last: bool = False, wanted: int | None = None) -> None:
-        """The open group, if there is anything in it; the turn is ours. `wanted`: a call lacks room for so many bytes, so the log is
-        cleaned in any case."""
+        """Write the open group, if there is anything in it. The caller has the turn.
+
+        `wanted`: a call lacks room for so many bytes, so the log is cleaned in any case.
+        """
         self.check()
         try:
             group = self._port.seal(last)
@@ -224,7 +244,7 @@ class Committer:
             raise
 
     def _put(self, group: Group | None, sync: bool) -> None:
-        """A group into the store; synced, with all before, if anything is not."""
+        """Write a group into the store. If asked to, sync it and everything before it."""
         if group is not None:
             self._on_its_way = len(group)
             group.finish()
@@ -244,13 +264,13 @@ class Committer:
             self._port.has_room(self._backend.room())
 
     def _clean(self, wanted: int) -> None:
-        """Live records in the oldest part of the log are written once more; then that is free."""
-        while (part := self._backend.oldest(self._port.demand._replace(wanted_bytes=wanted))) is not None:
+        """Free the oldest part of the log, as often as the store asks for it: write its live records once more, at the end."""
+        while (part := self._backend.oldest(self._port.demand(wanted))) is not None:
             _, end, data = part
             try:
                 self._port.copy_forward(data)
             except Closed:
-                return      # it is given again when the store is opened
+                return      # the store gives this part again when it is opened
             self._put(self._port.seal(), self._backend.durability != "none")
             self._backend.release(end)
             self._port.has_room(self._backend.room())
@@ -258,13 +278,13 @@ class Committer:
     def _fail(self, error: BaseException) -> None:
         self.error = error
         self._port.failed()
-        self._went_on = True        # nobody waits for it any more
-        self._port.connect(self, True)      # each call that changes something more is told
+        self._went_on = True        # fences of a failed store hold nothing back
+        self._port.connect(self, True)      # each call that changes something more raises
 
     # ---- the end
 
     def stop(self) -> None:
-        """No thread writes any more."""
+        """End the thread that writes."""
         self._closing.set()
         self._hurry.set()
         self._changed.set()
@@ -273,11 +293,11 @@ class Committer:
 
     @property
     def fenced(self) -> bool:
-        """Whether something waits for other stores; what waits for a failed one waits no more."""
+        """Whether records of this store wait for other stores. Records wait no longer for a store that has failed."""
         return self.error is None and self._port.fenced > 0
 
     def flush(self, errors: list[BaseException]) -> None:
-        """Makes durable what can be, while the engine is being closed."""
+        """Make durable what can be, while the engine is being closed. Adds what is raised to `errors`."""
         try:
             if self.error is None:
                 with self._writing():
@@ -286,7 +306,10 @@ class Committer:
             errors.append(error)
 
     def finish(self, errors: list[BaseException]) -> None:
-        """The last group, which says exactly what was handed out, then the store is closed. A failed store is closed as it is."""
+        """Write the last group, which says exactly which messages were handed out, and close the store.
+
+        A failed store is closed as it is. Adds what is raised to `errors`.
+        """
         try:
             if self.error is None:
                 with self._writing():
@@ -298,13 +321,13 @@ class Committer:
         finally:
             close_backend(self._backend, errors)
 
-    def give_up(self, reason: str) -> None:
-        """What was gathered is not to be trusted: the store keeps what it has."""
+    def mark_failed(self, reason: str) -> None:
+        """Count the store as failed: what was gathered is not to be trusted, so nothing more is written."""
         self.error = self.error or StoreFailed(reason)
 
 
 def close_backend(backend: Any, errors: list[BaseException]) -> None:
-    """Closes a store; what that raises, which is the store's own, holds up nobody: it is added to the errors."""
+    """Close a back-end. Adds what that raises to `errors`, so that others can still be closed."""
     try:
         backend.close()
     except BaseException as error:

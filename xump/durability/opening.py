@@ -1,4 +1,4 @@
-"""A durable store joins an engine: its queues come back, held, and a committer writes for it from then on."""
+"""Opens a durable store for an engine: its queues come back, held, and a committer writes for it from then on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from xump_ext.engine.stores import StorePort
 from xump_ext.recovery.log_reader import Recovery
 
 if TYPE_CHECKING:
-    from xump.engine import Engine
+    from xump._graph import Graph
     from xump.store_types import Store
 
 RESIDENT_BYTES_MAX = 64 << 20
-"""Contents of messages that were written stay in memory up to here, per store; others are read when somebody asks."""
+"""Contents of messages that were written stay in memory up to this size, for each store; others are read on demand."""
 
 
-def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None = None) -> list[Queue]:
-    """Reads the store that was just opened; returns its queues. `told` hears how many bytes of it were read. Raises `Conflict`
-    where a queue of the engine has the name of one of them, StoreCorrupt; then nothing changed, and the store is closed."""
+def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None = None) -> list[Queue]:
+    """Read a store that was just opened, and create its queues in the engine. Returns the queues, which are held.
+
+    Calls `told` with the number of bytes read so far. Raises `Conflict` if the engine has a queue of the same name, and
+    `StoreCorrupt`; then the engine has not changed, and the store is closed. O(bytes of the store).
+    """
     backend = store.backend
     try:
         journal = engine._open_journal(backend, store.name, RESIDENT_BYTES_MAX)
@@ -48,7 +51,7 @@ def open_store(engine: Engine, store: Store, told: Callable[[int], None] | None 
         if taken:
             other = engine.queues[taken[0]].store.name
             raise Conflict(f"store {store.name!r} has a queue {taken[0]!r}, and so has the engine, in store {other!r}; open the "
-                           "store in another engine, or delete that queue first")
+                           "store in another engine, or delete the engine's queue first")
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
     except BaseException:

@@ -1,4 +1,4 @@
-"""A store that no process has open, to look at: the commands `xump browse` and `xump stats` use it."""
+"""Opens a store to look at it without changing it. The commands `xump browse` and `xump stats` use it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from xump.store_types import Store, factory_of
 
 @contextmanager
 def viewing(path: str, type: str, told: Callable[[int], None] | None = None) -> Iterator[Engine]:
-    """An engine with the queues of a store that nobody has open, held, to look at: nothing on the disk changes, whatever is done.
-    What was outstanding is ready, as if the store had been opened. Raises StoreLocked, StoreCorrupt, OSError; NotImplementedError
-    for a type that cannot do that. O(bytes)."""
+    """A context manager that gives an engine with the queues of a store, held. Nothing on the disk changes, whatever is done.
+
+    No process may have the store open. Messages that were outstanding are ready, as if the store had been opened. Calls `told`
+    with the number of bytes read so far. Raises StoreLocked, StoreCorrupt, OSError, and NotImplementedError for a type of store
+    that cannot be viewed. O(bytes of the store).
+    """
     factory: Any = factory_of(type)
     backend = factory.view(path)
     with Engine() as engine:

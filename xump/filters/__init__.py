@@ -1,4 +1,4 @@
-"""Filters: what `where()` takes. `compile` makes of it a form that can be compared, and the tree that the core evaluates."""
+"""Filters: what `where()` accepts. `compile` turns it into a form that can be compared, and a tree that the core evaluates."""
 
 from xump.filters.tree import Pairs, compile, equalities
 

@@ -1,4 +1,4 @@
-"""The text of filters: the selector syntax of JMS, a subset of SQL-92's conditions, read into a tree.
+"""Parses the text of filters into a tree. The language is the selector syntax of JMS, a subset of SQL-92's conditions.
 
     or         = and {OR and}                           sum      = product {(+ | -) product}
     and        = not {AND not}                          product  = sign {(* | /) sign}
@@ -9,13 +9,13 @@
                | sum [NOT] LIKE 'pattern' [ESCAPE 'c']
                | sum IS [NOT] NULL
 
-The parser climbs precedences: `expression(level)` reads an operand, then goes on as long as the operators bind at
-least as tightly as `level`. Two things are bounded by `filter_depth_max`, each on its own: the operators around a term
-(that is the tree, and the C stack when it is evaluated) and the parentheses around it (which leave no trace in the
-tree). Terms joined by AND, or by OR, are a balanced tree, so a long list of them is not a deep one.
+The parser climbs precedences: `expression(level)` reads an operand, then goes on as long as the operators bind at least as
+tightly as `level`. `filter_depth_max` limits two depths, each on its own: the operators around a term (which are the tree, and
+the C stack when it is evaluated), and the parentheses around it (which leave no trace in the tree). Terms joined by AND, or by
+OR, become a balanced tree, so a long list of them is not a deep one.
 
-What JMS calls invalid is refused, with the position: a literal, or an expression of known type, where only another type has
-a meaning. Comparisons are not: unlike types compare as unknown, by definition.
+Text that JMS calls invalid is refused, with the position: a literal, or an expression of known type, where only another type
+has a meaning. A comparison of unlike types is valid: it is unknown, by definition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tree = tuple[Any, ...]
 BOOLEAN, NUMBER, TEXT, ANY = "a boolean", "a number", "a string", "a header"
 
 SYSTEM = {"address": TEXT, "reply_to": TEXT, "timestamp": NUMBER, "size": NUMBER, "delivery_count": NUMBER}
-"""The names after `sys.`, and what they are."""
+"""The names after `sys.`, and their types."""
 
 KEYWORDS = frozenset(["AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"])
 OR, AND, NOT, PREDICATE, SUM, PRODUCT, SIGN = range(1, 8)
@@ -42,10 +42,16 @@ BINDING = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
 
 
 class Token(NamedTuple):
-    kind: str           # "keyword", "symbol", "literal", "name" or "end"
-    value: Any          # the keyword in capitals, the symbol, the literal's value, the name's tree
+    """A piece of the text."""
+
+    kind: str
+    """`"keyword"`, `"symbol"`, `"literal"`, `"name"` or `"end"`."""
+    value: Any
+    """The keyword in capitals, the symbol, the literal's value, or the name's tree."""
     text: str
+    """The piece as it was written."""
     position: int
+    """Where it begins, in characters from 0."""
 
 
 TOKEN = re.compile(
@@ -64,7 +70,7 @@ TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a filter, the last one of kind "end". Raises `InvalidFilter`."""
+    """Split the text of a filter into tokens; the last one has the kind "end". Raises `InvalidFilter`."""
     if len(text) > filter_chars_max:
         raise InvalidFilter(f"a filter has {len(text)} characters, allowed are {filter_chars_max}", filter_chars_max)
     try:
@@ -112,7 +118,10 @@ def _token(kind: str, text: str, position: int) -> Token:
 
 
 def _integer(text: str, position: int) -> int:
-    """Java's literals but for octal ones, which nobody expects. Whether it fits depends on its sign: see `Parser.literal`."""
+    """The value of an integer as Java writes it. Octal literals are refused: few readers expect them.
+
+    Whether the number fits into 64 bits depends on its sign: see `Parser.literal`.
+    """
     digits = text.rstrip("lL")
     if digits[:2] in ("0x", "0X"):
         return int(digits, 16)
@@ -133,26 +142,36 @@ def _unreadable(text: str, position: int) -> InvalidFilter:
 
 
 class Term(NamedTuple):
+    """An expression that was read."""
+
     tree: Tree
-    type: str           # BOOLEAN, NUMBER, TEXT, or ANY for a header, whose type only the message knows
-    depth: int          # operators on the longest way down
+    """The expression as nested tuples."""
+    type: str
+    """BOOLEAN, NUMBER or TEXT; ANY for a header, whose type only the message knows."""
+    depth: int
+    """The number of operators on the longest way down."""
     position: int
+    """Where it begins in the text."""
 
 
 class Parser:
-    """One text being read: its tokens, and how far it has come."""
+    """Reads one text: its tokens, and how far the parser has come."""
 
     def __init__(self, text: str) -> None:
         self.tokens = tokenize(text)
+        """All tokens of the text."""
         self.at = 0
+        """The index of the token that is read next."""
         self.parentheses = 0
+        """How many parentheses are open."""
 
     @property
     def token(self) -> Token:
+        """The token that is read next."""
         return self.tokens[self.at]
 
     def filter(self) -> Tree:
-        """The whole text."""
+        """Read the whole text. Every method that reads raises `InvalidFilter`, with the position."""
         term = self.expression(OR, 0)
         if self.token.kind != "end":
             raise self.unexpected("an operator or the end")
@@ -160,7 +179,7 @@ class Parser:
         return term.tree
 
     def expression(self, level: int, depth: int) -> Term:
-        """What operators join that bind at least as tightly as `level`; `depth` of them stand around it."""
+        """Read an expression whose operators bind at least as tightly as `level`. There are `depth` operators around it."""
         self.check_depth(depth, self.token)
         term = self.operand(level, depth)
         while True:
@@ -182,7 +201,7 @@ class Parser:
                 term = self.node(token, NUMBER, (token.value, term.tree, right.tree), term, right)
 
     def chain(self, first: Term, operator: Token, binding: int, depth: int) -> Term:
-        """Terms joined by AND, or by OR."""
+        """Read the rest of several terms that are joined by AND, or by OR."""
         terms = [first]
         while self.accept(operator.value):
             terms.append(self.expression(binding + 1, depth))
@@ -193,7 +212,7 @@ class Parser:
         return Term(joined(operator.value.lower(), [term.tree for term in terms]), BOOLEAN, levels, first.position)
 
     def operand(self, level: int, depth: int) -> Term:
-        """A value, or what NOT or a sign makes of one."""
+        """Read a value, with the NOT or the sign before it."""
         token = self.token
         if token.kind == "name":
             self.at += 1
@@ -210,12 +229,13 @@ class Parser:
         if self.accept("-") or self.accept("+"):
             term = self.expression(SIGN, depth + 1)
             self.require(term, NUMBER, token.text)
-            # `+ a` is a number or unknown, which a string would not be: so is 0 + a.
+            # `+ a` is a number or unknown, never a string: so is 0 + a.
             tree = ("neg", term.tree) if token.value == "-" else ("+", ("literal", 0), term.tree)
             return self.node(token, NUMBER, tree, term)._replace(position=token.position)
         raise self.unexpected("a value")
 
     def parenthesized(self, opening: Token, depth: int) -> Term:
+        """Read an expression and the parenthesis that closes it."""
         self.parentheses += 1
         self.check_depth(self.parentheses, opening)
         term = self.expression(OR, depth)
@@ -225,7 +245,7 @@ class Parser:
         return term._replace(position=opening.position)
 
     def literal(self) -> Any:
-        """A literal's value, its sign included, or None if there is none here."""
+        """Read a literal and its sign, and return its value; None if there is no literal here."""
         sign = self.token
         signed = sign.kind == "symbol" and sign.value in "+-"
         token = self.tokens[self.at + 1] if signed else sign
@@ -243,7 +263,7 @@ class Parser:
         return value
 
     def predicate(self, left: Term, depth: int) -> Term:
-        """A comparison, BETWEEN, IN, LIKE or IS NULL, after its left side."""
+        """Read a comparison, BETWEEN, IN, LIKE or IS NULL, after its left side."""
         token = self.token
         self.at += 1
         if token.kind == "symbol":
@@ -268,12 +288,14 @@ class Parser:
         return self.node(token, BOOLEAN, ("not", term.tree), term) if negated else term
 
     def between(self, token: Token, left: Term, depth: int) -> Term:
+        """Read what follows BETWEEN."""
         low = self.expression(SUM, depth)
         self.expect("AND")
         high = self.expression(SUM, depth)
         return self.node(token, BOOLEAN, ("between", left.tree, low.tree, high.tree), left, low, high)
 
     def literals(self) -> tuple[Any, ...]:
+        """Read the list of literals after IN."""
         self.expect("(")
         values: list[Any] = []
         while not values or self.accept(","):
@@ -285,6 +307,7 @@ class Parser:
         return tuple(values)
 
     def like(self, token: Token, left: Term) -> Term:
+        """Read what follows LIKE."""
         self.require(left, TEXT, "LIKE")
         at = self.token.position
         pattern = self.string()
@@ -299,6 +322,7 @@ class Parser:
         return self.node(token, BOOLEAN, ("like", left.tree, pattern, escape), left)
 
     def string(self) -> str:
+        """Read a string literal."""
         token = self.token
         if token.kind != "literal" or not isinstance(token.value, str):
             raise self.unexpected("a string")
@@ -306,33 +330,36 @@ class Parser:
         return token.value
 
     def node(self, operator: Token, type: str, tree: Tree, *operands: Term) -> Term:
-        """A term over others, with the operator that it is blamed on if that goes too deep."""
+        """A term over other terms. If it is too deep, the error names the position of `operator`."""
         depth = 1 + max(term.depth for term in operands)
         self.check_depth(depth, operator)
         return Term(tree, type, depth, operands[0].position)
 
     def accept(self, value: str) -> bool:
-        """Step over this keyword or symbol, if it is what comes next."""
+        """Skip this keyword or symbol if it comes next. Returns whether it did."""
         if self.token.kind not in ("keyword", "symbol") or self.token.value != value:
             return False
         self.at += 1
         return True
 
     def expect(self, value: str) -> None:
+        """Skip this keyword or symbol, which must come next."""
         if not self.accept(value):
             raise self.unexpected(value)
 
     def require(self, term: Term, type: str, operator: str) -> None:
-        """Refuse a term that is known to be of another type."""
+        """Raise unless the term is of this type, or may be."""
         if term.type not in (type, ANY):
             raise InvalidFilter(f"{operator} needs {type} at {term.position}, got {term.type}", term.position)
 
     def check_depth(self, levels: int, token: Token) -> None:
+        """Raise if there are too many levels of nesting."""
         if levels > filter_depth_max:
             at = token.position
             raise InvalidFilter(f"a filter has {levels} levels at {at}, allowed are {filter_depth_max}", at)
 
     def unexpected(self, wanted: str) -> InvalidFilter:
+        """The error for a token that cannot stand here."""
         token = self.token
         hint = "; compare with NULL by IS NULL" if token.value == "NULL" else ""
         found = "the end" if token.kind == "end" else repr(token.text[:40])
@@ -340,7 +367,7 @@ class Parser:
 
 
 def type_name(value: Any) -> str:
-    """The types that compare with each other have the same name."""
+    """The name of the type of a literal. Types that can be compared with each other have the same name."""
     if isinstance(value, bool):
         return BOOLEAN
     if isinstance(value, (int, float)):
@@ -349,7 +376,7 @@ def type_name(value: Any) -> str:
 
 
 def joined(operator: str, trees: Sequence[Tree]) -> Tree:
-    """A balanced tree: n terms are log2 n levels deep."""
+    """Join trees into a balanced tree: n trees are log2 n levels deep."""
     if len(trees) == 1:
         return trees[0]
     middle = (len(trees) + 1) // 2

@@ -1,8 +1,8 @@
-"""Filters: what `where()` was given, as a form that can be compared and a tree.
+"""Compiles what `where()` was given into a form that can be compared, and a tree.
 
-A tree is nested tuples: `("and", a, b)`, `("=", a, b)`, `("in", a, (1, 2))`, `("header", name)`, `("sys", name)`,
-`("literal", value)` and so on; a callable is `("call", function)`. Text is read in `filter_syntax`; mappings here: all of their
-items must hold, a list is IN. What a tree means for a message belongs to `xump_ext.match.filter`.
+A tree is nested tuples: `("and", a, b)`, `("=", a, b)`, `("in", a, (1, 2))`, `("header", name)`, `("sys", name)`, `("literal",
+value)` and so on; a callable is `("call", function)`. `xump.filters.syntax` reads text. Mappings are read here: all of their
+items must hold, and a list means IN. `xump_ext.match.filter` evaluates trees on messages.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xump._value import Inert
+from xump._value import Value
 from xump.errors import InvalidFilter
 from xump.filters.syntax import Parser, Tree, joined, type_name
 from xump.limits import headers_bytes_max
 
 SHOWN_CHARS_MAX = 80
-"""Of a filter, in an error."""
+"""How much of a filter an error shows."""
 
 
 def compile(source: str | Mapping[str, Any] | Callable[[Any], bool]) -> tuple[Any, Tree]:
-    """The source in a form that can be compared and hashed, and its tree.
+    """Compile a filter. Returns its source in a form that can be compared and hashed, and its tree.
 
-    The form is the text, `Pairs` of a mapping, or the callable. Raises `InvalidFilter`, with the position, and TypeError for
-    what is neither or has values that no header can have. Cost: O(length of the source).
+    The form is the text, the `Pairs` of a mapping, or the callable. Raises `InvalidFilter`, with the position, and TypeError if
+    the source is none of these, or has a value that no header can have. Cost: O(length of the source).
 
     >>> compile("size > 100")
     ('size > 100', ('>', ('header', 'size'), ('literal', 100)))
@@ -40,23 +40,24 @@ def compile(source: str | Mapping[str, Any] | Callable[[Any], bool]) -> tuple[An
     if isinstance(source, Mapping):
         pairs = Pairs(_pair(name, value) for name, value in source.items())
         return pairs, pairs.tree()
-    if callable(source) and not isinstance(source, Inert):
+    if callable(source) and not isinstance(source, Value):
         return source, ("call", source)
     raise TypeError(f"a filter is a str, a mapping or a callable, got {type(source).__name__}")
 
 
 def _around(text: str, position: int) -> str:
-    """A part of the text that has the position in it."""
+    """The part of the text around a position."""
     begin = min(max(0, position - SHOWN_CHARS_MAX // 2), max(0, len(text) - SHOWN_CHARS_MAX))
     end = begin + SHOWN_CHARS_MAX
     return f"{'…' if begin else ''}{text[begin:end]!r}{'…' if end < len(text) else ''}"
 
 
 def equalities(tree: Tree) -> list[tuple[str, str, Any]]:
-    """What must be equal for the filter to select: `("header", name, value)` and `("sys", "address", value)`, in their order.
+    """The equalities that must hold for the filter to select: `("header", name, value)` and `("sys", "address", value)`, in
+    order.
 
-    Only comparisons with a literal that stand alone or are joined by AND. The value has the type of its literal: a number
-    equals an int and a float of the same value, but never a bool.
+    These are the comparisons with a literal that stand alone or are joined by AND; the core looks them up in an index. The
+    value has the type of its literal: a number equals an int and a float of the same value, but never a bool.
 
     >>> equalities(compile("region = 'EU' AND size > 100 AND 'jobs' = sys.address")[1])
     [('header', 'region', 'EU'), ('sys', 'address', 'jobs')]
@@ -74,12 +75,12 @@ def equalities(tree: Tree) -> list[tuple[str, str, Any]]:
 
 
 class Pairs(tuple[Any, ...]):
-    """The items of a mapping; lists have become tuples. Equal if they select the same: 1 is not True, order means nothing."""
+    """The items of a mapping, with tuples for lists. Two are equal if they select the same: 1 is not True, order is ignored."""
 
     __slots__ = ()
 
     def tree(self) -> Tree:
-        """All must hold, and a tuple is IN."""
+        """The tree of the filter: all items must hold, and a tuple means IN."""
         if not self:
             raise InvalidFilter("an empty mapping selects everything; use always, or leave it out")
         size = self.bytes()
@@ -88,7 +89,7 @@ class Pairs(tuple[Any, ...]):
         return joined("and", [_pair_tree(*pair) for pair in self])
 
     def bytes(self) -> int:
-        """What names and values take as UTF-8; numbers count 8."""
+        """The size of names and values in UTF-8; a number counts 8 bytes."""
         return sum(len(name.encode()) + sum(map(_bytes, _values(value))) for name, value in self)
 
     def _meaning(self) -> frozenset[Any]:
@@ -105,7 +106,7 @@ class Pairs(tuple[Any, ...]):
 
 
 def _pair(name: Any, value: Any) -> tuple[str, Any]:
-    """One item, checked; its value has an exact built-in type, or is a tuple of such values without repetitions."""
+    """Check one item. The value that is returned has an exact built-in type, or is a tuple of such values without repetitions."""
     if not isinstance(name, str):
         raise TypeError(f"a header's name must be a str, got {type(name).__name__}")
     if not name or _bytes(name) > 65535:
@@ -113,9 +114,9 @@ def _pair(name: Any, value: Any) -> tuple[str, Any]:
     if not isinstance(value, (list, tuple, set, frozenset)):
         return str.__str__(name), _value(name, value)
     if not value:
-        raise InvalidFilter(f"header {name!r} may have no value at all: an empty list selects nothing")
+        raise InvalidFilter(f"header {name!r}: an empty list selects nothing; list one or more values")
     values = {(type_name(v), v): v for v in (_value(name, v) for v in value)}
-    keys = sorted(values) if isinstance(value, (set, frozenset)) else values     # a set's own order changes with the process
+    keys = sorted(values) if isinstance(value, (set, frozenset)) else values     # the order of a set differs between processes
     return str.__str__(name), tuple(values[key] for key in keys)
 
 
@@ -131,7 +132,7 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def _value(name: str, value: Any) -> bool | int | float | str | bytes:
-    """What a header can hold, as an exact built-in."""
+    """The value of a header as an exact built-in type. Raises for a value that no header can have."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -140,7 +141,7 @@ def _value(name: str, value: Any) -> bool | int | float | str | bytes:
         return int.__int__(value)
     if isinstance(value, float):
         if math.isnan(value):
-            raise InvalidFilter(f"header {name!r}: nan equals nothing, and would select nothing")
+            raise InvalidFilter(f"header {name!r}: nan equals nothing, so it would select nothing")
         return float.__float__(value)
     if isinstance(value, str):
         _bytes(value)
@@ -149,7 +150,7 @@ def _value(name: str, value: Any) -> bool | int | float | str | bytes:
         return bytes(memoryview(value))
     raise TypeError(
         f"header {name!r} is compared with a bool, int, float, str, bytes or a list of these, got {type(value).__name__}"
-        + ("; a missing header is asked for by the text 'NAME IS NULL'" if value is None else "")
+        + ("; to select messages without a header, write text: 'NAME IS NULL'" if value is None else "")
     )
 
 

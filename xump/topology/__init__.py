@@ -1,8 +1,8 @@
-"""A graph as data: a plain dict, a TOML file, a drawing.
+"""A graph of queues and selectors as data: a plain dict, a TOML file, a drawing.
 
-`describe` and `apply` are what `Engine.topology()` and `Engine.apply()` do. `refusals` says what is wrong with a description,
-`check` also what is suspicious in it; `sketch` makes an engine in RAM of it. The module `drawing` draws a graph as Mermaid or
-Graphviz text, `picture` as SVG.
+`describe` and `apply` do the work of `Engine.topology()` and `Engine.apply()`. `refusals` lists the mistakes in a description,
+`check` also lists what is legal and perhaps not meant, and `sketch` creates an engine in RAM from a description. The module
+`drawing` draws a graph as Mermaid or Graphviz text, and `picture` draws it as SVG.
 """
 
 from xump.topology.network import apply, check, describe, refusals, sketch

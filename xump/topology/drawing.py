@@ -1,14 +1,14 @@
-"""The graph of an engine as text: a Mermaid flowchart, or Graphviz' language.
+"""Draws the graph of an engine as text: a Mermaid flowchart, or Graphviz' language.
 
-    queue               a box: its name, its store and limit, what is ready, outstanding and in its history
-    selector            a line: its number or name, when; then what it does and with how much credit
-    destination         a round node: what the application takes under that name
-    named by a field    a hexagon: the message names the target, so there is no line to any one queue
+    queue               a box: name, store and limit, and how many messages are ready, outstanding and in the history
+    selector            a line: number or name and condition; then the action and the credit
+    destination         a round node: the application takes deliveries under that name
+    named by a field    a hexagon: the message names the target, so there is no line to a single queue
     discarded           a small circle
-    dead letters        a dashed line; to a dashed box if there is no such queue, so that it counts as none
+    dead letters        a dashed line; to a dashed box if the dead letter queue does not exist
 
-Any text may be in a name. Node ids are numbers of our own, so names stand in labels only, and what either language or the
-markup inside it would read is escaped. SVG is made in `xump.topology.picture`, of the same texts.
+A name may be any text. Nodes get numbers as ids, so names are in labels only, where every character that either language would
+read is escaped. `xump.topology.picture` draws SVG with the same texts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from xump.selector import Selector
 
 CHARS_MAX = 60
-"""Of a name or a condition in a label; what is longer ends in an ellipsis."""
+"""A longer name or condition is cut in a label, and ends in an ellipsis."""
 
 
 Notes = Mapping[str, Sequence[str]]
-"""By the name of a queue: what else its box says, a line each. The engine does not know what was deleted; its user may."""
+"""More lines of text for the box of a queue, by its name. A program may know of queues and selectors that were deleted."""
 
 NO_NOTES: Notes = {}
 
@@ -42,29 +42,38 @@ class Node:
     """Something that lines go to or from."""
 
     id: str
+    """Its id in the drawing."""
     kind: str
+    """`"queue"`, `"missing"` (a queue that does not exist), `"destination"`, `"field"` or `"discarded"`."""
     lines: list[str]
+    """Its text, line by line."""
 
 
 @dataclass
 class Edge:
-    """A selector, or the way of dead letters."""
+    """A selector, or the path of dead letters."""
 
     source: str
+    """The id of the node that it begins at."""
     target: str
+    """The id of the node that it ends at."""
     lines: list[str]
+    """Its text, line by line."""
     kind: str = "selector"
+    """`"selector"`, `"disabled"` or `"dead letters"`."""
 
 
 @dataclass
 class Drawing:
-    """Nodes by what they stand for, and edges, each in the order of the engine."""
+    """The nodes and edges of a graph, in the order of the engine."""
 
     nodes: dict[tuple[str, str], Node] = dataclass_field(default_factory=dict)
+    """The nodes by kind and name."""
     edges: list[Edge] = dataclass_field(default_factory=list)
+    """The edges."""
 
     def node(self, kind: str, name: str, lines: list[str]) -> str:
-        """The id of the node that stands for a thing, which is made if it is not there."""
+        """The id of the node of that kind and name, which is created if it does not exist."""
         node = self.nodes.get((kind, name))
         if node is None:
             node = self.nodes[kind, name] = Node(f"n{len(self.nodes) + 1}", kind, lines)
@@ -72,7 +81,7 @@ class Drawing:
 
 
 def draw(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> Drawing:
-    """The graph as it is now. Without counts: what it is built like, as for an engine that was never used."""
+    """The graph as it is now. Without counts the drawing is that of an engine which was never used."""
     engine._check_open()
     drawing = Drawing()
     with engine._build_lock:
@@ -94,14 +103,15 @@ def draw(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> Dra
 
 
 def letters_of(engine: Engine, stats: dict[str, Any], counts: bool) -> Iterator[tuple[str, str, list[str], int]]:
-    """The ways of dead letters: from queue, to queue, how many for which reason, how many in all.
+    """The paths of dead letters: (from queue, to queue, texts with the number of messages for each reason, number of messages).
 
-    A queue's own way is always shown, the engine's where it was taken: it is open to every queue.
+    The path to a queue's own dead letter queue is always there. The path to the engine's, which is open to every queue, is
+    there if messages went along it.
     """
     for queue in engine.queues.values():
         reasons = stats["queues"][queue.name]["dead_lettered"] if counts else {}
         went = [f"{count:,} {reason}" for reason, count in reasons.items()], sum(reasons.values())
-        to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # one that does not exist counts as none
+        to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # a queue that does not exist gets none
         if queue.dead_letter is not None:
             yield queue.name, queue.dead_letter, *(went if to_own else ([], 0))
         if reasons and engine.dead_letter not in (None, queue.name) and not to_own:
@@ -109,7 +119,7 @@ def letters_of(engine: Engine, stats: dict[str, Any], counts: bool) -> Iterator[
 
 
 def queue_properties(queue: Queue, counts: bool) -> list[str]:
-    """What is not as usual. With counts its state, too."""
+    """The properties of a queue that differ from the default; with `counts` its state too."""
     properties = [] if queue.store.name == "ram" else [f"in {_short(queue.store.name)}"]
     if queue.limit is not None:
         properties.append(f"limit {queue.limit:,}")
@@ -123,7 +133,7 @@ def queue_properties(queue: Queue, counts: bool) -> list[str]:
 
 
 def queue_counts(numbers: dict[str, Any]) -> list[str]:
-    """How many entered, and what of it is there, or was lost."""
+    """How many messages entered, and how many of them are there or were dropped."""
     texts = [f"{numbers['entered']:,} entered"]
     texts += [f"{numbers[what]:,} {what}" for what in ("ready", "outstanding") if numbers[what]]
     if numbers["history"]:
@@ -133,7 +143,7 @@ def queue_counts(numbers: dict[str, Any]) -> list[str]:
 
 
 def credit_text(credit: int | Infinite) -> str:
-    """As it was created.
+    """The credit that a selector was created with.
 
     >>> credit_text(10_000), credit_text(INFINITE)
     ('credit 10,000', 'credit INFINITE')
@@ -184,7 +194,7 @@ def _name(name: str | Field | None) -> str:
 
 
 def condition_texts(when: Condition) -> list[str]:
-    """The conditions joined in this one, without addresses of functions: one graph gives one text.
+    """The conditions that `&` has joined in this one, as texts. A function is shown by its name, without its address in memory.
 
     >>> from xump import match, where
     >>> condition_texts(match("eq", "audit") & where(print))
@@ -201,12 +211,12 @@ def _text_of(part: Condition) -> str:
 
 
 def printable(text: str) -> str:
-    """Control characters are shown as escapes; they would be spaces, or nothing."""
+    """The text with escapes for control characters, which would look like spaces, or like nothing."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """Printable, and what is longer ends in an ellipsis."""
+    """The text made printable, and cut to `chars_max` with an ellipsis."""
     text = printable(text)
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
@@ -225,7 +235,7 @@ MERMAID_START = re.compile(r"^( +|[-+=]|\d+[.)])")
 
 
 def to_mermaid(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
-    """The graph as a Mermaid flowchart. O(queues + selectors)."""
+    """Draw the graph as a Mermaid flowchart. Cost: O(queues + selectors)."""
     drawing = draw(engine, counts=counts, notes=notes)
     lines = ["flowchart LR"]
     for node in drawing.nodes.values():
@@ -241,10 +251,11 @@ def to_mermaid(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) 
 
 
 def mermaid_text(text: str) -> str:
-    """Text inside a quoted label: whatever is no letter, digit or harmless sign becomes an entity, `#number;`.
+    """Escape text for a quoted label: each character that is not a letter, a digit or harmless becomes an entity, `#number;`.
 
     That covers quotes, the `#` and `;` of entities, HTML, `%%` (a comment even in a label), and Markdown, which newer versions
-    read in every label; what is special at the beginning of a line only (a list, a rule, a block of code) is escaped there.
+    read in every label. Characters that are special only at the beginning of a line (a list, a rule, a block of code) are escaped
+    there.
 
     >>> mermaid_text('say "#1"')
     'say #34;#35;1#34;'
@@ -265,7 +276,7 @@ DOT_EDGES = {"selector": "style=solid", "disabled": "style=dotted", "dead letter
 
 
 def to_dot(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
-    """The graph in Graphviz' language. O(queues + selectors)."""
+    """Draw the graph in Graphviz' language. Cost: O(queues + selectors)."""
     drawing = draw(engine, counts=counts, notes=notes)
     lines = [
         "digraph xump {", "    rankdir=LR",
@@ -281,7 +292,7 @@ def to_dot(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> s
 
 
 def dot_text(text: str) -> str:
-    r"""Text inside a quoted label: a backslash begins an escape there, and an ampersand an entity.
+    r"""Escape text for a quoted label, where a backslash begins an escape, and an ampersand an entity.
 
     >>> print(dot_text(r'say "\N"'))
     say \"\\N\"

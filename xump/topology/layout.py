@@ -1,14 +1,13 @@
-"""Where the nodes of a drawing stand: layers from left to right.
+"""Places the nodes of a drawing in columns from left to right. `xump.topology.picture` draws them, and says why by own code.
 
-What reads well is a layered drawing, made in the usual four passes (Sugiyama, Tagawa, Toda 1981):
+A layered drawing is easy to read. It takes the usual four passes (Sugiyama, Tagawa, Toda 1981):
 
-    1. rank     of each cycle the line that fewest messages went along is turned round for the layout; then every node stands
-                one column behind the last of those that feed it
+    1. rank     in each cycle, the line that the fewest messages went along is turned round; then each node is placed one column
+                to the right of the last node that has a line to it
     2. split    a line over several columns gets a bend in each of them
-    3. order    within a column, by the mean place of the neighbours, forth and back; the order with the fewest crossings stays
-    4. place    each node as near to the mean height of its neighbours as its order and the gaps allow
-
-How nodes and lines look belongs to `xump.topology.picture`.
+    3. order    the nodes of a column are sorted by the mean place of their neighbours, forth and back; the order with the fewest
+                crossings is kept
+    4. place    each node gets a height as near to the mean height of its neighbours as the order and the gaps allow
 """
 
 from __future__ import annotations
@@ -17,46 +16,65 @@ from dataclasses import dataclass, field as dataclass_field
 
 GAP_Y = 12
 SWEEPS = 24
-"""More change nothing in graphs that anybody would look at."""
+"""In graphs of a size that can be read, more sweeps change nothing."""
 
 
 @dataclass
 class Node:
-    """Something drawn: a queue, a selector, an end (a selector with nothing behind it), a field that names the target, a queue
-    that does not exist, a bend."""
+    """Something that is drawn, or the bend of a line."""
 
     kind: str
+    """`"queue"`, `"tag"` (a selector with a target), `"end"` (a selector without one), `"field"` (a field that names the target),
+    `"missing"` (a queue that does not exist) or `"bend"`."""
     lines: list[str]
+    """Its text, line by line."""
     colour: str = ""
+    """Its colour, as SVG writes it."""
     title: str = ""
+    """The text that a browser shows when the mouse is over it; empty: its lines."""
     came: int = 0
-    """Queues: messages that came in along no line."""
+    """Of a queue: how many messages entered it along no line."""
     rank: int = 0
+    """Its column, from 0 at the left."""
     y: float = 0.0
+    """The height of its middle, from 0 at the top."""
     width: float = 0.0
+    """Its width in pixels."""
     height: float = 0.0
+    """Its height in pixels."""
     before: list[Node] = dataclass_field(default_factory=list)
+    """Its neighbours in the column to the left."""
     after: list[Node] = dataclass_field(default_factory=list)
+    """Its neighbours in the column to the right."""
 
 
 @dataclass
 class Line:
-    """From node to node, through bends; `count` messages went along it. `turned`: from right to left."""
+    """A line from node to node, through bends."""
 
     start: Node
+    """Where it begins."""
     end: Node
+    """Where it ends."""
     colour: str
+    """Its colour, as SVG writes it."""
     count: int
+    """How many messages went along it."""
     dashed: bool = False
+    """Whether it is the line of dead letters."""
     arrow: bool = True
+    """Whether it ends in an arrow."""
     turned: bool = False
+    """Whether it goes from right to left."""
     bends: list[Node] = dataclass_field(default_factory=list)
+    """Its bends, from its start to its end."""
 
 
 def lay_out(nodes: list[Node], lines: list[Line]) -> list[list[Node]]:
-    """The columns from left to right, bends among them; every node has its height in the drawing, every line its bends.
+    """Lay out a graph: returns the columns from left to right, with the bends in them. Sets `rank` and `y` of the nodes, and
+    `bends`.
 
-    Widths and heights of the nodes are known beforehand.
+    The nodes have their widths and heights already.
     """
     _rank(nodes, lines)
     columns = _columns(nodes, lines)
@@ -78,15 +96,15 @@ def _rank(nodes: list[Node], lines: list[Line]) -> None:
         for line in outgoing[id(node)]:
             if not line.turned:
                 line.end.rank = max(line.end.rank, node.rank + 1)
-    for node in sequence:               # what nothing feeds stands directly before what it feeds
+    for node in sequence:               # a node without a line to it is placed directly before the first node that it leads to
         ahead = [line.end.rank for line in outgoing[id(node)] if not line.turned]
         if id(node) not in fed and ahead:
             node.rank = min(ahead) - 1
 
 
 def _sequence(nodes: list[Node], outgoing: dict[int, list[Line]]) -> list[Node] | None:
-    """All nodes, those behind a line before the one in front of it. At a cycle: turns a line of it and gives None."""
-    done: dict[int, bool] = {}          # False: on the path being walked
+    """All nodes, the end of each line before its start. If there is a cycle, turns one of its lines and returns None."""
+    done: dict[int, bool] = {}          # False: on the path that is being walked
     sequence: list[Node] = []
     for root in nodes:
         if id(root) in done:
@@ -193,13 +211,16 @@ def _place(columns: list[list[Node]]) -> None:
 
 
 def _settle(column: list[Node], wanted: list[float]) -> None:
-    """Heights nearest to those wanted (least squares) that keep order and gaps: neighbours that are too near are pooled."""
+    """Give the nodes of a column the heights nearest to those wanted (least squares) that keep order and gaps.
+
+    Neighbours that would be too near to each other are pooled, and share their mean.
+    """
     offset, offsets = 0.0, []
     for at, node in enumerate(column):
         if at:
             offset += (column[at - 1].height + node.height) / 2 + GAP_Y
         offsets.append(offset)
-    pools: list[list[float]] = []       # sum of what is wanted, number of nodes
+    pools: list[list[float]] = []       # the sum of the heights wanted, the number of nodes
     for want, offset in zip(wanted, offsets, strict=True):
         pools.append([want - offset, 1.0])
         while len(pools) > 1 and pools[-2][0] / pools[-2][1] > pools[-1][0] / pools[-1][1]:

@@ -1,6 +1,6 @@
-"""What is suspicious in a description that `apply` would take: a graph that is legal, and perhaps not what was meant.
+"""Warnings about a description that `apply` accepts: a graph that is legal, and perhaps not what was meant.
 
-Each finding is a function from a `Description` to sentences. What is plainly wrong belongs to `xump.topology`.
+Each warning is a function from a `Description` to sentences. `xump.topology.network` finds the mistakes that `apply` refuses.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from xump_ext.infinite import INFINITE
 Edges = dict[str, list[str]]
 
 
-def findings(description: Description, complete: bool = True) -> list[str]:
-    """All of them. Not `complete` (a part could not be read): only those that what is missing cannot refute."""
+def lint(description: Description, complete: bool = True) -> list[str]:
+    """All warnings, as sentences. If the description is not `complete`, because a part of it could not be read, only those that
+    the
+    missing part cannot make wrong."""
     found = [*_dead_letters(description), *_overflows(description)]
     if complete:
-        found += [*_alone(description), *_stamped_for_nobody(description), *_cycles(description)]
+        found += [*_alone(description), *_undelivered_destinations(description), *_cycles(description)]
     return found
 
 
@@ -27,20 +29,20 @@ def _dead_letters(description: Description) -> Iterator[str]:
     for name, queue in description.queues.items():
         letters = queue.properties["dead_letter"]
         if isinstance(letters, str) and letters == name:
-            yield f"queue {name!r} is its own dead letter queue: that counts as none"
+            yield f"queue {name!r} is its own dead letter queue, so it has none: name another queue"
         elif isinstance(letters, str) and letters not in description.queues:
-            yield f"queue {name!r} has the dead letter queue {letters!r}, which is not described: it counts as none"
+            yield f"queue {name!r} has the dead letter queue {letters!r}, which is not described: until that exists, it has none"
 
 
 def _overflows(description: Description) -> Iterator[str]:
     for selector in description.selectors:
         queue = description.queues.get(selector.source)
         if selector.when == overflow and queue is not None and queue.properties["limit"] is None:
-            yield f"{selector} waits for queue {queue.name!r} to overflow, which has no limit"
+            yield f"{selector} waits for queue {queue.name!r} to overflow, which never happens: the queue has no limit"
 
 
 def _alone(description: Description) -> Iterator[str]:
-    """A field may name any queue: then none stands alone for sure."""
+    """Queues without a selector into them or out of them. If a selector's target is a field, it may be any queue: no warning."""
     if any(isinstance(selector.do.queue, Field) for selector in description.selectors):
         return
     used = {selector.source for selector in description.selectors}
@@ -48,11 +50,11 @@ def _alone(description: Description) -> Iterator[str]:
     used |= {queue.properties["dead_letter"] for queue in description.queues.values()}
     for name in description.queues:
         if name not in used:
-            yield f"queue {name!r} stands alone: no selector takes from it, and none puts into it"
+            yield f"queue {name!r} stands alone: it has no selector, and is the target of none"
 
 
-def _stamped_for_nobody(description: Description) -> Iterator[str]:
-    """A destination is stamped on, and the message goes where no selector hands over to the application."""
+def _undelivered_destinations(description: Description) -> Iterator[str]:
+    """Selectors that stamp a destination on messages, and put them where no selector delivers to the application."""
     edges = _edges(description.selectors)
     delivering = [selector for selector in description.selectors if selector.do.verb == "deliver"]
     hand_over = {selector.source for selector in delivering if selector.do.queue is None}
@@ -65,18 +67,18 @@ def _stamped_for_nobody(description: Description) -> Iterator[str]:
 
 
 def _cycles(description: Description) -> Iterator[str]:
-    """Moving in a circle, with a credit in it that can be used up: the last message may wait for what the first has not paid."""
+    """Cycles of moves with a finite credit in them: the cycle stops once the credit is used up by messages that wait for it."""
     moves = [selector for selector in description.selectors if selector.do.consuming and isinstance(selector.do.queue, str)]
     for circle in _circles(_edges(moves)):
         finite = [str(selector) for selector in moves
                   if selector.source in circle and selector.do.queue in circle and selector.credit is not INFINITE]
         if finite:
             yield (f"{'queue' if len(circle) == 1 else 'queues'} {', '.join(map(repr, circle))}: a cycle of finite credit "
-                   f"({', '.join(finite)}), which may come to a standstill waiting for itself; INFINITE credit does not wait")
+                   f"({', '.join(finite)}), which may come to a standstill waiting for itself; with credit INFINITE it cannot")
 
 
 def _circles(edges: Edges) -> Iterator[list[str]]:
-    """The sets of queues of which each leads to each, as lists in the order of the way."""
+    """The sets of queues in which each one leads to every other, as lists in the order of the path."""
     edges = _without_ends(edges)
     back: Edges = {}
     for source, targets in edges.items():
@@ -93,7 +95,7 @@ def _circles(edges: Edges) -> Iterator[list[str]]:
 
 
 def _without_ends(edges: Edges) -> Edges:
-    """What is left when the queues with nothing behind them are taken away, again and again. O(edges)."""
+    """The edges that are left when queues that lead nowhere are removed, again and again. O(edges)."""
     fed_by: Edges = {}
     for source, targets in edges.items():
         for target in targets:
@@ -117,7 +119,7 @@ def _edges(selectors: list[SelectorItem]) -> Edges:
 
 
 def _reached(start: str, edges: Edges) -> list[str]:
-    """The queue and all behind it, in the order of the way."""
+    """The queue and all that it leads to, in the order of the path."""
     seen, ways = {start: None}, [start]
     while ways:
         for target in edges.get(ways.pop(), ()):

@@ -1,18 +1,19 @@
-"""A network that outlives its process: the stores, queues and selectors of an engine as a plain dict, and back.
+"""Describes the stores, queues and selectors of an engine as a plain dict, and creates them from such a description.
 
-`describe` gives the state as it is now: the window that grants have made, enabled or not. What is at its default is left
-out, and so are messages, holds and starts: a description says what the graph is, not what happened in it. The format
-is explained in `xump.topology.schema` and `xump.topology.codec`.
+`describe` says what the graph is now: the credit with all grants, and whether a selector is enabled. Properties that have their
+default value are left out. So are messages, holds and starts, which are events rather than properties. `xump.topology.schema` and
+`xump.topology.codec` explain the format.
 
-`apply` adds what is described and not there yet; it takes nothing away and changes nothing that is there. A selector is there if
+`apply` creates what is described and does not exist yet. It deletes and changes nothing. A described selector exists already if
 
-- it has a name, and one of that name has the same source, condition and action, and was created with that credit and
-  enabled so, or is so now; with other properties it is a `Conflict`;
-- it has no name, and one without a name is the same in all of this. Each stands for one only: two alike, and one of them
-  there, makes one more.
+- it has a name, and the selector of that name has the same source, condition and action, and has (or was created with) the same
+  credit and the same `enabled`; a selector of that name with other properties is a `Conflict`;
+- it has no name, and a selector without a name is the same in all of these. Each existing selector counts once: if two equal ones
+  are described and one exists, one more is created.
 
-The whole description is rehearsed beforehand, in an engine of its own in RAM, so that whatever the API would refuse is found
-before anything is done. Only stores must be opened to know what is in them; one that was opened in vain is closed again.
+The whole description is rehearsed first, in another engine in RAM, so that every mistake that the API would refuse is found
+before anything is done. A store has to be opened to know which queues it has; if the description is refused then, it is closed
+again.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from xump.conditions import Role
 from xump.errors import Conflict, XumpError
 from xump.store_types import factory_of
-from xump.topology.codec import NoSpelling, spell_action, spell_condition, spell_credit, spell_option
-from xump.topology.lint import findings
+from xump.topology.codec import NotEncodable, encode_action, encode_condition, encode_credit, encode_option
+from xump.topology.lint import lint
 from xump.topology.schema import ALL_HISTORY, QUEUE_DEFAULTS, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 # ---- out of an engine
 
 def describe(engine: Engine) -> dict[str, Any]:
-    """The stores, queues and selectors of an engine, in the order of their creation, as a dict that TOML can hold.
+    """Describe the stores, queues and selectors of an engine, in the order of their creation, as a dict that TOML can hold.
 
-    Raises `Conflict` naming every selector with a callable condition, and every store with an option, that cannot be written.
+    Raises `Conflict` if a condition is a Python function or a store has an option that is no plain value; it names them all.
     """
     engine._check_open()
     refused: list[str] = []
@@ -61,8 +62,8 @@ def _describe_store(store: Store, refused: list[str]) -> dict[str, Any]:
     described = {} if store.type == "ram" else {"type": store.type}
     for option, value in store.options.items():
         try:
-            described[option] = spell_option(value)
-        except NoSpelling as error:
+            described[option] = encode_option(value)
+        except NotEncodable as error:
             refused.append(f"store {store.name!r}: option {option} = {error}")
     return described
 
@@ -83,12 +84,12 @@ def _describe_selector(selector: Selector, refused: list[str]) -> dict[str, Any]
     if selector.name is not None:
         described["name"] = selector.name
     try:
-        described["when"] = spell_condition(selector.when)
-    except NoSpelling as error:
+        described["when"] = encode_condition(selector.when)
+    except NotEncodable as error:
         refused.append(f"selector {_title(selector)}: {error}")
-    described["do"] = spell_action(selector.do)
+    described["do"] = encode_action(selector.do)
     if selector.credit != 1:
-        described["credit"] = spell_credit(selector.credit)
+        described["credit"] = encode_credit(selector.credit)
     if not selector.enabled:
         described["enabled"] = False
     return described
@@ -102,17 +103,17 @@ def _title(selector: Selector) -> str:
 # ---- into an engine
 
 def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
-    """Create what is described and not there yet, in one building block.
+    """Create what is described and does not exist yet, in one building block.
 
-    Raises `Conflict` with everything that is wrong with the description, or contradicts what is there; TypeError if it is no
-    mapping; what a store raises when it is opened. Then nothing changed. Costs as creating what is missing twice, and a look at
-    every queue and selector.
+    Raises `Conflict` with everything that is wrong with the description or contradicts what exists, TypeError if it is not a
+    mapping, and what a store raises when it is opened. Then nothing has changed. Cost: that of creating what is missing, twice,
+    and O(queues + selectors).
     """
     if not isinstance(mapping, Mapping):
         raise TypeError(f"a topology is a mapping, got {type(mapping).__name__}")
     description = read(mapping)
     engine._check_open()
-    # The block is left last: its run goes without the lock, so that other threads may build meanwhile.
+    # The building block ends last, so that its run does not hold the lock and other threads may build meanwhile.
     with ExitStack() as block, engine._build_lock, ExitStack() as undo:
         missing = _agree(description, engine, undo)
         block.enter_context(engine.building())
@@ -130,7 +131,7 @@ def _create(engine: Engine, item: SelectorItem) -> None:
 
 
 def _agree(description: Description, engine: Engine, undo: ExitStack) -> list[SelectorItem]:
-    """The selectors that are missing, once all is known to fit. Stores are open then: what queues they bring is part of that."""
+    """The selectors to create, once the description is known to fit the engine, and the queues of stores that it opens."""
     closed = [store for store in description.stores.values() if store.name not in engine.stores]
     brings = any(getattr(factory_of(store.type), "durable", True) for store in closed) if not description.faults else False
     missing = _rehearse(description, engine, brings)
@@ -141,7 +142,7 @@ def _agree(description: Description, engine: Engine, undo: ExitStack) -> list[Se
 
 
 def _rehearse(description: Description, engine: Engine | None, brings: bool = False) -> list[SelectorItem]:
-    """The selectors that are missing. Raises `Conflict` with every fault."""
+    """The selectors to create. Raises `Conflict` with every fault."""
     missing, faults = rehearse(description, engine, brings)
     if faults:
         raise Conflict("the topology is wrong: " + "; ".join(faults))
@@ -149,10 +150,10 @@ def _rehearse(description: Description, engine: Engine | None, brings: bool = Fa
 
 
 def sketch(mapping: Mapping[str, Any]) -> Engine:
-    """An engine in RAM with the graph that is described, to look at: no store is opened. Raises `Conflict` as `apply` does."""
+    """Create an engine in RAM with the graph that is described. Opens no store. Raises `Conflict` as `apply` does."""
     description = read(mapping)
     missing = _rehearse(description, None)
-    engine = _paper()
+    engine = _new_engine()
     for store in description.stores.values():
         engine.create_store(store.name)
     for queue in description.queues.values():
@@ -163,30 +164,31 @@ def sketch(mapping: Mapping[str, Any]) -> Engine:
 
 
 def refusals(mapping: Mapping[str, Any]) -> list[str]:
-    """Why `apply` refuses a description: what `check` gives first. Nothing is opened."""
+    """The mistakes for which `apply` refuses a description, as sentences. Opens no store."""
     return rehearse(read(mapping), None)[1]
 
 
 def check(mapping: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with a description, as sentences: faults, for which `apply` refuses it, then what is suspicious.
+    """Check a description. Returns sentences: first the mistakes for which `apply` refuses it, then what is legal and perhaps
+    not meant.
 
-    It is looked at by itself: every queue that it names must be in it. Nothing is opened.
+    The description is checked by itself: every queue that it names must be in it. Opens no store.
 
     >>> check({"version": 1, "queues": {"jobs": {"dead_letter": "dead"}}})  # doctest: +NORMALIZE_WHITESPACE
-    ["queue 'jobs' has the dead letter queue 'dead', which is not described: it counts as none",
-     "queue 'jobs' stands alone: no selector takes from it, and none puts into it"]
+    ["queue 'jobs' has the dead letter queue 'dead', which is not described: until that exists, it has none",
+     "queue 'jobs' stands alone: it has no selector, and is the target of none"]
     """
     description = read(mapping)
     faults = rehearse(description, None)[1]
-    return faults + findings(description, complete=not faults)
+    return faults + lint(description, complete=not faults)
 
 
 # ---- the rehearsal
 
 def rehearse(description: Description, engine: Engine | None, brings: bool = False) -> tuple[list[SelectorItem], list[str]]:
-    """The selectors that are missing in `engine` (None: all), and all that is wrong.
+    """The selectors to create in `engine` (None: all that are described), and the faults.
 
-    `brings`: stores that will be opened may bring queues, so a name that is not known may be right.
+    `brings`: stores that are still to be opened may bring queues, so an unknown name is no fault yet.
     """
     faults = list(description.faults)
     if engine is not None:
@@ -194,15 +196,15 @@ def rehearse(description: Description, engine: Engine | None, brings: bool = Fal
         faults += _queue_conflicts(description, engine)
     missing = description.selectors if engine is None else _recognise(description, engine, faults)
     faults += _single_conflicts(missing, engine)
-    with _paper() as paper:
+    with _new_engine() as paper:
         _rehearse_queues(paper, description, engine, faults)
         for item in missing:
             faults += _rehearse_selector(paper, item, brings)
     return missing, faults
 
 
-def _paper() -> Engine:
-    """An engine to try things out in."""
+def _new_engine() -> Engine:
+    """An engine in RAM to rehearse in, or to draw."""
     from xump.engine import Engine
 
     return Engine()
@@ -214,15 +216,15 @@ def _store_conflicts(description: Description, engine: Engine) -> list[str]:
         store = engine.stores.get(item.name)
         if store is not None and not _same_store(store, item):
             faults.append(f"store {item.name!r} exists with type {store.type!r} and options {store.options}; "
-                          f"described are {item.type!r} and {item.options}")
+                          f"the topology says type {item.type!r} and options {item.options}")
     return faults
 
 
 def _same_store(store: Store, item: StoreItem) -> bool:
     try:
         had, described = store.placed(store.options, created=True), store.placed(item.options)
-        return store.type == item.type and spell_option(had) == spell_option(described)
-    except NoSpelling:
+        return store.type == item.type and encode_option(had) == encode_option(described)
+    except NotEncodable:
         return False
 
 
@@ -233,12 +235,13 @@ def _queue_conflicts(description: Description, engine: Engine) -> list[str]:
         had = {} if queue is None else _properties(queue)
         for key, value in had.items():
             if value != item.properties[key]:
-                faults.append(f"queue {item.name!r} exists with {key}={value!r}; described is {item.properties[key]!r}")
+                wanted = item.properties[key]
+                faults.append(f"queue {item.name!r} exists with {key}={value!r}; the topology says {key}={wanted!r}")
     return faults
 
 
 def _recognise(description: Description, engine: Engine, faults: list[str]) -> list[SelectorItem]:
-    """The selectors that are not there; faults of those that are there with other properties."""
+    """The selectors that do not exist yet. Adds a fault for each that exists with other properties."""
     named = {selector.name: selector for selector in engine.selectors.values() if selector.name is not None}
     missing = []
     for item in description.selectors:
@@ -259,14 +262,14 @@ def _now(selector: Selector) -> tuple[Any, ...]:
 
 
 def _at_first(selector: Selector) -> tuple[Any, ...]:
-    created: tuple[Any, ...] = selector.created[:5]
+    created: tuple[Any, ...] = selector._created[:5]
     return created
 
 
 def _pair_off(
     items: list[SelectorItem], selectors: list[Selector], key_of: Callable[[Selector], tuple[Any, ...]]
 ) -> tuple[list[SelectorItem], list[Selector]]:
-    """Those of both lists that found no partner with the same key. O(length of both)."""
+    """What is left of both lists when items and selectors with the same key are paired off. O(length of both)."""
     there: dict[tuple[Any, ...], deque[Selector]] = {}
     for selector in selectors:
         there.setdefault(key_of(selector), deque()).append(selector)
@@ -281,10 +284,10 @@ def _pair_off(
 
 
 def _is_plain(selector: Selector) -> bool:
-    """Whether it can be described at all: a callable may not even have a hash."""
+    """Whether the selector can be described. If not, its condition is a Python function, which may not even have a hash."""
     try:
-        spell_condition(selector.when)
-    except NoSpelling:
+        encode_condition(selector.when)
+    except NotEncodable:
         return False
     return True
 
@@ -294,7 +297,7 @@ def _single_conflicts(missing: list[SelectorItem], engine: Engine | None) -> lis
     faults, taken = [], {}
     for selector in [] if engine is None else engine.selectors.values():
         if selector.enabled and isinstance(selector.when, Role):
-            taken[selector.source.name, selector.when.name] = f"selector {_title(selector)} that is there"
+            taken[selector.source.name, selector.when.name] = f"selector {_title(selector)} in the engine"
     for item in missing:
         if item.enabled and isinstance(item.when, Role) and item.when.name != "always":
             other = taken.setdefault((item.source, item.when.name), str(item))
@@ -316,14 +319,14 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
             found = _wrong_properties(paper, item) or [str(error)]
             faults += [f"queue {item.name!r}: {said}" for said in found]
             with suppress(ValueError):
-                paper.create_queue(item.name)       # what is wrong with it is said; its selectors may be right
+                paper.create_queue(item.name)       # its faults are known now; its selectors may be right
     for name in engine.queues if engine is not None else ():
         if name not in paper.queues:
             paper.create_queue(name)
 
 
 def _wrong_properties(paper: Engine, item: QueueItem) -> list[str]:
-    """What is said of each property alone, for creating stops at the first; once, where it is about the name."""
+    """The fault of each property by itself, because `create_queue` raises for the first one only. A wrong name is said once."""
     said = []
     for key, value in item.properties.items():
         try:
@@ -341,7 +344,7 @@ def _rehearse_selector(paper: Engine, item: SelectorItem, brings: bool) -> list[
             if brings:
                 paper.create_queue(name)
             else:
-                faults.append(f"{item}: its {what} {name!r} is neither described nor there")
+                faults.append(f"{item}: its {what} {name!r} is neither in the topology nor in the engine")
     if faults:
         return faults
     try:

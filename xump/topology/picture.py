@@ -1,9 +1,14 @@
-"""The graph of an engine as a picture: SVG text, drawn without any other program.
+"""Draws the graph of an engine as SVG, without any other program.
 
-Queues and selectors are both drawn as nodes, so that what a selector says never lies on top of a line; one that ends in the
-application, or nowhere, has round ends. Where they stand belongs to `xump.topology.layout`, what their texts say to `xump.topology.drawing`.
+Why by own code: a drawing should need nothing that is not installed with Xump. On PyPI (looked up in November 2026), `graphviz`
+0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not draw. Mermaid's
+own renderer runs in a browser, and the renderers without one are young (`merm` 0.1, `merman` 0.8 alpha, `mermaidx` 0.9).
+`pygraphviz` needs Graphviz too; the wheels of 2.0 bring it along, under the Eclipse Public License. Look at that one before you
+make this file larger.
 
-The sizes of texts are those of a fixed-width font, so nothing has to be measured. What the numbers mean: `Engine.stats`.
+Queues and selectors are both nodes, so that the text of a selector never lies on a line. A selector that delivers to the
+application, or discards, has round ends. `xump.topology.layout` places the nodes, and `xump.topology.drawing` has their texts.
+Texts have the width of a fixed-width font, so nothing has to be measured. docs/stats.md explains the numbers.
 """
 
 from __future__ import annotations
@@ -31,19 +36,19 @@ from xump.topology.layout import Line, Node, lay_out
 from xump_ext.infinite import INFINITE
 
 CHAR_WIDTH = 6.7
-"""Of the font at 11 px: 0.6 em, and a little."""
+"""The width of a character at 11 px: 0.6 em, and a little."""
 
 NAME_CHAR_WIDTH = 7.5
-"""Of the names of queues, at 12 px and bold."""
+"""The width of a character in the name of a queue, which is bold and at 12 px."""
 
 LINE_HEIGHT = 15
 GAP_X = 46
 MARGIN = 20
 CHARS_MAX = 42
-"""Of a line of text; what is longer ends in an ellipsis."""
+"""A longer line of text is cut, and ends in an ellipsis."""
 
 PORT = 7
-"""How far below the middle of a node the lines from right to left end, so that they do not lie on the others."""
+"""Lines from right to left end so far below the middle of a node, so that they do not lie on the other lines."""
 
 COLOURS = {
     "copy": "#2f6fb3", "move": "#2e7d4f", "deliver": "#4a4a55", "bounce": "#b3651d", "discard": "#8a8a94", "dead": "#b3363a",
@@ -51,10 +56,21 @@ COLOURS = {
 
 
 def to_svg(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> str:
-    """The live graph with its counts, as the text of an SVG file. O(queues × selectors) at worst; meant for graphs to look at.
+    """Draw the graph of an engine, and return the text of an SVG file.
 
-    A line is the thicker the more messages went along it. Without counts: what the graph is built like, as for an engine that
-    was never used. `notes`: more lines for the boxes of queues, by name.
+    Args:
+        engine: The engine.
+        counts: Whether to show the counts of messages; the more messages went along a line, the thicker it is. Without them the
+            drawing is that of an engine which was never used.
+        notes: More lines of text for the boxes of queues, by the name of the queue.
+
+    Returns:
+        The text of the file.
+
+    Raises:
+        Closed: The engine is closed.
+
+    Cost: O(queues × selectors) at worst. It is meant for graphs of a size that can be read.
 
     >>> from xump import always, deliver
     >>> with Engine() as engine:
@@ -78,16 +94,16 @@ def _measure(node: Node) -> None:
 
 
 def _columns_of(character: str) -> int:
-    """Of a fixed-width font: Chinese characters and the like take two."""
+    """How many columns of a fixed-width font a character takes: Chinese characters and the like take two."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-# ---- what there is
+# ---- the nodes and lines
 
 def _graph(engine: Engine, counts: bool, notes: Notes) -> tuple[list[Node], list[Line]]:
-    with engine._build_lock:        # so that queues, selectors and counts are those of one graph
+    with engine._build_lock:        # so that queues, selectors and counts are of the same moment
         stats = engine.stats()
         queues = {name: _queue_node(queue, stats["queues"][name], counts, notes) for name, queue in engine.queues.items()}
         nodes, lines = list(queues.values()), []
@@ -118,7 +134,7 @@ def _graph(engine: Engine, counts: bool, notes: Notes) -> tuple[list[Node], list
             lines.append(Line(tag, queues.get(letters) or missing[letters], COLOURS["dead"], total, dashed=True))
     letters_queues = {id(line.end) for line in lines if line.dashed}
     for name, node in queues.items():
-        if id(node) not in letters_queues:      # there, much comes from queues that are gone
+        if id(node) not in letters_queues:      # many messages of dead letter queues come from queues that are gone
             node.came = stats["queues"][name]["entered"] - sum(line.count for line in lines if line.end is node)
     return nodes or [Node("field", ["no queues"], COLOURS["discard"])], lines
 
@@ -195,9 +211,10 @@ def _markers(colours: set[str]) -> list[str]:
 
 
 def _draw_line(line: Line, lefts: list[float], widths: list[float]) -> str:
-    """Smooth between columns, level within one: along a bend, and from a narrow node to the edge of its column.
+    """A line is a curve between columns, and level within a column: along a bend, and from a narrow node to the edge of its
+    column.
 
-    What goes from right to left ends lower: it would lie on the lines from left to right.
+    A line from right to left ends lower, so that it does not lie on the lines from left to right.
     """
     def edges(node: Node) -> tuple[float, float]:
         return lefts[node.rank], lefts[node.rank] + widths[node.rank]

@@ -1,23 +1,23 @@
-"""A topology as data, read: what a plain dict or a TOML file says of stores, queues and selectors.
+"""Reads the description of a topology: a plain dict, or a TOML file, of stores, queues and selectors.
 
     version = 1
 
-    [stores.orders]                 # its type and that type's options; if they are left out, "ram" and none
+    [stores.orders]                 # the type of the store, "ram" if it is left out, and the options of that type
     type = "ram"
 
-    [queues.jobs]                   # every property may be left out: it has its default then
+    [queues.jobs]                   # a property that is left out has its default value
     store = "orders"
     limit = 100_000
     history_limit = 1_000           # "all": no limit
     dead_letter = "dead"
 
-    [[selectors]]                   # source, when and do must be there; how they are spelled: `xump.topology.codec`
+    [[selectors]]                   # source, when and do are required; `xump.topology.codec` explains their values
     source = "jobs"
     when = {match = "eq", pattern = "audit"}
     do = {copy_to = "log"}
 
-Reading never stops at the first fault: it collects them, as sentences. What a description lacks or contradicts, once it could
-be read, and what becomes of it, belong to `xump.topology`.
+Reading does not stop at the first mistake (a *fault*): it collects them all, as sentences. `xump.topology.network` finds what a
+description lacks or contradicts, and applies it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xump.actions import Action
 from xump.conditions import Condition
 from xump.errors import XumpError
 from xump.store_types import factory_of, wrong_options
-from xump.topology.codec import read_action, read_condition, read_credit, spell_option
+from xump.topology.codec import decode_action, decode_condition, decode_credit, encode_option
 from xump_ext.infinite import Infinite
 
 VERSION = 1
@@ -44,36 +44,48 @@ ALL_HISTORY = "all"
 
 @dataclass(frozen=True)
 class StoreItem:
-    """A store that is described; `options` as they are given to `create_store`."""
+    """A store that is described."""
 
     name: str
+    """Its name."""
     type: str
+    """Its type."""
     options: dict[str, Any]
+    """The options for `create_store`."""
 
 
 @dataclass(frozen=True)
 class QueueItem:
-    """A queue that is described; `properties` has all of them, as they are given to `create_queue`."""
+    """A queue that is described."""
 
     name: str
+    """Its name."""
     properties: dict[str, Any]
+    """All its properties, for `create_queue`."""
 
 
 @dataclass(frozen=True)
 class SelectorItem:
-    """A selector that is described; the `position` in the list counts from 1."""
+    """A selector that is described."""
 
     position: int
+    """Its place in the list, from 1."""
     source: str
+    """The name of the queue that it takes messages from."""
     when: Condition
+    """Its condition."""
     do: Action
+    """Its action."""
     credit: int | Infinite
+    """Its credit."""
     enabled: bool
+    """Whether it is enabled."""
     name: str | None
+    """Its name, or None."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two selectors that are alike have in common."""
+        """Its properties without name and place: equal for two selectors that are alike."""
         return self.source, self.when, self.do, self.credit, self.enabled
 
     def __str__(self) -> str:
@@ -81,22 +93,26 @@ class SelectorItem:
 
 
 def selector_title(position: int, name: object) -> str:
-    """What a sentence calls the selector."""
+    """The words for a selector in a sentence."""
     return f"selector {position}" + ("" if name is None else f" ({name!r})")
 
 
 @dataclass
 class Description:
-    """What could be read, and what was wrong with the rest."""
+    """A description that was read."""
 
     stores: dict[str, StoreItem] = dataclass_field(default_factory=dict)
+    """The stores by name."""
     queues: dict[str, QueueItem] = dataclass_field(default_factory=dict)
+    """The queues by name."""
     selectors: list[SelectorItem] = dataclass_field(default_factory=list)
+    """The selectors that could be read, in order."""
     faults: list[str] = dataclass_field(default_factory=list)
+    """The mistakes, as sentences."""
 
 
 def read(mapping: Mapping[str, Any]) -> Description:
-    """Read a mapping of this shape. Opens nothing; a store's module is imported, to know its options."""
+    """Read a description. Opens no store; imports the module of each type of store, to know its options."""
     description = Description()
     if not isinstance(mapping, Mapping):
         description.faults.append(f"a topology is a table (a dict), got {type(mapping).__name__}")
@@ -135,10 +151,10 @@ def _read_store(description: Description, name: str, table: Mapping[str, Any]) -
         description.faults.append(f"store {name!r}: type must be a text, got {type(kind).__name__}")
         return
     if name == "ram" and (kind, options) != ("ram", {}):
-        description.faults.append("store 'ram' is always there, of type 'ram', without options; another one needs another name")
+        description.faults.append("store 'ram' is always there, of type 'ram', without options; choose another name for this one")
         return
     try:
-        spell_option(options)
+        encode_option(options)
         wrong: object = wrong_options(factory_of(item.type), name, options)
     except (XumpError, ImportError, TypeError, ValueError) as error:
         wrong = error
@@ -173,13 +189,13 @@ def _read_selectors(description: Description, selectors: object) -> None:
         title = selector_title(position, name)
         faults = [*_unknown(title, table, SELECTOR_KEYS, _START), *_selector_faults(title, table, name)]
         if isinstance(name, str) and named.setdefault(name, position) != position:
-            faults.append(f"{title} has the name of selector {named[name]}; a name stands for one selector")
+            faults.append(f"{title} has the name of selector {named[name]}; give it another name")
         parts: dict[str, Any] = {}
-        for key, read_part, value in (("when", read_condition, table.get("when")), ("do", read_action, table.get("do")),
-                                      ("credit", read_credit, table.get("credit", 1))):
+        for key, decode, value in (("when", decode_condition, table.get("when")), ("do", decode_action, table.get("do")),
+                                   ("credit", decode_credit, table.get("credit", 1))):
             if key in table or key == "credit":
                 try:
-                    parts[key] = read_part(value)
+                    parts[key] = decode(value)
                 except (XumpError, TypeError, ValueError) as error:
                     faults.append(f"{title}: {error}")
         if not faults:
@@ -188,7 +204,7 @@ def _read_selectors(description: Description, selectors: object) -> None:
         description.faults += faults
 
 
-_START = {"start": "a replay is an act, not a part of the topology: create that selector in the program"}
+_START = {"start": "a replay happens once, and is not part of a topology: create that selector in the program"}
 
 
 def _selector_faults(title: str, table: Mapping[str, Any], name: object) -> Iterator[str]:
@@ -206,7 +222,7 @@ def _selector_faults(title: str, table: Mapping[str, Any], name: object) -> Iter
 def _unknown(
     title: str, table: Mapping[str, Any], allowed: Mapping[str, Any] | tuple[str, ...], why: Mapping[str, str] | None = None
 ) -> list[str]:
-    """A sentence for each key that nobody knows."""
+    """A sentence for each unknown key; `why` has the words for some keys."""
     return [
         f"{title} has an unknown key {key!r}; {(why or {}).get(key) or 'allowed are ' + ', '.join(allowed)}"
         for key in table if key not in allowed

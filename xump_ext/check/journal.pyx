@@ -33,7 +33,7 @@ cdef int check_journal(Books books) except -1:
     check_owners(books, waiting)
     for journal in books.core.journals:
         check_touched(books, &journal.store)
-        check_waitset(&journal.store)
+        check_open_group(&journal.store)
         check_fences(books, &journal.store, waiting)
         check_bytes(&journal.store, waiting.get(<uintptr_t> &journal.store, 0))
     return 0
@@ -66,7 +66,7 @@ cdef int check_stores(Books books) except -1:
         if store.engine != books.e or store.handle != <void*> journal or store.queues != <void*> journal.queues:
             raise broken("Links", of_store(store), "its engine, its journal or its queues are those of another one")
     if books.e.claim != NULL:
-        raise broken("Quiet", "engine", "the last word of a message was promised to one that did not come")
+        raise broken("Quiet", "engine", "an entry in RAM was to end a durable message, and did not come")
     return check_dirty(books, known)
 
 
@@ -139,22 +139,22 @@ cdef int check_owners(Books books, dict waiting) except -1:
                 shadows.add(<uintptr_t> entry)
             entry = cursor_step(&at)
     if owned != set(books.core.owners):
-        raise broken("Links", "engine", f"{len(owned)} messages in RAM have the last word of a durable one, "
+        raise broken("Links", "engine", f"{len(owned)} messages in RAM end a durable one, "
                      f"{len(books.core.owners)} are known")
     check_shadows(books, shadows, waiting)
     if shadows:
-        raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "nobody has its last word")
+        raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "no entry in RAM owns its end")
     return 0
 
 
 cdef int check_flags(entry_t* entry) except -1:
     cdef bint durable = entry.queue.durable
     if durable and (entry.flags & OWNED or is_lazy(entry)):
-        raise broken("Links", of_entry(entry), "it is in a durable queue, and its content or its last word is elsewhere")
+        raise broken("Links", of_entry(entry), "it is in a durable queue, and its content or its end is elsewhere")
     if not durable and (entry.flags & (SHADOW | STAINED) or not (is_loaded(entry) or is_lazy(entry))):
         raise broken("Links", of_entry(entry), "it is in RAM, and a store should know of it")
     if entry.flags & SHADOW and entry.state != HISTORY:
-        raise broken("Links", of_entry(entry), "somebody in RAM has its last word, and it has not ended here")
+        raise broken("Links", of_entry(entry), "an entry in RAM is to end it, and it has not ended here")
     if entry.flags & OWNED and entry.parent != NULL and has_owner(entry.parent):
         raise broken("Once", of_entry(entry), "two messages are to hear of its end")
     return 0
@@ -170,17 +170,17 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
     for owner in books.core.owners.values():
         store, number, id, charge = <uintptr_t> owner.store, owner.queue, owner.id, owner.charge
         if store not in stores or (store, number, id) in found:
-            raise broken("Once", "engine", f"message {id} of queue number {number} has two last words, or is of no store")
+            raise broken("Once", "engine", f"message {id} of queue number {number} has two owners, or is of no store")
         found.add((store, number, id))
         queue = store_queue(<store_t*> <uintptr_t> store, number)
         if queue == NULL:
-            raise broken("Links", "engine", f"message {id} of queue number {number}, which was deleted, waits for its "
-                         "last word")
+            raise broken("Links", "engine", f"message {id} of queue number {number}, which was deleted, waits for "
+                         "its end")
         entry = index_get(&queue.index, id)
         if entry == NULL:
             waiting[store] = waiting.get(store, 0) + charge
         elif <uintptr_t> entry not in shadows:
-            raise broken("Links", of_entry(entry), "somebody in RAM has its last word, and it does not know")
+            raise broken("Links", of_entry(entry), "an entry in RAM is to end it, and it does not know")
         else:
             shadows.remove(<uintptr_t> entry)
     return 0
@@ -205,7 +205,7 @@ cdef int check_touched(Books books, store_t* store) except -1:
     return 0
 
 
-cdef int check_waitset(store_t* store) except -1:
+cdef int check_open_group(store_t* store) except -1:
     """The open group: its records, one behind the other."""
     cdef uint64_t at = sizeof(group_record_t), count = 0
     cdef const head_t* head

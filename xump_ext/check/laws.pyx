@@ -74,7 +74,7 @@ cdef int check_lazy_sources(Books books) except -1:
     """Contents that are not made yet: each lazy source knows how many of its own are left."""
     for source, count in books.sources.items():
         if (<lazy_source_t*> <uintptr_t> source).left != count:
-            raise broken("Recount", "a source of contents", f"{(<lazy_source_t*> <uintptr_t> source).left} entries refer to it by its "
+            raise broken("Recount", "a lazy source", f"{(<lazy_source_t*> <uintptr_t> source).left} entries refer to it by its "
                          f"own count, {count} do")
     return 0
 
@@ -112,10 +112,10 @@ cdef int check_state(Books books, entry_t* entry) except -1:
     if entry.flags & QUEUED or (entry.flags & SUSPENDED and (books.quiet or entry.state > WAITING)):
         raise broken("Quiet", of_entry(entry), "it is in the midst of a run")
     if entry.flags & IN_RETURNED_HEAP and entry.state != WAITING:
-        raise broken("Links", of_entry(entry), "it stands aside of others that wait, and does not wait")
+        raise broken("Links", of_entry(entry), "it is in the returned heap of others that wait, and does not wait")
     if entry.state == WAITING:
         if entry.holder == NULL or (<waitset_t*> entry.holder).queue != entry.queue:
-            raise broken("Links", of_entry(entry), "it waits in a group of another queue")
+            raise broken("Links", of_entry(entry), "it waits in a waitset of another queue")
     elif entry.state == UNROUTED or entry.state == HISTORY:
         if entry.holder != NULL:
             raise broken("Links", of_entry(entry), "somebody holds it")
@@ -187,7 +187,7 @@ cdef int check_counts(queue_t* queue) except -1:
     if queue.history.count > queue.history_limit:
         raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
     if found.grouped != states[WAITING]:
-        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in groups")
+        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in waitsets")
     for reason in range(REASON_COUNT):
         gone += queue.dropped[reason]
     if queue.next_id - 1 != ready + outstanding + states[HISTORY] + gone:

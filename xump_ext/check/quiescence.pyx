@@ -52,19 +52,21 @@ cdef int check_all_waiters(Books books) except -1:
         count = 0
         while waiter != NULL:
             if <uintptr_t> waiter not in waiters:
-                raise broken("Links", of_selector(number.selector), "it has a place in no line, or one twice")
+                raise broken("Links", of_selector(number.selector), "it has a place in no waiting list, or one twice")
             waiters.remove(<uintptr_t> waiter)
             if waiter.selector != number.selector or waiter_in(number.selector, waiter.target) != waiter:
-                raise broken("Once", of_selector(number.selector), f"it stands twice in the line of {of_queue(waiter.target)}")
+                raise broken(
+                    "Once", of_selector(number.selector), f"it stands twice in the waiting list of {of_queue(waiter.target)}")
             if waiter.previous_of_selector != before:
-                raise broken("Links", of_selector(number.selector), "a place in a line is not linked back")
+                raise broken("Links", of_selector(number.selector), "a place in a waiting list is not linked back")
             count += 1
             before = waiter
             waiter = waiter.next_of_selector
         if number.selector.waiter_count != count:
-            raise broken("Recount", of_selector(number.selector), f"{number.selector.waiter_count} places in lines, found {count}")
+            raise broken(
+                "Recount", of_selector(number.selector), f"{number.selector.waiter_count} places in waiting lists, found {count}")
     if waiters:
-        raise broken("Links", "engine", f"{len(waiters)} places in lines belong to no selector")
+        raise broken("Links", "engine", f"{len(waiters)} places in waiting lists belong to no selector")
     return 0
 
 
@@ -73,7 +75,7 @@ cdef int check_waiters(Books books, queue_t* queue, set waiters) except -1:
     cdef waiter_t* before = NULL
     cdef uint32_t own_room = 0
     cdef bint by_field
-    where = f"{of_queue(queue)}, its line"
+    where = f"{of_queue(queue)}, its waiting list"
     while waiter != NULL:
         if waiter.previous != before or waiter.target != queue or <uintptr_t> waiter.selector not in books.selectors:
             raise broken("Links", where, "a place is not linked back, or is that of another")
@@ -112,16 +114,17 @@ cdef int check_run_queue(Books books) except -1:
     if books.e.backlogs.count:
         raise broken("Quiet", "engine", f"{books.e.backlogs.count} backlogs are still to be routed")
     if books.quiet and (books.e.runnable.count or books.e.suspended_count):
-        raise broken("Quiet", "engine", f"{books.e.runnable.count} lanes or lines may go on, {books.e.suspended_count} trips have not "
+        raise broken("Quiet", "engine", f"{books.e.runnable.count} lanes or lines may go on, {books.e.suspended_count} visited "
+                                        f"sets have not "
                      "ended")
     if books.quiet and books.e.run_start != books.e.sequence + 1:
         raise broken("Quiet", "engine", f"the run that began at {books.e.run_start} has not ended at {books.e.sequence}")
     for i in range(books.e.suspended_count):
         entry = books.e.suspended[i].entry
         if books.e.suspended[i].visited == NULL or books.e.suspended[i].visited.references < 1:
-            raise broken("Links", "engine", "a trip that goes on is not there")
+            raise broken("Links", "engine", "a visited set that goes on is not there")
         if entry != NULL and (not entry.flags & SUSPENDED or entry.below.position != i + 1):
-            raise broken("Links", of_entry(entry), "its trip goes on, and it does not know")
+            raise broken("Links", of_entry(entry), "its visited set goes on, and it does not know")
     return 0
 
 
@@ -138,7 +141,7 @@ cdef int check_unrouted(Books books, queue_t* queue) except -1:
             if queue.active and not queue.held and (books.quiet or not queue.is_listed[DIRTY]):
                 raise broken("Quiet", of_entry(entry), "it can be routed")
         if entry.flags & SUSPENDED and books.e.suspended[entry.below.position - 1].entry != entry:
-            raise broken("Links", of_entry(entry), "the trip that goes on with it is that of another")
+            raise broken("Links", of_entry(entry), "the visited set that goes on with it is that of another")
         entry = cursor_step(&at)
     return 0
 
@@ -154,7 +157,8 @@ cdef int check_parked(Books books, Plan plan) except -1:
             while entry != NULL:
                 for i in range(waitset.slot_count):
                     if clause_may_act(<Clause> plan.by_slot[waitset.slots[i]], entry):
-                        raise broken("Quiet", of_entry(entry), f"it was parked with clause {waitset.slots[i]}, which may act on it")
+                        raise broken(
+                            "Quiet", of_entry(entry), f"it was parked with clause {waitset.slots[i]}, which may act on it")
                 entry = next_in(waitset, entry)
         waitset = waitset.next
     return 0
@@ -208,7 +212,8 @@ cdef int check_closed(Clause clause, lane_t* lane) except -1:
     for i in range(clause.c.count if target != NULL else 0):
         selector = clause.c.selectors[i]
         if (selector.ready.position or selector.refusals >= lane.closed) and waiter_in(selector, target) == NULL:
-            raise broken("Quiet", of_selector(selector), f"it does not stand in the line of {of_queue(target)}, whose lane "
+            raise broken("Quiet", of_selector(selector), f"it does not stand in the waiting list of {of_queue(target)}, whose "
+                                                         f"lane "
                          "is closed")
     return 0
 
@@ -220,7 +225,8 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
     if lane.target != NULL:
         target = queue_named(lane.queue.engine, <object> lane.target)
     if target != NULL and waiter_in(selector, target) == NULL:
-        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and does not stand in the line of "
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and does not stand in the waiting "
+                                               f"list of "
                      f"{of_queue(target)}")
     return 0
 
@@ -235,7 +241,7 @@ cdef int check_first_waiter(queue_t* queue) except -1:
         entry = wanted(waiter)
         if entry != NULL:
             if has_room(queue, entry, waiter.selector):
-                raise broken("Quiet", of_entry(entry), f"{of_selector(waiter.selector)} stands first in the line of "
+                raise broken("Quiet", of_entry(entry), f"{of_selector(waiter.selector)} stands first in the waiting list of "
                              f"{of_queue(queue)}, where there is room for it")
             return 0
         if not has_room_for_any(queue):

@@ -15,7 +15,7 @@ from xump_ext.state.graph cimport PAGE_SHIFT, PAGE_SLOTS, destination_t, index_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, page_find, page_from
 from xump_ext.state.lazy_content cimport content_at
 
-cdef tuple LISTS = ("stirred queues", "queues where something came back", "lines that wait for room elsewhere")
+cdef tuple LISTS = ("dirty queues", "queues where something came back", "lines that wait for room elsewhere")
 
 
 cdef class Books:
@@ -158,7 +158,8 @@ cdef int check_sides(Books books) except -1:
         if <uintptr_t> handle.queue.overflow != overflows.get(address, 0):
             raise broken("Links", of_queue(handle.queue), "its overflow selector is not the enabled one")
         if handle.queue.selectors != leaving.get(address, 0):
-            raise broken("Recount", of_queue(handle.queue), f"{handle.queue.selectors} selectors, found {leaving.get(address, 0)}")
+            raise broken(
+                "Recount", of_queue(handle.queue), f"{handle.queue.selectors} selectors, found {leaving.get(address, 0)}")
         check_lazy_sources(books, handle.queue, arriving.get(address, 0))
     return 0
 
@@ -358,7 +359,8 @@ cdef int check_destinations(Books books) except -1:
         if reference.destination.name != <void*> name:
             raise broken("Links", f"destination {name!r}", "its name is not the one that it is known by")
         if reference.destination.pins != pins.pop(<uintptr_t> &reference.destination, 0):
-            raise broken("Recount", f"destination {name!r}", f"{reference.destination.pins} selectors name it, found another number")
+            raise broken(
+                "Recount", f"destination {name!r}", f"{reference.destination.pins} selectors name it, found another number")
         if reference.destination.pins == 0 and reference.destination.count == 0:
             raise broken("Links", f"destination {name!r}", "nothing refers to it, and it is still there")
         offers += check_destination(&reference.destination, f"destination {name!r}")

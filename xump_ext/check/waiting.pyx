@@ -115,11 +115,14 @@ cdef int check_selectors(Books books, Clause clause) except -1:
 cdef int check_ready(selector_t* selector, Clause clause) except -1:
     cdef bint runnable = can_take(selector) and clause.c.consuming and (selector.waiters == NULL or clause.c.names_queue)
     if runnable != (selector.ready.position > 0):
-        raise broken("Credit", of_selector(selector), "it is able, not ready" if runnable else "it is ready, not able or in a line")
+        raise broken(
+            "Credit", of_selector(selector),
+            "it can take, and is not ready" if runnable else "it is ready, and cannot take or in a line")
     if selector.ready.position and not stands(&clause.c.ready, &selector.ready):
         raise broken("Order", of_selector(selector), "it does not stand where it thinks")
-    if selector.waiters != NULL and (not clause.c.consuming or (selector.waiters.next_of_selector != NULL and not clause.c.names_queue)):
-        raise broken("Links", of_selector(selector), "it stands in more lines than it may")
+    if selector.waiters != NULL and (
+            not clause.c.consuming or (selector.waiters.next_of_selector != NULL and not clause.c.names_queue)):
+        raise broken("Links", of_selector(selector), "it stands in more waiting lists than it may")
     return 0
 
 
@@ -139,7 +142,7 @@ cdef int check_runnable(Books books, set lanes) except -1:
                 continue
         elif node.kind != WAITERS and <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).runnable:
             continue
-        raise broken("Links", "engine, what may go on", f"the node at {i + 1} is no lane or line")
+        raise broken("Links", "engine, what may go on", f"the node at {i + 1} is no lane or waiting list")
     return check_runnable_positions(books, lanes)
 
 
@@ -148,7 +151,7 @@ cdef int check_runnable_positions(Books books, set lanes) except -1:
     cdef lane_t* lane
     for handle in books.core._queues.values():
         if handle.queue.runnable.position and not stands(&books.e.runnable, &handle.queue.runnable):
-            raise broken("Order", of_queue(handle.queue), "its line does not stand where it thinks")
+            raise broken("Order", of_queue(handle.queue), "its waiting list does not stand where it thinks")
     for address in lanes:
         lane = <lane_t*> <uintptr_t> address
         if lane.runnable.position and not stands(&books.e.runnable, &lane.runnable):
@@ -232,7 +235,7 @@ cdef int check_waitsets(Plan plan, set lanes) except -1:
     found = set()
     while waitset != NULL:
         if waitset.previous != before or waitset.queue != plan.queue or waitset.key == NULL:
-            raise broken("Links", of_queue(plan.queue), "the list of its groups is broken")
+            raise broken("Links", of_queue(plan.queue), "the list of its waitsets is broken")
         found.add(<uintptr_t> waitset)
         check_waitset(waitset)
         check_waitset_key(plan, waitset)
@@ -242,7 +245,7 @@ cdef int check_waitsets(Plan plan, set lanes) except -1:
     check_known_waitsets(plan)
     for key, address in plan.waitsets.items():
         if address not in found or <object> (<waitset_t*> <uintptr_t> address).key != key:
-            raise broken("Links", of_queue(plan.queue), f"group {key} is not there")
+            raise broken("Links", of_queue(plan.queue), f"waitset {key} is not there")
     return check_lane_counts(plan, members, standing)
 
 
@@ -260,7 +263,7 @@ cdef int check_known_waitsets(Plan plan) except -1:
         waitset = waitset.next
     for clause in plan.clauses.values():
         if clause.waitsets != waiting.get(clause.c.slot, set()) or clause.parked != parked.get(clause.c.slot, set()):
-            raise broken("Links", of_queue(plan.queue), f"the clause at {clause.c.slot} knows other groups than those it is in")
+            raise broken("Links", of_queue(plan.queue), f"the clause at {clause.c.slot} knows other waitsets than those it is in")
     return 0
 
 
@@ -272,19 +275,19 @@ cdef int check_waitset(waitset_t* waitset) except -1:
     while entry != NULL:
         check_in_waitsets(waitset, entry)
         if entry.link.previous != before or entry.flags & IN_RETURNED_HEAP:
-            raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a group and does not wait there")
+            raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset and does not wait there")
         if before != NULL and before.sequence >= entry.sequence:
             raise broken("Order", of_entry(entry), "it waits behind a younger one")
         count += 1
         before = entry
         entry = entry.next
     if waitset.tail != before:
-        raise broken("Links", of_queue(waitset.queue), "the last message of a group is not in it")
+        raise broken("Links", of_queue(waitset.queue), "the last message of a waitset is not in it")
     if waitset.count != count + waitset.returned_count or waitset.returned_count > waitset.returned_capacity:
-        raise broken("Recount", of_queue(waitset.queue), f"a group has {waitset.count} messages, found {count} and "
-                     f"{waitset.returned_count} aside")
+        raise broken("Recount", of_queue(waitset.queue), f"a waitset has {waitset.count} messages, found {count} and "
+                     f"{waitset.returned_count} in the returned heap")
     if waitset.count == 0 and not waitset.pinned:
-        raise broken("Links", of_queue(waitset.queue), "a group is empty, and no route refers to it")
+        raise broken("Links", of_queue(waitset.queue), "a waitset is empty, and no route refers to it")
     return check_returned(waitset)
 
 
@@ -296,15 +299,15 @@ cdef int check_returned(waitset_t* waitset) except -1:
         entry = waitset.returned[i]
         check_in_waitsets(waitset, entry)
         if not entry.flags & IN_RETURNED_HEAP or returned_position(entry) != i:
-            raise broken("Links", of_entry(entry), "it stands aside, and elsewhere than it thinks")
+            raise broken("Links", of_entry(entry), "it is in the returned heap, and elsewhere than it thinks")
         if i and entry.sequence <= waitset.returned[(i - 1) // 2].sequence:
-            raise broken("Order", of_entry(entry), "it stands aside, below a younger one")
+            raise broken("Order", of_entry(entry), "it is in the returned heap, below a younger one")
     return 0
 
 
 cdef int check_in_waitsets(const waitset_t* waitset, entry_t* entry) except -1:
     if entry.holder != waitset or entry.state != WAITING or entry.queue != waitset.queue:
-        raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a group and does not wait there")
+        raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset and does not wait there")
     if (entry.flags & MARKED != 0) != waitset.marked:
         raise broken("Links", of_entry(entry), "it waits with those routed to the default role, or is one of them")
     return 0
@@ -340,19 +343,19 @@ cdef int check_waitset_key(Plan plan, waitset_t* waitset) except -1:
     cdef lane_t* lane
     where = of_queue(plan.queue)
     if (waitset.marked != 0, waitset.parked != 0) != (key[0], key[1] is not None):
-        raise broken("Links", where, f"group {key} is of another kind")
+        raise broken("Links", where, f"waitset {key} is of another kind")
     slots = tuple([waitset.slots[i] for i in range(waitset.slot_count)]) if waitset.parked else None
     if slots != key[1]:
-        raise broken("Links", where, f"group {key} is parked with the hits {slots}")
+        raise broken("Links", where, f"waitset {key} is parked with the hits {slots}")
     members = []
     for i in range(waitset.member_count):
         lane = waitset.members[i].lane
         members.append((lane.clause.slot, None if lane.target == NULL else <object> lane.target))
     if sorted(members, key=repr) != sorted(key[2], key=repr) or len(set(members)) != len(members):
-        raise broken("Links", where, f"group {key} waits for {members}")
+        raise broken("Links", where, f"waitset {key} waits for {members}")
     known = plan.waitsets.get(key)
     if known is not None and (<tuple> (<waitset_t*> <uintptr_t> known).key) != key:
-        raise broken("Links", where, f"group {key} is known by another key")
+        raise broken("Links", where, f"waitset {key} is known by another key")
     return 0
 
 
@@ -365,11 +368,11 @@ cdef int check_waitset_lanes(waitset_t* waitset, set lanes, dict members, dict s
         member = waitset.members[i]
         address = <uintptr_t> member.lane
         if address not in lanes or member.node.owner != waitset or member.lane.queue != waitset.queue:
-            raise broken("Links", of_queue(waitset.queue), "a group is in a lane that is not there")
+            raise broken("Links", of_queue(waitset.queue), "a waitset is in a lane that is not there")
         members[address] = members.get(address, 0) + 1
         standing[address] = standing.get(address, 0) + (member.node.position > 0)
         if member.node.position and not stands(&member.lane.waitsets, &member.node):
-            raise broken("Order", of_queue(waitset.queue), "a group does not stand in its lane where it thinks")
+            raise broken("Order", of_queue(waitset.queue), "a waitset does not stand in its lane where it thinks")
         if first != NULL and (member.node.position == 0 or member.node.key > first.sequence):
             raise broken("Order", of_entry(first), f"clause {member.lane.clause.slot} does not find it")
     return 0
@@ -383,7 +386,7 @@ cdef int check_lane_counts(Plan plan, dict members, dict standing) except -1:
         while lane != NULL:
             found = members.get(<uintptr_t> lane, 0), standing.get(<uintptr_t> lane, 0)
             if (lane.members, lane.waitsets.count) != found:
-                raise broken("Recount", f"{of_queue(plan.queue)}, clause {clause.c.slot}", f"a lane has {lane.members} groups, "
+                raise broken("Recount", f"{of_queue(plan.queue)}, clause {clause.c.slot}", f"a lane has {lane.members} waitsets, "
                              f"{lane.waitsets.count} in its heap, found {found}")
             lane = lane.next
     return 0
@@ -397,7 +400,8 @@ cdef int check_returning(queue_t* queue) except -1:
         return 0
     if queue.is_listed[RETURNED] and (queue.engine.interrupted or queue.engine.building):
         return 0
-    if queue.is_listed[RETURNED] or (waitset != NULL and (waitset_oldest(waitset) != NULL or waitset.count or waitset.member_count)):
+    if queue.is_listed[RETURNED] or (
+            waitset != NULL and (waitset_oldest(waitset) != NULL or waitset.count or waitset.member_count)):
         raise broken("Quiet", of_queue(queue), "messages came back and were not matched anew")
     return 0
 
@@ -461,18 +465,18 @@ cdef int check_pins(Plan plan) except -1:
                 raise broken("Recount", where, f"{plan.route_count} routes are remembered, found another, or one out of place")
             if route.waitset != NULL:
                 if <uintptr_t> route.waitset in pinned:
-                    raise broken("Once", where, "two routes refer to one group")
+                    raise broken("Once", where, "two routes refer to one waitset")
                 pinned.add(<uintptr_t> route.waitset)
             route = route.next
     if routes != plan.route_count:
         raise broken("Recount", where, f"{plan.route_count} routes are remembered, found {routes}")
     while waitset != NULL:
         if waitset.pinned != (<uintptr_t> waitset in pinned):
-            raise broken("Links", where, f"group {<object> waitset.key} is pinned without a route, or the other way round")
+            raise broken("Links", where, f"waitset {<object> waitset.key} is pinned without a route, or the other way round")
         pinned.discard(<uintptr_t> waitset)
         waitset = waitset.next
     if pinned:
-        raise broken("Links", where, "a route refers to a group that is not there")
+        raise broken("Links", where, "a route refers to a waitset that is not there")
     return 0
 
 
@@ -543,6 +547,7 @@ cdef int check_route(Plan plan, route_t* route) except -1:
         raise broken("Links", where, "those that consume are others")
     if [<uintptr_t> route.copies[i].selector for i in range(route.copy_count)] != [address for _, address in sorted(copies)]:
         raise broken("Links", where, "the copying selectors are others, or not in order of number")
-    if route.waitset != NULL and (route.waitset.marked or route.waitset.parked or route.waitset.member_count != route.clause_count):
+    if route.waitset != NULL and (
+            route.waitset.marked or route.waitset.parked or route.waitset.member_count != route.clause_count):
         raise broken("Links", where, "its messages wait for others")
     return 0

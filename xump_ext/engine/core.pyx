@@ -140,7 +140,8 @@ cdef class Core(EnginePublish):
     def _create_queue(self, QueueHandle handle, limit, history_limit, auto_delete, letters, delivery_limit, journal):
         self.begin_call()
         try:
-            queue_create(&self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, 0)
+            queue_create(
+                &self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, 0)
             go_on(&self.e)
         finally:
             self.unlock()
@@ -170,7 +171,8 @@ cdef class Core(EnginePublish):
             handle.source.live()
             if target is not None:
                 (<QueueHandle> target).live()
-            selector_create(&self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, False)
+            selector_create(
+                &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, False)
             selector = handle.selector
             self._selectors[handle.id] = handle
             try:
@@ -229,7 +231,8 @@ cdef class Core(EnginePublish):
             if target != NULL and target != selector.source and hops_of(&self.e, entry) < self.e.hop_limit:
                 if not batch.fits(target, content_at(entry)):
                     limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
-                    raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and {limit}: no "
+                    raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
+                                    f"{limit}: no "
                                     f"room for a replay of {len(ids)} messages")
         return 0
 
@@ -283,7 +286,8 @@ cdef class Core(EnginePublish):
         try:
             selector = handle.live()
             if n > selector.taken.count:
-                raise ValueError(f"cannot pay for {n}: the application has taken {selector.taken.count} from selector {handle.id}")
+                raise ValueError(
+                    f"cannot pay for {n}: the application has taken {selector.taken.count} from selector {handle.id}")
             for _ in range(n):
                 pay(&self.e, selector.taken.head)
             go_on(&self.e)

@@ -16,6 +16,7 @@ from libc.stdint cimport uint32_t
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
+from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message.content cimport checked_text
 from xump_ext.message.message cimport Message, message_new
@@ -361,6 +362,16 @@ cdef class DeliveryIterator:
 
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
 xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", <size_t> &(<Delivery> NULL).message, b"The message.")
-xump_member(<PyTypeObject*> Delivery, &destination_member_def, b"destination", <size_t> &(<Delivery> NULL).destination, b"The name it came under.")
-xump_member(<PyTypeObject*> Delivery, &queue_member_def, b"queue", <size_t> &(<Delivery> NULL).queue, b"The queue that it was taken from.")
-xump_member(<PyTypeObject*> Delivery, &selector_member_def, b"selector", <size_t> &(<Delivery> NULL).selector, b"The selector it came by.")
+xump_member(
+    <PyTypeObject*> Delivery, &destination_member_def, b"destination", <size_t> &(<Delivery> NULL).destination,
+    b"The name it came under.")
+xump_member(
+    <PyTypeObject*> Delivery, &queue_member_def, b"queue", <size_t> &(<Delivery> NULL).queue,
+    b"The queue that it was taken from.")
+xump_member(
+    <PyTypeObject*> Delivery, &selector_member_def, b"selector", <size_t> &(<Delivery> NULL).selector,
+    b"The selector it came by.")
+document(Delivery, b"delivery_count", b"How often the application has taken this message, this time included.")
+document(
+    Delivery, b"redelivered",
+    b"Whether it may have been handled before: it was delivered, or came back from a selector or a reopened store.")

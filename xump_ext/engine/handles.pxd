@@ -18,5 +18,5 @@ cdef class SelectorHandle:
     cdef readonly QueueHandle source
     cdef readonly object when
     cdef readonly object do
-    cdef readonly tuple created         # the arguments that it was created with
+    cdef readonly tuple _created        # the arguments that it was created with
     cdef selector_t* live(self) except NULL

@@ -6,6 +6,7 @@ so that one can stand for the other, as a key of a mapping too.
 
 from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
 from xump_ext.infinite import INFINITE
+from xump_ext.memory.document cimport document
 from xump_ext.route.ledger cimport counts_by_reason
 from xump_ext.select.credit cimport waits_for
 from xump_ext.state.constants cimport UNLIMITED, UNROUTED
@@ -151,7 +152,7 @@ cdef class SelectorHandle:
         self.source = source
         self.when = when
         self.do = do
-        self.created = created
+        self._created = created
 
     cdef selector_t* live(self) except NULL:
         if self.selector == NULL:
@@ -216,3 +217,14 @@ cdef class SelectorHandle:
             "served": selector.served, "copied": selector.copied, "dropped": selector.dropped, "paid": selector.paid,
             "returned": selector.returned, "errors": selector.errors,
         }
+
+
+document(QueueHandle, b"name", b"The name of the queue, unique in its engine.")
+document(QueueHandle, b"engine", b"The Engine that it belongs to.")
+document(QueueHandle, b"store", b"The Store that keeps its messages.")
+document(SelectorHandle, b"id", b"The number that the engine gave it; never reused.")
+document(SelectorHandle, b"name", b"The name that it was created with, or None.")
+document(SelectorHandle, b"engine", b"The Engine that it belongs to.")
+document(SelectorHandle, b"source", b"The Queue that it takes or copies messages from.")
+document(SelectorHandle, b"when", b"The condition: which messages it selects.")
+document(SelectorHandle, b"do", b"The action: what it does with them.")

@@ -91,7 +91,8 @@ cdef class EngineStores(EngineLock):
         `properties` are (limit, history_limit, auto_delete, dead_letter, delivery_limit).
         """
         limit, history_limit, auto_delete, letters, delivery_limit = properties
-        queue_create(&self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
+        queue_create(
+            &self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
         handle.queue.held = True
 
     # ---- a store goes
@@ -272,10 +273,14 @@ cdef class StorePort:
         """The store has failed: it writes nothing more."""
         self.journal.fail()
 
+    def demand(self, int64_t wanted):
+        """What the back-end needs to know to choose its oldest part; `wanted`: bytes that a call lacks room for."""
+        return Demand(wanted, self.journal.live_bytes, self.journal.carried_bytes)
+
     @property
-    def demand(self):
-        """What the back-end needs to know to choose its oldest part; `wanted_bytes` is 0."""
-        return Demand(0, self.journal.live_bytes, self.journal.carried_bytes)
+    def alone(self):
+        """Whether no other durable store is in the engine."""
+        return self.core.e.store_count == 1
 
     @property
     def open_group(self):

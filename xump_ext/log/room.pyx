@@ -24,7 +24,8 @@ cdef object no_room(queue_t* queue):
     cdef store_t* store = queue.store
     name = (<object> queue.handle).name
     if store.failed:
-        return StoreFailed(f"the store of queue {name!r} was given up; close the engine, see to the disk, and open it anew")
+        return StoreFailed(
+            f"the store of queue {name!r} has failed: close the engine, look after the disk, and open the store again")
     if store.leaving_engine:
         return StoreFailed(f"the store of queue {name!r} is being deleted, and the queue with it")
     return StoreFull(f"the store of queue {name!r} is full: {max(store.room - kept_bytes(store, 0), 0)} bytes are left; take "

@@ -2,9 +2,12 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
-from xump_ext.message.headers cimport content_t
-from xump_ext.records.kinds cimport MAGIC, head_t, settle_record_t
+from xump_ext.message.headers cimport content_t, raw_text_of
+from xump_ext.records.kinds cimport MAGIC, enter_record_t, head_t, rare_t, settle_record_t
+from xump_ext.records.record cimport padded
+from xump_ext.state.constants cimport LINKED
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
+from xump_ext.state.lazy_content cimport is_loaded
 
 cdef enum:
     LENGTH_BITS = 12        # of the length class of a record: 5 of exponent, 7 of mantissa
@@ -13,8 +16,16 @@ cdef enum:
 cdef bint grow(store_t* store, uint64_t bytes) noexcept
 # Puts the store on the engine's list of changed stores.
 cdef void store_changed(store_t* store) noexcept
-# The open group gets a STATE of the queue when it is sealed.
-cdef void touch(queue_t* queue) noexcept
+
+cdef inline void touch(queue_t* queue) noexcept:
+    """The open group gets a STATE of the queue when it is sealed."""
+    cdef store_t* store = queue.store
+    if not queue.touched:
+        queue.touched = True
+        queue.next_touched = store.touched
+        store.touched = queue
+    if not store.is_changed:
+        store_changed(store)
 
 cdef inline head_t* record_new(store_t* store, int kind, int flags, uint64_t length, uint32_t queue, uint64_t id) noexcept:
     """Begin a record behind the last one and return its head; NULL when the store has failed."""
@@ -42,13 +53,6 @@ cdef void gone_record(store_t* store, uint32_t number) noexcept
 # Writes a record of the log once more.
 cdef head_t* record_again(store_t* store, const head_t* old) noexcept
 
-# The length of the ENTER of a message with this content. `linked`: the message has an origin.
-cdef uint64_t enter_bytes(const content_t* content, bint linked) noexcept
-# The length of the ENTER of an entry whose content is in memory.
-cdef uint64_t made_bytes(const entry_t* entry) noexcept
-# Bytes that a message takes of its store, with the record of its end.
-cdef uint64_t entry_charge(const entry_t* entry) noexcept
-
 cdef inline bint has_texts(const content_t* content) noexcept:
     """Whether it has texts beside its address."""
     return content.reply_to != NULL or content.message_id != NULL or content.destination != NULL
@@ -56,6 +60,31 @@ cdef inline bint has_texts(const content_t* content) noexcept:
 cdef inline uint64_t charge_of(uint64_t length) noexcept:
     """Bytes that a message takes of its store, if its ENTER is so long, with the record of its end."""
     return class_bytes(length_class(length)) + sizeof(settle_record_t)
+
+cdef inline uint64_t text_size(const void* text) noexcept:
+    """Bytes of a str in UTF-8, which was checked when the message was made; 0 for NULL."""
+    cdef Py_ssize_t size = 0
+    if text != NULL:
+        raw_text_of(<object> text, &size)
+    return size
+
+cdef inline uint64_t enter_bytes(const content_t* content, bint linked) noexcept:
+    """The length of the ENTER of a message with this content. `linked`: the message has an origin."""
+    cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
+    if linked or has_texts(content):
+        size += sizeof(rare_t)
+        size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
+    return padded(size)
+
+cdef inline uint64_t made_bytes(const entry_t* entry) noexcept:
+    """The length of the ENTER of an entry whose content is in memory."""
+    return enter_bytes(entry.content.loaded, entry.flags & LINKED)
+
+cdef inline uint64_t entry_charge(const entry_t* entry) noexcept:
+    """Bytes that a message takes of its store, with the record of its end."""
+    if is_loaded(entry):
+        return charge_of(made_bytes(entry))
+    return class_bytes((entry.content.bits >> 2) & ((1 << LENGTH_BITS) - 1)) + sizeof(settle_record_t)
 
 cdef inline void went_to(engine_t* engine, const queue_t* queue) noexcept:
     """The current message entered this queue: in other stores that it came from, its end is logged when this is durable."""

@@ -7,11 +7,7 @@ failed: it writes nothing more, and the engine goes on.
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
-from xump_ext.message.headers cimport raw_text_of
-from xump_ext.records.kinds cimport GONE, MARK, SETTLE, enter_record_t, mark_record_t, rare_t
-from xump_ext.records.record cimport padded
-from xump_ext.state.constants cimport LINKED
-from xump_ext.state.lazy_content cimport is_loaded
+from xump_ext.records.kinds cimport GONE, MARK, SETTLE, mark_record_t
 
 
 cdef bint grow(store_t* store, uint64_t bytes) noexcept:
@@ -33,17 +29,6 @@ cdef void store_changed(store_t* store) noexcept:
     store.is_changed = True
     store.next_changed = store.engine.changed_stores
     store.engine.changed_stores = store
-
-
-cdef void touch(queue_t* queue) noexcept:
-    """The open group gets a STATE of the queue when it is sealed."""
-    cdef store_t* store = queue.store
-    if not queue.touched:
-        queue.touched = True
-        queue.next_touched = store.touched
-        store.touched = queue
-    if not store.is_changed:
-        store_changed(store)
 
 
 cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept:
@@ -82,31 +67,3 @@ cdef head_t* record_again(store_t* store, const head_t* old) noexcept:
     if record != NULL:
         memcpy(record + 1, old + 1, old.length - sizeof(head_t))
     return record
-
-
-# ---- the size of records
-
-cdef inline uint64_t text_size(const void* text) noexcept:
-    """Bytes of a str in UTF-8, which was checked when the message was made; 0 for NULL."""
-    cdef Py_ssize_t size = 0
-    if text != NULL:
-        raw_text_of(<object> text, &size)
-    return size
-
-
-cdef uint64_t enter_bytes(const content_t* content, bint linked) noexcept:
-    cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
-    if linked or has_texts(content):
-        size += sizeof(rare_t)
-        size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
-    return padded(size)
-
-
-cdef uint64_t made_bytes(const entry_t* entry) noexcept:
-    return enter_bytes(entry.content.loaded, entry.flags & LINKED)
-
-
-cdef uint64_t entry_charge(const entry_t* entry) noexcept:
-    if is_loaded(entry):
-        return charge_of(made_bytes(entry))
-    return class_bytes((entry.content.bits >> 2) & ((1 << LENGTH_BITS) - 1)) + sizeof(settle_record_t)

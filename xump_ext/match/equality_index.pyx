@@ -207,7 +207,8 @@ cdef class EqualityIndex:
             u32_vector_free(&hits)
 
     def __sizeof__(self):
-        return object.__sizeof__(self) + string_table_size(&self.names) + string_table_size(&self.values) + posting_arrays_size(&self.arrays)
+        return object.__sizeof__(self) + string_table_size(
+            &self.names) + string_table_size(&self.values) + posting_arrays_size(&self.arrays)
 
     cdef void release(self) noexcept:
         """Frees all memory; the index is empty again."""

@@ -4,6 +4,7 @@ from typing import Any, final
 
 from xump_ext.message.message import Message
 
+
 @final
 class Filter:
     def __new__(cls, tree: tuple[Any, ...]) -> Filter: ...

@@ -86,7 +86,8 @@ cdef class MatchIndex:
         cdef string_table_t* table = self.table_of(operator, pattern)
         cdef bint found
         if table != NULL:
-            found = string_table_remove_posting(table, &self.arrays, text_hash(table.seed, text, len(text)), 0, text, len(text), item)
+            found = string_table_remove_posting(
+                table, &self.arrays, text_hash(table.seed, text, len(text)), 0, text, len(text), item)
         elif operator == "topic":
             found = self.topics.erase(text, len(text), item)
         elif operator == "prefix":
@@ -99,7 +100,8 @@ cdef class MatchIndex:
         return found
 
     def __sizeof__(self):
-        return (object.__sizeof__(self) + string_table_size(&self.exact) + string_table_size(&self.literal) + posting_arrays_size(&self.arrays)
+        return (object.__sizeof__(self) + string_table_size(
+            &self.exact) + string_table_size(&self.literal) + posting_arrays_size(&self.arrays)
                 + self.topics.size() + self.prefixes.size())
 
     def match_list(self, str value not None):

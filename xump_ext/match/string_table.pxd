@@ -144,7 +144,8 @@ cdef inline void string_table_drop(string_table_t* strings, uint64_t hashed, str
 
 
 cdef inline int string_table_add_posting(
-    string_table_t* strings, posting_arrays_t* arrays, uint64_t hashed, uint64_t group, const char* text, size_t text_bytes, uint32_t item
+    string_table_t* strings, posting_arrays_t* arrays, uint64_t hashed, uint64_t group, const char* text, size_t text_bytes,
+    uint32_t item
 ) except -1:
     """Adds an item to the postings of a text; returns whether it is new there.
 
@@ -154,7 +155,8 @@ cdef inline int string_table_add_posting(
 
 
 cdef inline bint string_table_remove_posting(
-    string_table_t* strings, posting_arrays_t* arrays, uint64_t hashed, uint64_t group, const char* text, size_t text_bytes, uint32_t item
+    string_table_t* strings, posting_arrays_t* arrays, uint64_t hashed, uint64_t group, const char* text, size_t text_bytes,
+    uint32_t item
 ) noexcept:
     """Removes an item from the postings of a text, and the text with its last item; returns whether the item was there."""
     cdef string_t* found = string_table_find(strings, hashed, group, text, text_bytes)
@@ -216,7 +218,8 @@ cdef inline int string_table_check(const string_table_t* strings) except -1:
     return 0
 
 
-cdef inline int string_table_check_postings(const string_table_t* strings, const posting_arrays_t* arrays, size_t* postings, size_t* used) except -1:
+cdef inline int string_table_check_postings(
+        const string_table_t* strings, const posting_arrays_t* arrays, size_t* postings, size_t* used) except -1:
     """The same for a table of texts with postings; adds their items to `postings`, and the arrays that they use to `used`."""
     cdef size_t i
     cdef string_t* text

@@ -39,7 +39,8 @@ cdef inline uint64_t token_chunk(const char* text, const char* at, const char* e
     return chunk | (<uint64_t> DOTS << (8 * left))
 
 
-cdef inline const char* token_read(const char* text, const char* at, const char* end, uint64_t seed, token_t* token) noexcept nogil:
+cdef inline const char* token_read(
+        const char* text, const char* at, const char* end, uint64_t seed, token_t* token) noexcept nogil:
     """Reads and hashes the word that starts at `at`; returns its end.
 
     The hash of a word of up to seven bytes is a bijection of its bytes: two words with equal hash and length are equal.

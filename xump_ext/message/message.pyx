@@ -15,6 +15,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint16_t
 
+from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport (
     XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put,
 )
@@ -400,6 +401,15 @@ cdef content_t* nothing = content_new("", b"", None, None, None)     # of a mess
 
 (<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
 (<PyTypeObject*> Message).tp_dealloc = message_dealloc
-xump_member(<PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(<Message> NULL).address_member, b"What it is routed by.")
-xump_member(<PyTypeObject*> Message, &headers_member_def, b"headers", <size_t> &(<Message> NULL).headers_member, b"A read-only mapping, see `Headers`.")
+xump_member(
+    <PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(<Message> NULL).address_member, b"What it is routed by.")
+xump_member(
+    <PyTypeObject*> Message, &headers_member_def, b"headers", <size_t> &(<Message> NULL).headers_member,
+    b"A read-only mapping, see `Headers`.")
 xump_member(<PyTypeObject*> Message, &body_member_def, b"body", <size_t> &(<Message> NULL).body_member, b"The payload.")
+document(Message, b"id", b"The number that its queue gave it: 1, 2, 3 ... in each queue; 0 before it entered one.")
+document(
+    Message, b"timestamp",
+    b"When it entered its queue: POSIX nanoseconds of the engine's clock, never less than its predecessor's there.")
+document(
+    Message, b"hops", b"How many COPY, MOVE and BOUNCE steps led here; past the engine's hop_limit a message is dead-lettered.")

@@ -14,7 +14,8 @@ cdef struct lazy_source_t:
     uint64_t first          # the id of number 0
     uint64_t left           # entries that refer to it
 
-cdef lazy_source_t* lazy_source_new(object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL
+cdef lazy_source_t* lazy_source_new(
+        object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL
 # One entry does not refer to the source any more, which is freed with the last. With `left` 0 it frees a source never used.
 cdef void lazy_source_left(engine_t* engine, lazy_source_t* source) noexcept
 cdef int content_fetch(engine_t* engine, entry_t* entry) except -1

@@ -17,7 +17,8 @@ from libc.stdlib cimport free, malloc
 from xump_ext.state.graph cimport FETCHED_SLOTS, fetched_t
 
 
-cdef lazy_source_t* lazy_source_new(object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL:
+cdef lazy_source_t* lazy_source_new(
+        object owner, content_t* (*make)(void* owner, uint64_t number) except NULL, uint64_t first) except NULL:
     """A source that no entry refers to yet."""
     cdef lazy_source_t* source = <lazy_source_t*> malloc(sizeof(lazy_source_t))
     if source == NULL:

@@ -16,7 +16,8 @@ from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef int run_queue_enlarge(engine_t* engine) except -1:
-    return ring_grow(<void**> &engine.run_queue, &engine.run_queue_head, engine.run_queue_count, &engine.run_queue_mask, sizeof(run_item_t))
+    return ring_grow(
+        <void**> &engine.run_queue, &engine.run_queue_head, engine.run_queue_count, &engine.run_queue_mask, sizeof(run_item_t))
 
 
 cdef void run_queue_shrink(engine_t* engine) noexcept:

@@ -1,0 +1,146 @@
+"""The arguments of public calls: checked, and in the form in which the core takes them.
+
+A check raises TypeError or ValueError, which names the argument, the value, and what is allowed. Names are checked in
+`xump._names`; conditions and actions check their parts when they are created.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from xump import operators
+from xump._names import name_of
+from xump.actions import Action, Field
+from xump.conditions import All, Condition, Match, Role, Where, check_made
+from xump.errors import Conflict
+from xump.filters import equalities
+from xump_ext.engine.handles import QueueHandle
+
+COUNT_MAX = 2**62
+"""The largest limit or count: sums of two fit into 64 bits."""
+HOP_LIMIT_MAX = 65_534
+DELIVERIES_MAX = 65_535
+"""Deliveries of a message are counted up to this number."""
+ID_MAX = 2**64 - 2
+TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
+
+
+# ---- numbers and names
+
+def check_count(what: str, value: object, least: int, most: int, kinds: str = "an int") -> None:
+    """Raises TypeError unless `value` is an int, ValueError unless it is from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} must be {kinds}, got {type(value).__name__}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be from {least} to {most}, got {value}")
+
+
+def check_int(what: str, value: object, kind: str) -> None:
+    """Raises TypeError unless `value` is an int; `kind` says what of."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} must be {kind}, got {type(value).__name__}")
+
+
+def check_bool(what: str, value: object) -> None:
+    """Raises TypeError unless `value` is a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} must be a bool, got {type(value).__name__}")
+
+
+def check_destination(destination: object) -> None:
+    """Raises TypeError unless `destination` is a str or None."""
+    if destination is not None and not isinstance(destination, str):
+        raise TypeError(f"destination must be a str or None, got {type(destination).__name__}")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raises TypeError or ValueError unless `timeout` is a number of seconds, not negative, or None."""
+    if timeout is None:
+        return
+    if not isinstance(timeout, float):
+        if isinstance(timeout, bool) or not isinstance(timeout, int):
+            raise TypeError(f"timeout must be a number of seconds or None, got {type(timeout).__name__}")
+        try:
+            float(timeout)
+        except OverflowError:
+            raise ValueError("timeout must be seconds that a float can hold, or None for ever; this int is larger") from None
+    if not timeout >= 0:
+        raise ValueError(f"timeout must not be negative, got {timeout}")
+
+
+def queue_name(name: object, what: str) -> str:
+    """The name of a queue that is given by its name or as a `Queue`. The queue need not exist."""
+    return name.name if isinstance(name, QueueHandle) else name_of(name, what)
+
+
+def field_of(name: object) -> str | None:
+    """The name of the field, if a target or destination is one."""
+    return name.name if isinstance(name, Field) else None
+
+
+def position(start: object, words: str = "'head', 'current'") -> Any:
+    """An id, or a time as the core takes it: ("time", nanoseconds). `words` are the texts that are allowed too, for the error."""
+    if isinstance(start, datetime.datetime):
+        if start.tzinfo is None:
+            raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
+        since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        nanoseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
+        return ("time", min(max(nanoseconds, TIME_MIN), TIME_MAX))
+    if isinstance(start, bool) or not isinstance(start, int):
+        if isinstance(start, str):
+            raise ValueError(f"unknown start {start!r}; allowed are {words}, an id, or an aware datetime")
+        raise TypeError(f"start must be a str, an id, or an aware datetime, got {type(start).__name__}")
+    if not 0 <= start <= ID_MAX:
+        raise ValueError(f"start must be an id from 0 to {ID_MAX}, got {start}")
+    return start
+
+
+# ---- selectors
+
+def compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
+    """The role of a condition, and its terms as the core takes them. Terms that differ in a type only differ in their repr."""
+    if not isinstance(when, Condition):
+        allowed = "always, default, overflow, match(...), where(...)"
+        raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}")
+    if isinstance(when, (Role, All)):
+        check_made(when)
+    if isinstance(when, Role):
+        return when.name, ()
+    terms: list[tuple[Any, ...]] = []
+    for part in when.parts if isinstance(when, All) else (when,):
+        if isinstance(part, (Match, Where)):
+            check_made(part)
+        if isinstance(part, Match):
+            terms.append(("match", part.operator, part.pattern, part.field, operators.registered(part.operator)))
+        elif isinstance(part, Where) and part.tree[0] == "call":
+            terms.append(("call", part.tree[1]))
+        elif isinstance(part, Where):
+            terms.append(("filter", part.tree, tuple(equalities(part.tree)), repr(part.tree)))
+        else:
+            raise TypeError(f"{part!r} is no condition that a selector can have; use match(...) and where(...)")
+    return "always", tuple(terms)
+
+
+def check_action(do: object, role: str, start: object, source: object) -> None:
+    """Raises TypeError or ValueError unless a selector with a condition of this role can do `do`."""
+    if not isinstance(do, Action):
+        raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}")
+    check_made(do)
+    if role == "overflow":
+        if not do.consuming:
+            raise ValueError(f"an overflow selector must take the message out of its full queue, got {do!r}; use move_to, "
+                             "deliver, bounce_to or discard")
+        if do.queue is not None and do.queue == source:
+            raise ValueError(f"an overflow selector cannot put messages into its own queue {str(source)!r}, which is full")
+    if do.consuming and start != "current":
+        raise ValueError(f"start={start!r} is for copy_to; {do!r} takes ready messages only: leave start out, or use 'current'")
+
+
+# ---- what exists already
+
+def check_same(what: str, names: tuple[str, ...], existing: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
+    """Raises `Conflict` unless what exists has the properties that are wanted; says the first that differs."""
+    for name, has, asked in zip(names, existing, wanted, strict=True):
+        if has != asked:
+            raise Conflict(f"{what} exists with {name}={has!r}; you asked for {name}={asked!r}")

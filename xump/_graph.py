@@ -1,0 +1,439 @@
+"""The graph of an engine: its stores, queues and selectors, created and deleted.
+
+The class `xump.Engine` is in three files: `Graph` here, `Taking` in `xump._taking`, and the rest in `xump.engine`. The graph
+changes under the build lock, one change at a time; arguments are checked before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from xump._arguments import (
+    COUNT_MAX,
+    DELIVERIES_MAX,
+    check_action,
+    check_bool,
+    check_count,
+    check_same,
+    compile_condition,
+    field_of,
+    position,
+    queue_name,
+)
+from xump._mappings import Registry
+from xump._names import name_of
+from xump.actions import Action
+from xump.conditions import Condition, Role
+from xump.durability.closing import close_stores, raise_first
+from xump.durability.committer import Committer, uninterrupted
+from xump.durability.opening import open_store
+from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
+from xump.queue import Queue
+from xump.selector import Selector
+from xump.store_types import Store
+from xump_ext.engine.core import Core
+from xump_ext.infinite import INFINITE
+from xump_ext.state.constants import ROLES, VERBS
+
+if TYPE_CHECKING:
+    from xump.types import Credit, SelectorStart
+
+QUEUE_PROPERTIES = ("store", "limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
+SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "start")
+
+
+class Graph(Core):
+    """The part of `xump.Engine` that creates and deletes stores, queues and selectors."""
+
+    def _begin_graph(self) -> None:
+        self._build_lock = threading.RLock()
+        self._stores["ram"] = Store("ram", "ram", {})
+        self._last_selector = 0
+        self._last_queue = 0
+        self._reopened: list[Queue] = []        # held since their store was opened
+
+    @property
+    def stores(self) -> Mapping[str, Store]:
+        """The stores by name: a read-only, live mapping, in the order of creation. A missing name raises `StoreNotFound`."""
+        return Registry(self._stores, StoreNotFound, "store")
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues by name: a read-only, live mapping, in the order of creation. A missing name raises `QueueNotFound`."""
+        return Registry(self._queues, QueueNotFound, "queue")
+
+    @property
+    def selectors(self) -> Mapping[int, Selector]:
+        """The selectors by id: a read-only, live mapping, in the order of creation. A missing id raises `SelectorNotFound`."""
+        return Registry(self._selectors, SelectorNotFound, "selector")
+
+    # ---- create
+
+    def create_store(self, name: str, type: str = "ram", **options: Any) -> Store:
+        """Open a store, which keeps the messages of queues. Create it if it does not exist on disk.
+
+        Args:
+            name: The store's name in this engine, which `create_queue(store=...)` takes.
+            type: `"ram"`, `"lmdb"`, `"ring"`, or a type that was registered or installed.
+            options: The options of that type. `"lmdb"` and `"ring"` take `path`, `durability` (`"sync"`, `"group"`, `"process"`
+                or `"none"`), `group_ms` (milliseconds), `max_bytes` and more; docs/stores.md lists them.
+
+        Returns:
+            The store. If one with the same name, type and options is open in this engine, that one.
+
+        Raises:
+            Conflict: The engine has a store of this name with another type or other options, or a queue with the name of one that
+                the store brings along.
+            StoreNotFound: There is no such type of store.
+            StoreLocked: Another process has the store open.
+            StoreCorrupt: The files are damaged; `xump repair` mends them.
+            TypeError, ValueError, OSError: An option is wrong, or the system refuses the files.
+
+        If it raises, the engine has not changed.
+
+        The queues of a durable store come back with it, and are *held*: they route nothing until the first `building()` block or
+        `apply()` that ends after this call, or until `Queue.release()`.
+
+        Cost: O(1) for `"ram"`; a durable store is read as a whole, O(bytes on disk).
+
+        >>> import tempfile
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     store = engine.create_store("orders", "lmdb", path=tempfile.mkdtemp() + "/orders.xump")
+        ...     queue = engine.create_queue("jobs", store="orders")
+        """
+        name, type = name_of(name, "store name"), name_of(type, "store type")
+        self._check_open()
+        with self._build_lock:
+            store: Store | None = self._stores.get(name)
+            if store is not None:
+                if not store.was_made_with(type, options):
+                    existing = store.placed(store.options, created=True)
+                    raise Conflict(f"store {name!r} exists with type {store.type!r} and options {existing}; "
+                                   f"you asked for type {type!r} and options {store.placed(options)}")
+                return store
+            store = Store(name, type, options)
+            if getattr(store.backend, "durable", False):
+                self._reopened.extend(open_store(self, store))
+            self._stores[name] = store
+            return store
+
+    def create_queue(
+        self,
+        name: str | None = None,
+        *,
+        store: str | Store = "ram",
+        limit: int | None = None,
+        history_limit: int | None = 0,
+        auto_delete: bool = False,
+        dead_letter: str | Queue | None = None,
+        delivery_limit: int | None = None,
+    ) -> Queue:
+        """Create a queue: a list of messages, first in, first out.
+
+        Args:
+            name: The queue's name, unique in the engine; None: the engine chooses `"queue-1"` or the like.
+            store: The store that keeps the messages.
+            limit: How many messages may be ready (not taken yet) before the queue is full; None: any number.
+            history_limit: How many messages the queue keeps after they were processed; None: all of them.
+            auto_delete: Whether the queue deletes itself, with its messages, when its last selector is deleted.
+            dead_letter: The queue for messages that cannot be processed here. It may be created later.
+            delivery_limit: How often your program may take a message, 1 to 65,535. A nack after the last time sends the message
+                to the dead letter queue. None: any number.
+
+        Returns:
+            The queue. If one with the same name and properties exists, that one.
+
+        Raises:
+            Conflict: A queue of this name exists with other properties.
+            StoreNotFound: The engine has no such store.
+            StoreFull, StoreFailed: The store cannot write.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: O(1), and the run that follows: messages may be waiting for a queue of this name.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs", limit=1000, dead_letter="dead", delivery_limit=3)
+        ...     jobs is engine.create_queue("jobs", limit=1000, dead_letter="dead", delivery_limit=3)
+        ...     engine.create_queue("jobs", limit=5)
+        Traceback (most recent call last):
+        xump.errors.Conflict: queue 'jobs' exists with limit=1000; you asked for limit=5
+        """
+        if name is not None:
+            name = queue_name(name, "queue name")
+        if limit is not None:
+            check_count("limit", limit, 0, COUNT_MAX)
+        if history_limit is not None:
+            check_count("history_limit", history_limit, 0, COUNT_MAX)
+        if delivery_limit is not None:
+            check_count("delivery_limit", delivery_limit, 1, DELIVERIES_MAX)
+        if dead_letter is not None:
+            dead_letter = queue_name(dead_letter, "dead_letter")
+        check_bool("auto_delete", auto_delete)
+        store_name = name_of(store.name if isinstance(store, Store) else store, "store")
+        self._check_open()
+        with self._build_lock:
+            if store_name not in self._stores:
+                raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
+            if name in self._queues:
+                queue: Queue = self._queues[name]
+                existing = (queue.store.name, *(getattr(queue, one) for one in QUEUE_PROPERTIES[1:]))
+                wanted = (store_name, limit, history_limit, auto_delete, dead_letter, delivery_limit)
+                check_same(f"queue {name!r}", QUEUE_PROPERTIES, existing, wanted)
+                return queue
+            number = self._last_queue
+            while name is None:
+                number += 1
+                name = f"queue-{number}" if f"queue-{number}" not in self._queues else None
+            queue = Queue.__new__(Queue)
+            queue._name(self, name, self._stores[store_name])
+            try:
+                self._create_queue(
+                    queue, limit, history_limit, auto_delete, dead_letter, delivery_limit, self._stores[store_name].journal)
+            finally:
+                # If user code raised in the run (an interrupt, say), the queue exists all the same.
+                if self._queues.get(name) is queue:
+                    self._last_queue = number
+            return queue
+
+    def create_selector(
+        self,
+        source: str | Queue,
+        *,
+        when: Condition,
+        do: Action,
+        credit: Credit = 1,
+        enabled: bool = True,
+        start: SelectorStart = "current",
+        name: str | None = None,
+    ) -> Selector:
+        """Create a selector (a binding or subscription) of a queue: it does `do` with the messages that `when` selects.
+
+        Args:
+            source: The queue that the selector takes messages from.
+            when: A condition: `always`, `default`, `overflow`, `match(...)`, `where(...)`, or several of the last two joined by
+                `&`.
+            do: An action: `copy_to(...)`, `move_to(...)`, `deliver(...)`, `bounce_to(...)` or `discard`.
+            credit: The prefetch window: how many messages the selector may have taken that are not settled (acked, rejected or
+                dropped); 0 takes none yet, `INFINITE` any number. COPY and DISCARD use no credit.
+            enabled: Whether the selector copies and takes from the start.
+            start: For `copy_to` only, the first message to copy. `"current"`: the first that has not been routed yet. `"tail"`:
+                the next that comes. `"head"`, an id, or an aware datetime: all that the queue holds from there (a replay, which
+                enters the target during this call), then the new ones.
+            name: A name that makes the call idempotent; None: each call creates a selector.
+
+        Returns:
+            The selector. If one with the same name and properties exists, that one.
+
+        Raises:
+            Conflict: A selector of this name exists with other properties, or `when` is `default` or `overflow` and the queue
+                has an enabled selector with that condition.
+            QueueNotFound: The engine has no such source or target queue.
+            QueueFull: The target has no room for the replay.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: the new selector's condition is evaluated on the messages that wait in the queue, then the run follows.
+
+        >>> from xump import Engine, copy_to, deliver, match, where
+        >>> with Engine() as engine:
+        ...     with engine.building():
+        ...         orders, audit = engine.create_queue("orders"), engine.create_queue("audit")
+        ...         large = engine.create_selector("orders", when=where("amount > 1000"), do=copy_to("audit"))
+        ...         shop = engine.create_selector("orders", when=match("prefix", "order."), do=deliver("shop"), credit=10)
+        ...     number = engine.publish("orders", "order.new", headers={"amount": 5000})
+        ...     audit.ready, [delivery.message.address for delivery in engine.take(10, "shop")]
+        (1, ['order.new'])
+        """
+        role, terms = compile_condition(when)
+        check_action(do, role, start, source)
+        if credit is not INFINITE:
+            check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
+        check_bool("enabled", enabled)
+        if name is not None:
+            name = name_of(name, "selector name")
+        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start, "'head', 'tail', 'current'")
+        self._check_open()
+        with self._build_lock:
+            queue = self._queue(source, "source")
+            created = (queue.name, when, do, credit, enabled, start)
+            if do._given is not None:
+                self._queue(do._given, "target")
+            if name is not None and name in self._named:
+                selector: Selector = self._named[name]
+                check_same(f"selector {name!r}", SELECTOR_PROPERTIES, selector._created, created)
+                return selector
+            self._check_single(queue, role, enabled)
+            target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")
+            self._last_selector += 1
+            selector = Selector.__new__(Selector)
+            selector._describe(self, self._last_selector, name, queue, when, do, created)
+            try:
+                self._create_selector(
+                    selector, VERBS[do.verb], ROLES[role], terms, field_of(do.queue), target,
+                    field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
+                    credit, enabled, begin,
+                )
+            finally:
+                # If user code raised in the run (an interrupt, say), the selector exists all the same.
+                if selector.id not in self._selectors:
+                    self._last_selector -= 1
+                elif name is not None:
+                    self._named[name] = selector
+            return selector
+
+    def _check_single(self, queue: Queue, role: str, enabled: bool) -> None:
+        """A queue has at most one enabled default and one enabled overflow selector."""
+        if role == "always" or not enabled:
+            return
+        other = queue._enabled_selector(ROLES[role])
+        if other is not None:
+            raise Conflict(f"queue {queue.name!r} has an enabled {role} selector already, number {other}; disable that first")
+
+    def _enable(self, selector: Selector, enabled: bool) -> None:
+        self._check_open()
+        with self._build_lock:
+            if enabled and isinstance(selector.when, Role) and not selector.enabled:
+                self._check_single(selector.source, selector.when.name, True)
+            super()._enable(selector, enabled)
+
+    # ---- delete
+
+    def delete_queue(self, name: str | Queue) -> bool:
+        """Delete a queue, its messages, and every selector that has it as its source or named target.
+
+        Args:
+            name: The queue's name, or the `Queue`. A `Queue` means itself: if it was deleted, or belongs to another engine, no
+                other queue of its name is deleted.
+
+        Returns:
+            Whether there was such a queue.
+
+        Raises:
+            TypeError: `name` is neither.
+
+        Messages that came by a MOVE and are not settled return to the queue that they came from. Deliveries of the queue's
+        messages become stale. Then the graph is run.
+
+        Cost: O(messages and selectors that are deleted).
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     engine.delete_queue("jobs"), engine.delete_queue("jobs")
+        (True, False)
+        """
+        if not isinstance(name, (str, Queue)):
+            raise TypeError(f"a queue is named by a str or given as a Queue, got {type(name).__name__}")
+        self._check_open()
+        with self._build_lock:
+            queue = self._queues.get(name)
+            if queue is None or (isinstance(name, Queue) and queue is not name):
+                return False
+            return bool(self._delete_queue(queue))
+
+    def delete_selector(self, selector: int | Selector) -> bool:
+        """Delete a selector. The messages that it has taken return to their queue.
+
+        Args:
+            selector: The selector's id, or the `Selector`. A `Selector` means itself, also if another engine has one of that id.
+
+        Returns:
+            Whether there was such a selector.
+
+        Raises:
+            TypeError: `selector` is neither.
+
+        The messages return to their old places, marked as redelivered, and their deliveries become stale. Copies are not taken
+        back. Then the graph is run.
+
+        Cost: O(messages that return).
+
+        >>> from xump import Engine, always, deliver
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     worker = engine.create_selector("jobs", when=always, do=deliver("worker"))
+        ...     engine.delete_selector(worker), engine.delete_selector(worker)
+        (True, False)
+        """
+        if isinstance(selector, bool) or not isinstance(selector, (int, Selector)):
+            raise TypeError(f"a selector is given as a Selector or by its id, an int, got {type(selector).__name__}")
+        self._check_open()
+        with self._build_lock:
+            found = self._selectors.get(selector)
+            if found is None or (isinstance(selector, Selector) and found is not selector):
+                return False
+            self._delete_selector(found)
+            return True
+
+    def delete_store(self, name: str | Store) -> bool:
+        """Close a store and remove its queues from the engine. The files stay on disk.
+
+        Args:
+            name: The store's name, or the `Store`. A `Store` means itself, also if another engine has one of that name.
+
+        Returns:
+            Whether there was such a store.
+
+        Raises:
+            TypeError: `name` is neither.
+            ValueError: It is the store `"ram"`, which every engine has.
+            StoreFailed: The last messages could not be written. The store is gone from the engine all the same.
+
+        Cost: O(messages of its queues), and a sync of the disk.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     store = engine.create_store("scratch")
+        ...     queue = engine.create_queue("jobs", store="scratch")
+        ...     engine.delete_store("scratch"), list(engine.queues)
+        (True, [])
+        """
+        if not isinstance(name, (str, Store)):
+            raise TypeError(f"a store is named by a str or given as a Store, got {type(name).__name__}")
+        self._check_open()
+        with self._build_lock:
+            store = self._stores.get(str(name) if isinstance(name, Store) else name)
+            if store is None or (isinstance(name, Store) and store is not name):
+                return False
+            if store.name == "ram":
+                raise ValueError("the store 'ram' is always there and cannot be deleted")
+            queues = [queue for queue in self._queues.values() if queue.store is store]
+            errors: list[BaseException] = []
+            self._quiet(store.journal, queues)
+            try:
+                with uninterrupted():
+                    self._close_stores([store], errors)
+            finally:        # closed well or not, it does not belong to this engine any more
+                self._stores.pop(store.name, None)
+                if store.journal is None:
+                    self._drop_queues(queues)
+                else:
+                    self._drop_store(store.journal, queues)
+        raise_first(errors)
+        return True
+
+    # ---- inside
+
+    def _queue(self, name: object, what: str) -> Queue:
+        """The queue of this engine that is given by its name or as a `Queue`."""
+        if not isinstance(name, (str, Queue)):
+            raise TypeError(f"{what} must be the name of a queue or a Queue, got {type(name).__name__}")
+        queue: Queue | None = self._queues.get(name)
+        if queue is None or (isinstance(name, Queue) and queue is not name):
+            text = name.name if isinstance(name, Queue) else str.__str__(name)
+            raise QueueNotFound(f"{what}: no queue {text!r} in this engine")
+        return queue
+
+    def _committers(self) -> list[Committer]:
+        """The committers of the durable stores, in the order in which the stores were created."""
+        return [store.committer for store in list(self._stores.values()) if store.committer is not None]
+
+    def _close_stores(self, stores: list[Store], errors: list[BaseException]) -> None:
+        close_stores(stores, self._committers, self._broken, errors)

@@ -1,0 +1,92 @@
+"""Syncs and closes durable stores together, and closes engines at the end of the interpreter.
+
+A message that moves from one store to another is settled in the first only after it is durable in the second: a *fence* holds the
+record of its end back until then. So to make everything durable takes rounds over all stores, until nothing waits behind a fence.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from xump.durability.committer import Committer, close_backend
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+    from xump.store_types import Store
+
+logger = logging.getLogger("xump")
+
+open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+"""The engines that were created and not closed."""
+
+
+def sync_stores(committers: list[Committer], timeout: float | None) -> None:
+    """Return when everything that was gathered for these stores is durable. Raises TimeoutError after `timeout` seconds."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    again = True
+    while again:
+        for committer in committers:
+            if not committer.sync(deadline):
+                raise TimeoutError(f"not everything is durable after {timeout} seconds; store {committer.name!r} is busy")
+        again = any(committer.fenced for committer in committers)
+
+
+def close_stores(
+    stores: list[Store], committers: Callable[[], list[Committer]], broken: bool, errors: list[BaseException]
+) -> None:
+    """Write the last groups of some stores of an engine, and close them. Adds what goes wrong to `errors`.
+
+    `committers` gives those of all stores of the engine. `broken`: the engine ran out of memory, so nothing more is written.
+    """
+    everybody = committers()
+    closing = [store.committer for store in stores if store.committer is not None]
+    for committer in closing:
+        committer.stop()
+        if broken:
+            committer.mark_failed("the engine ran out of memory")
+    while any(committer.fenced for committer in closing):
+        for committer in everybody:
+            committer.flush(errors if committer in closing else [])     # the others raise their errors at their own next call
+    for committer in closing if len(closing) > 1 else ():
+        committer.flush(errors)         # each settles in its last group what the others have made durable
+    for committer in closing:
+        committer.finish(errors)
+    for store in stores:
+        if store.committer is None:
+            close_backend(store.backend, errors)
+
+
+def raise_first(errors: list[BaseException]) -> None:
+    """Raise the first of the errors that occurred while stores were closed, if there is one. The others are logged."""
+    for error in errors[1:]:
+        logger.error("while stores were closed: %s", error, exc_info=error)
+    if errors:
+        raise errors[0]
+
+
+@atexit.register
+def _close_durable_engines() -> None:
+    """When the interpreter ends, write what was gathered and not written yet."""
+    errors: list[BaseException] = []
+    for engine in list(open_engines):
+        if any(store.committer is not None for store in list(engine._stores.values())):
+            try:
+                engine.close()
+            except BaseException as error:
+                errors.append(error)
+    raise_first(errors)
+
+
+def _after_fork() -> None:
+    for engine in list(open_engines):
+        engine._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
