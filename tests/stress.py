@@ -1,4 +1,4 @@
-"""The suite on a busy machine, in random order: a test that fails here and passes elsewhere is a defect. `python -m tests.stress`.
+"""The suite on a busy machine, in random order: a test that fails only here is a defect. `python -m tests.stress`.
 
 Each run has one core, which it shares with programs that compute and programs that write and sync files. It prints its seed, with
 which it can be repeated (`--seed`), and at the end what failed.

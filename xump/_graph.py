@@ -88,7 +88,7 @@ class Graph(Core):
                 the store brings along.
             StoreNotFound: There is no such type of store.
             StoreLocked: Another process has the store open.
-            StoreCorrupt: The files are damaged; `xump repair` mends them.
+            StoreCorrupt: The files are damaged; the command `xump repair` takes the damage out.
             TypeError, ValueError, OSError: An option is wrong, or the system refuses the files.
 
         If it raises, the engine has not changed.
@@ -174,7 +174,8 @@ class Graph(Core):
             check_count("delivery_limit", delivery_limit, 1, DELIVERIES_MAX)
         if dead_letter is not None:
             dead_letter = queue_name(dead_letter, "dead_letter")
-        check_bool("auto_delete", auto_delete)
+        if type(auto_delete) is not bool:
+            check_bool("auto_delete", auto_delete)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
         self._check_open()
         with self._build_lock:
@@ -255,7 +256,8 @@ class Graph(Core):
         check_action(do, role, start, source)
         if credit is not INFINITE:
             check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
-        check_bool("enabled", enabled)
+        if type(enabled) is not bool:
+            check_bool("enabled", enabled)
         if name is not None:
             name = name_of(name, "selector name")
         begin = start if start in ("current", "tail") else 1 if start == "head" else position(start, "'head', 'tail', 'current'")

@@ -127,14 +127,17 @@ class Taking(Graph):
         return self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
 
     def _check_taking(self, destination: object, timeout: object) -> None:
-        check_destination(destination)
-        check_timeout(timeout)
+        # The usual arguments are checked without a call: this runs for every `take`.
+        if destination is not None and type(destination) is not str:
+            check_destination(destination)
+        if type(timeout) is not float or not timeout >= 0:
+            check_timeout(timeout)
         self._check_open()
         if self._reopened:
             self._warn_of_held()
 
     def _warn_of_held(self) -> None:
-        """Warn once if queues of a reopened store have selectors and are still held: they deliver nothing, for no visible reason."""
+        """Warn once if queues of a reopened store have selectors and are still held, so that they deliver nothing."""
         held = [queue.name for queue in self._reopened if self._queues.get(queue.name) is queue and queue.held]
         held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
         if held and not self._warned_of_held:

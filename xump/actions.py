@@ -109,9 +109,12 @@ class Action(Value):
             raise ValueError(f"{verb} has no target queue, got {queue!r}")
         if not row.destination and destination is not None:
             raise ValueError(f"{verb} has no destination, got {destination!r}; only deliver has one")
-        object.__setattr__(self, "verb", str.__str__(verb))
+        if type(verb) is not str:
+            object.__setattr__(self, "verb", str.__str__(verb))
         if row.queue or queue is not None:
-            object.__setattr__(self, "queue", _name(queue, "target queue"))
+            name = _name(queue, "target queue")
+            if name is not queue:
+                object.__setattr__(self, "queue", name)
         if row.destination:
             object.__setattr__(self, "destination", _name(destination, "destination"))
 
@@ -149,11 +152,6 @@ def _name(value: object, what: str) -> Name:
     return name_of(value, what)
 
 
-def _action(verb: str, queue: Any, destination: Any = None) -> Action:
-    """An action with a target that may be a `Queue`."""
-    return Action(verb, queue, destination)
-
-
 def copy_to(queue: Target) -> Action:
     """COPY: put a copy of the message into a queue, and leave the message where it is.
 
@@ -172,7 +170,8 @@ def copy_to(queue: Target) -> Action:
     >>> copy_to("audit")
     copy_to('audit')
     """
-    return _action("copy", queue)
+    target: Any = queue     # a `Queue` is kept by its name
+    return Action("copy", target)
 
 
 def move_to(queue: Target) -> Action:
@@ -194,7 +193,8 @@ def move_to(queue: Target) -> Action:
     >>> move_to("work")
     move_to('work')
     """
-    return _action("move", queue)
+    target: Any = queue     # a `Queue` is kept by its name
+    return Action("move", target)
 
 
 def deliver(destination: Destination, queue: Target | None = None) -> Action:
@@ -219,7 +219,8 @@ def deliver(destination: Destination, queue: Target | None = None) -> Action:
     >>> deliver("worker", queue="work")
     deliver('worker', queue='work')
     """
-    return _action("deliver", queue, destination)
+    target: Any = queue     # a `Queue` is kept by its name
+    return Action("deliver", target, destination)
 
 
 def bounce_to(queue: Target) -> Action:
@@ -240,7 +241,8 @@ def bounce_to(queue: Target) -> Action:
     >>> bounce_to("returned")
     bounce_to('returned')
     """
-    return _action("bounce", queue)
+    target: Any = queue     # a `Queue` is kept by its name
+    return Action("bounce", target)
 
 
 discard = described(Action("discard"), """

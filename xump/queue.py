@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xump.store_types import Store
     from xump.types import Body, BrowseStart, FilterSource, Headers
 
+__all__ = ["Queue", "State"]
+
 STATES: tuple[str, ...] = get_args(State)
 
 
@@ -65,7 +67,7 @@ class Queue(QueueHandle):
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on. 0 if the queue was full and the message went to its dead letter
-                queue.
+            queue.
 
         Raises:
             QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.

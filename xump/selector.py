@@ -73,7 +73,8 @@ class Selector(SelectorHandle):
         ...     worker.credit, len(engine.take(10, "worker"))
         (1, 1)
         """
-        check_int("n", n, "a number of credits")
+        if type(n) is not int:
+            check_int("n", n, "a number of credits")
         self.engine._grant(self, n)
 
     def pay(self, n: int = 1) -> None:
@@ -103,12 +104,13 @@ class Selector(SelectorHandle):
         ...     jobs.outstanding
         0
         """
-        check_int("n", n, "a number of messages")
+        if type(n) is not int:
+            check_int("n", n, "a number of messages")
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
         if self.do.verb != "deliver" or self.do.queue is not None:
-            raise ValueError(f"selector {self.id} does {self.do!r}, so there is nothing to pay for here: pay() acks what a selector "
-                             "has delivered to your program")
+            raise ValueError(f"selector {self.id} does {self.do!r}, so there is nothing to pay for here: pay() acks what was "
+                             "delivered to your program")
         if self.credit is INFINITE:
             raise ValueError(f"selector {self.id} has INFINITE credit; what it delivers is settled when it is taken")
         self.engine._pay(self, n)

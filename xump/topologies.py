@@ -55,7 +55,7 @@ class Recipient:
         self.name = name
         """The recipient's name, which is the name of its queue and of its destination too."""
         self.queue: Queue = outlet.source
-        """The private queue."""
+        """The private queue, which `supply` fills and `outlet` delivers from."""
         self.supply = supply
         """The selector that puts messages into the private queue."""
         self.outlet = outlet
@@ -139,7 +139,7 @@ class Housecat(_Topology):
         engine: The engine.
         name: The name of the queue that you publish into; it is created if it does not exist.
 
-    A message whose address no recipient has goes to the queue's dead letter queue, else it is dropped and counted.
+    A message to an address without a recipient goes to the queue's dead letter queue, else it is dropped and counted.
 
     >>> from xump import Engine, Housecat
     >>> with Engine() as engine:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Transaction:
     """Publishes and acks that happen together when the `with` block ends. Created by `Engine.transaction`; used once.
 
-    If the block raises, none of them happens.
+    If the block raises, nothing happens.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -92,7 +92,7 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         if self._state != "new":
-            raise TransactionError(f"the transaction is {self._state}; a transaction is used once: call engine.transaction() again")
+            raise TransactionError(f"the transaction is {self._state}, and can be used once: call engine.transaction() again")
         self._state = "open"
         return self
 

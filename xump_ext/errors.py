@@ -49,7 +49,12 @@ class PositionError(XumpError, ValueError):
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
-        self.position = position
+        self._position = position
+
+    @property
+    def position(self) -> int:
+        """The offset in the text, in characters, at which parsing stopped."""
+        return self._position
 
 
 class InvalidPattern(PositionError):

@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="look for mistakes in a topology, or damage in a store", epilog=CHECK_EPILOG,
                                 description="Look for mistakes in a topology, or damage in a store.", formatter_class=form)
-    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is standard input) or a store; the command finds out")
+    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is standard input) or a store: either will do")
     store_commands.add_type(check)
     check.set_defaults(command=_check, parser=check)
 

@@ -105,7 +105,7 @@ def add_commands(commands: Any, form: Any) -> None:
 
 def add_type(parser: argparse.ArgumentParser) -> None:
     """Add the option `--type`."""
-    parser.add_argument("--type", metavar="TYPE", help="the type of the store, such as lmdb or ring; default: seen from its files")
+    parser.add_argument("--type", metavar="TYPE", help="the type of the store, such as lmdb or ring; default: that of the files")
 
 
 def _add_browsing(parser: argparse.ArgumentParser) -> None:

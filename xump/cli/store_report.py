@@ -240,7 +240,7 @@ def body_text(body: bytes) -> str:
 
 
 def json_of_message(message: Message) -> dict[str, Any]:
-    """The whole message. Values that JSON lacks are dicts: {"base64": …} for bytes and a body that is not text, {"float": "nan"}."""
+    """The whole message. Values that JSON lacks are dicts: {"base64": …} for bytes, also as the body, and {"float": "nan"}."""
     return {
         "id": message.id, "timestamp": message.timestamp, "time": time_text(message.timestamp), "address": message.address,
         "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,

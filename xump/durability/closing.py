@@ -44,14 +44,14 @@ def close_stores(
 
     `committers` gives those of all stores of the engine. `broken`: the engine ran out of memory, so nothing more is written.
     """
-    everybody = committers()
+    all_of_engine = committers()
     closing = [store.committer for store in stores if store.committer is not None]
     for committer in closing:
         committer.stop()
         if broken:
             committer.mark_failed("the engine ran out of memory")
     while any(committer.fenced for committer in closing):
-        for committer in everybody:
+        for committer in all_of_engine:
             committer.flush(errors if committer in closing else [])     # the others raise their errors at their own next call
     for committer in closing if len(closing) > 1 else ():
         committer.flush(errors)         # each settles in its last group what the others have made durable

@@ -13,7 +13,7 @@ from xump.store_types import Store, factory_of
 
 @contextmanager
 def viewing(path: str, type: str, told: Callable[[int], None] | None = None) -> Iterator[Engine]:
-    """A context manager that gives an engine with the queues of a store, held. Nothing on the disk changes, whatever is done.
+    """A context manager that gives an engine with the queues of a store, held. Nothing on the disk changes.
 
     No process may have the store open. Messages that were outstanding are ready, as if the store had been opened. Calls `told`
     with the number of bytes read so far. Raises StoreLocked, StoreCorrupt, OSError, and NotImplementedError for a type of store

@@ -71,10 +71,9 @@ class Line:
 
 
 def lay_out(nodes: list[Node], lines: list[Line]) -> list[list[Node]]:
-    """Lay out a graph: returns the columns from left to right, with the bends in them. Sets `rank` and `y` of the nodes, and
-    `bends`.
+    """Lay out a graph. Returns the columns from left to right, with the bends in them.
 
-    The nodes have their widths and heights already.
+    Sets `rank` and `y` of the nodes and `bends` of the lines. The nodes have their widths and heights already.
     """
     _rank(nodes, lines)
     columns = _columns(nodes, lines)

@@ -16,9 +16,10 @@ Edges = dict[str, list[str]]
 
 
 def lint(description: Description, complete: bool = True) -> list[str]:
-    """All warnings, as sentences. If the description is not `complete`, because a part of it could not be read, only those that
-    the
-    missing part cannot make wrong."""
+    """All warnings, as sentences.
+
+    If the description is not `complete`, because a part of it could not be read: only those that the missing part cannot refute.
+    """
     found = [*_dead_letters(description), *_overflows(description)]
     if complete:
         found += [*_alone(description), *_undelivered_destinations(description), *_cycles(description)]

@@ -169,8 +169,7 @@ def refusals(mapping: Mapping[str, Any]) -> list[str]:
 
 
 def check(mapping: Mapping[str, Any]) -> list[str]:
-    """Check a description. Returns sentences: first the mistakes for which `apply` refuses it, then what is legal and perhaps
-    not meant.
+    """Check a description. Returns sentences: first the mistakes that `apply` refuses, then what is legal and perhaps not meant.
 
     The description is checked by itself: every queue that it names must be in it. Opens no store.
 

@@ -1,10 +1,10 @@
 """Draws the graph of an engine as SVG, without any other program.
 
 Why by own code: a drawing should need nothing that is not installed with Xump. On PyPI (looked up in November 2026), `graphviz`
-0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not draw. Mermaid's
-own renderer runs in a browser, and the renderers without one are young (`merm` 0.1, `merman` 0.8 alpha, `mermaidx` 0.9).
-`pygraphviz` needs Graphviz too; the wheels of 2.0 bring it along, under the Eclipse Public License. Look at that one before you
-make this file larger.
+0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not draw.
+Mermaid's own renderer runs in a browser, and the renderers without one (`merm`, `merman`, `mermaidx`) are young, all before 1.0.
+`pygraphviz` 2.0 needs Graphviz too; according to its README, its wheels bring Graphviz along, under the Eclipse Public License.
+Consider that library before you make this file larger.
 
 Queues and selectors are both nodes, so that the text of a selector never lies on a line. A selector that delivers to the
 application, or discards, has round ends. `xump.topology.layout` places the nodes, and `xump.topology.drawing` has their texts.
@@ -211,8 +211,7 @@ def _markers(colours: set[str]) -> list[str]:
 
 
 def _draw_line(line: Line, lefts: list[float], widths: list[float]) -> str:
-    """A line is a curve between columns, and level within a column: along a bend, and from a narrow node to the edge of its
-    column.
+    """A line: a curve between columns, level within a column (along a bend, and from a narrow node to the edge of the column).
 
     A line from right to left ends lower, so that it does not lie on the lines from left to right.
     """

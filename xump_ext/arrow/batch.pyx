@@ -19,6 +19,7 @@ from xump_ext.engine.delivery cimport (
 )
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
+from xump_ext.memory.document cimport document
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_new
@@ -389,3 +390,6 @@ cdef bint take_kept(Core core, DeliveryBatch batch, taken_t* taken, object desti
         delivery.entry = NULL
     batch.rows += 1
     return True
+
+
+document(DeliveryBatch, b"rows", b"How many deliveries the batch has.")

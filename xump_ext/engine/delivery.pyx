@@ -361,7 +361,9 @@ cdef class DeliveryIterator:
 
 
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
-xump_member(<PyTypeObject*> Delivery, &message_member_def, b"message", <size_t> &(<Delivery> NULL).message, b"The message.")
+xump_member(
+    <PyTypeObject*> Delivery, &message_member_def, b"message", <size_t> &(<Delivery> NULL).message,
+    b"The message that was delivered.")
 xump_member(
     <PyTypeObject*> Delivery, &destination_member_def, b"destination", <size_t> &(<Delivery> NULL).destination,
     b"The name it came under.")

@@ -402,11 +402,14 @@ cdef content_t* nothing = content_new("", b"", None, None, None)     # of a mess
 (<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
 (<PyTypeObject*> Message).tp_dealloc = message_dealloc
 xump_member(
-    <PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(<Message> NULL).address_member, b"What it is routed by.")
+    <PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(
+        <Message> NULL).address_member, b"What it is routed by: a text, often words separated by dots.")
 xump_member(
     <PyTypeObject*> Message, &headers_member_def, b"headers", <size_t> &(<Message> NULL).headers_member,
     b"A read-only mapping, see `Headers`.")
-xump_member(<PyTypeObject*> Message, &body_member_def, b"body", <size_t> &(<Message> NULL).body_member, b"The payload.")
+xump_member(
+    <PyTypeObject*> Message, &body_member_def, b"body", <size_t> &(<Message> NULL).body_member,
+    b"The payload: bytes, which Xump does not look into.")
 document(Message, b"id", b"The number that its queue gave it: 1, 2, 3 ... in each queue; 0 before it entered one.")
 document(
     Message, b"timestamp",

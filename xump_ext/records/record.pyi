@@ -4,6 +4,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from xump_ext.records.kinds import NAMES as NAMES
+
 STATES: dict[int, str]
 
 class Changes: ...
