@@ -6,7 +6,6 @@ from typing import Any, NoReturn, Self, final
 from xump_ext.engine.engine_lock import EngineLock
 from xump_ext.message.message import Message
 
-
 @final
 class Delivery:
     def __new__(cls) -> Self: ...

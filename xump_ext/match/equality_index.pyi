@@ -4,7 +4,6 @@ from typing import final
 
 from xump_ext.message.message import Message
 
-
 @final
 class EqualityIndex:
     def __init__(self) -> None: ...

@@ -4,7 +4,6 @@ from typing import Any, final
 
 from xump_ext.message.message import Message
 
-
 @final
 class Filter:
     def __new__(cls, tree: tuple[Any, ...]) -> Filter: ...
