@@ -6,6 +6,7 @@ dataclasses) have no docstring at run time; for them the source is read, where a
 
 import ast
 import copy
+import doctest
 import inspect
 import pickle
 import pydoc
@@ -150,6 +151,15 @@ def test_help_of_a_value_is_its_own(name):
     text = pydoc.render_doc(getattr(xump, name), renderer=pydoc.plaintext)
     assert f"\n{name}\n    " in text, "the value and its docstring, not the page of its class"
     assert "Method resolution order" not in text
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_example_of_a_value_runs(name):
+    """pytest collects the examples of functions and classes only."""
+    example = doctest.DocTestParser().get_doctest(getattr(xump, name).__doc__, {}, name, None, 0)
+    failures = []
+    result = doctest.DocTestRunner(verbose=False).run(example, out=failures.append)
+    assert result.attempted and not result.failed, "".join(failures)
 
 
 @pytest.mark.parametrize("name", VALUES)

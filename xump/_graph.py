@@ -159,8 +159,8 @@ class Graph(Core):
         >>> from xump import Engine
         >>> with Engine() as engine:
         ...     jobs = engine.create_queue("jobs", limit=1000, dead_letter="dead", delivery_limit=3)
-        ...     jobs is engine.create_queue("jobs", limit=1000, dead_letter="dead", delivery_limit=3)
-        ...     engine.create_queue("jobs", limit=5)
+        ...     same = engine.create_queue("jobs", limit=1000, dead_letter="dead", delivery_limit=3)
+        ...     other = engine.create_queue("jobs", limit=5)
         Traceback (most recent call last):
         xump.errors.Conflict: queue 'jobs' exists with limit=1000; you asked for limit=5
         """

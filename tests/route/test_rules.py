@@ -1813,3 +1813,41 @@ def test_rule_4_who_stands_in_a_line_may_take_what_comes_back(engine):
     assert (bounce.available, waits.blocked) == (1, True)
     assert [message.reply_to for message in engine.queues["q2"].browse()] == ["q3"]
     engine.check()
+
+
+def test_decision_16_a_replay_does_not_act_for_a_selector_that_was_there_before_with_the_same_condition(engine):
+    for name in "abc":
+        engine.create_queue(name)
+    first = engine.create_selector("c", when=always, do=copy_to("b"), enabled=False)
+    engine.publish("c", "parked")
+    engine.create_selector("c", when=always, do=copy_to("a"), start="head")
+    assert (engine.queues["a"].ready, engine.queues["c"].ready) == (1, 1)
+    first.enable()
+    assert (engine.queues["b"].ready, engine.queues["c"].ready) == (1, 0)
+    assert engine.queues["a"].ready == 1
+
+
+def test_decision_16_a_replay_acts_for_messages_that_were_routed_while_its_selector_was_disabled(engine):
+    for name in "abc":
+        engine.create_queue(name)
+    engine.create_selector("c", when=always, do=copy_to("b"), enabled=False)
+    late = engine.create_selector("c", when=always, do=copy_to("a"), start="head", enabled=False)
+    engine.publish("c", "parked")
+    assert engine.queues["c"].ready == 1
+    late.enable()
+    assert [engine.queues[name].ready for name in "abc"] == [1, 0, 0]
+
+
+def test_rule_04_a_selector_that_waits_for_room_takes_its_turn_beside_selectors_whose_target_a_field_names(engine):
+    engine.create_queue("b")
+    engine.create_queue("d", limit=1)
+    dropper = engine.create_selector("b", when=always, do=discard)
+    engine.create_selector("b", when=always, do=move_to(field("address")), credit=9)
+    engine.create_selector("d", when=overflow, do=move_to(field("address")), credit=9)
+    engine.publish("b", "b")
+    mover = engine.create_selector("b", when=always, do=move_to("d"), credit=9)
+    engine.publish("d", "")
+    engine.publish("b", "")         # the mover is first in the waiting list of d
+    engine.publish("b", "b")        # has no room in d, but its overflow selector has
+    served = {id: selector["served"] for id, selector in engine.stats()["selectors"].items()}
+    assert (served[mover.id], served[dropper.id]) == (1, 3)

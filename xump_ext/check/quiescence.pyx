@@ -11,6 +11,7 @@ from xump_ext.check.structure cimport broken, of_entry, of_queue, of_selector
 from xump_ext.check.waiting cimport next_in, oldest
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.memory.heap cimport heap_t
+from xump_ext.route.gather cimport has_acted
 from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.state.constants cimport DIRTY, FIELD_NONE, ROOM_VARIES, SUSPENDED, UNROUTED
@@ -173,7 +174,7 @@ cdef bint clause_may_act(Clause clause, entry_t* entry) except -1:
             if selector.enabled:
                 return True
         elif entry.id < selector.start:
-            if entry.id >= selector.replayed:
+            if has_acted(selector, entry):
                 return True
         elif selector.enabled and names_queue_now(selector, entry):
             return True

@@ -193,6 +193,7 @@ cdef class Core(EnginePublish):
         """Set the id from which on messages are live for a COPY selector, and the one from which it replays."""
         cdef queue_t* queue = selector.source
         cdef uint64_t tail = queue.next_id
+        selector.joined = (<QueueHandle> queue.handle).frontier
         if start == "current":
             selector.start = selector.replayed = (<QueueHandle> queue.handle).frontier
         elif start == "tail":

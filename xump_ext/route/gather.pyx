@@ -175,7 +175,7 @@ cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
             return True
     for i in range(route.copy_count):
         if entry.id < route.copies[i].selector.start:
-            if entry.id >= route.copies[i].selector.replayed:
+            if has_acted(route.copies[i].selector, entry):
                 return True
         elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry):
             return True

@@ -75,19 +75,28 @@ cdef selector_t* head_where_room_varies(
     cdef queue_t* queue = engine.lists[ROOM_VARIES]
     cdef selector_t* selector
     cdef selector_t* best = NULL
-    cdef entry_t* oldest
-    cdef uint32_t i
     while queue != NULL:
         selector = queue.waiters_head.selector
-        if after < selector.ready.key < before and not selector.clause.names_queue and can_take(selector):
-            for i in range(count):
-                if clauses[i] == selector.clause:
-                    oldest = waiter_oldest(queue.waiters_head)
-                    if oldest == NULL or oldest.sequence >= entry.sequence:
-                        best = selector
-                        before = selector.ready.key
+        if after < selector.ready.key < before and head_may_take(queue, clauses, count, entry):
+            best = selector
+            before = selector.ready.key
         queue = queue.listed[ROOM_VARIES].next
     return best
+
+
+cdef bint head_may_take(queue_t* queue, clause_t** clauses, uint32_t count, entry_t* entry) except -1:
+    """Whether the first selector in the waiting list is of one of these clauses, names its target, can take, and waits for no older
+    message."""
+    cdef selector_t* selector = queue.waiters_head.selector
+    cdef entry_t* oldest
+    cdef uint32_t i
+    if selector.clause.names_queue or not can_take(selector):
+        return False
+    for i in range(count):
+        if clauses[i] == selector.clause:
+            oldest = waiter_oldest(queue.waiters_head)
+            return oldest == NULL or oldest.sequence >= entry.sequence
+    return False
 
 
 cdef bint older_waits(const selector_t* selector, const entry_t* entry, queue_t* target) except -1:
@@ -105,24 +114,35 @@ cdef int by_key(const void* a, const void* b) noexcept nogil:
 cdef selector_t* choose_by_field(
     engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
 ) except? NULL:
-    """`choose` where the message names the target. A selector that finds no room stays in the heap: it may find room elsewhere.
-    Costs a sort of the ready selectors."""
+    """`choose` where a field of the message names the target of some of them. Such a selector that finds no room stays in the heap:
+    it may find room elsewhere. One that names its target is not in the heap while it waits; as first in a waiting list of
+    ROOM_VARIES it counts all the same. Costs a sort of the ready selectors."""
     cdef selector_t* selector
+    cdef queue_t* queue = engine.lists[ROOM_VARIES]
     cdef queue_t* target
     cdef uint32_t i, j, total = 0
     cdef node_t** nodes
     for i in range(count):
         total += clauses[i].ready.count
+    while queue != NULL:
+        total += 1
+        queue = queue.listed[ROOM_VARIES].next
     nodes = <node_t**> malloc(total * sizeof(node_t*) + 1)
     if nodes == NULL:
         raise MemoryError()
-    total = 0
-    for i in range(count):
-        for j in range(clauses[i].ready.count):
-            nodes[total] = clauses[i].ready.nodes[j]
-            total += 1
-    qsort(nodes, total, sizeof(node_t*), by_key)
     try:
+        total = 0
+        for i in range(count):
+            for j in range(clauses[i].ready.count):
+                nodes[total] = clauses[i].ready.nodes[j]
+                total += 1
+        queue = engine.lists[ROOM_VARIES]
+        while queue != NULL:
+            if head_may_take(queue, clauses, count, entry):
+                nodes[total] = &queue.waiters_head.selector.ready
+                total += 1
+            queue = queue.listed[ROOM_VARIES].next
+        qsort(nodes, total, sizeof(node_t*), by_key)
         for i in range(total):
             if nodes[i].key >= before:
                 break
@@ -130,7 +150,10 @@ cdef selector_t* choose_by_field(
             if not selector.puts:
                 return selector
             target = target_of(selector, content_at(entry))
-            if target != NULL and not older_waits(selector, entry, target) and may_put(engine, selector, entry, target):
+            if selector.waiters != NULL and not selector.clause.names_queue:
+                if has_room(target, entry, selector):
+                    return selector
+            elif target != NULL and not older_waits(selector, entry, target) and may_put(engine, selector, entry, target):
                 return selector
         return NULL
     finally:

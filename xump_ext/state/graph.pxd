@@ -177,6 +177,7 @@ cdef struct selector_t:
     void* stamp                 # str: the destination named by a DELIVER into a queue, or NULL
     int64_t window
     uint64_t replayed           # COPY: its replay has copied the ids from here to `start`
+    uint64_t joined             # the frontier when it was created: it is in no hit set of an older message
     uint64_t replay_due         # COPY: the id where its replay begins when it is first enabled; 0: it has none, or had it
     selector_t* next_own        # of the same source
     selector_t* previous_own
