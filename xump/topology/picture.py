@@ -3,8 +3,8 @@
 Why by own code: a drawing should need nothing that is not installed with Xump. On PyPI (looked up in November 2026), `graphviz`
 0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not draw.
 Mermaid's own renderer runs in a browser, and the renderers without one (`merm`, `merman`, `mermaidx`) are young, all before 1.0.
-`pygraphviz` 2.0 brings Graphviz along in its wheels and draws well, with 108 MB of shared libraries: too much for one picture in a
-package that is meant to be small. This file and `layout.py` are 450 lines; should a drawing ever need more, take that library.
+`pygraphviz` 2.0 brings Graphviz along in its wheels and draws well, with 108 MB of shared libraries: too much for one picture in
+a package that is meant to be small. This file and `layout.py` are 450 lines; should a drawing ever need more, take that library.
 
 Queues and selectors are both nodes, so that the text of a selector never lies on a line. A selector that delivers to the
 application, or discards, has round ends. `xump.topology.layout` places the nodes, and `xump.topology.drawing` has their texts.
