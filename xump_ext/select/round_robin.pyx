@@ -85,8 +85,8 @@ cdef selector_t* head_where_room_varies(
 
 
 cdef bint head_may_take(queue_t* queue, clause_t** clauses, uint32_t count, entry_t* entry) except -1:
-    """Whether the first selector in the waiting list is of one of these clauses, names its target, can take, and waits for no older
-    message."""
+    """Whether the first selector in the waiting list is of one of these clauses, names its target, can take, and waits for no
+    older message."""
     cdef selector_t* selector = queue.waiters_head.selector
     cdef entry_t* oldest
     cdef uint32_t i
@@ -114,8 +114,8 @@ cdef int by_key(const void* a, const void* b) noexcept nogil:
 cdef selector_t* choose_by_field(
     engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
 ) except? NULL:
-    """`choose` where a field of the message names the target of some of them. Such a selector that finds no room stays in the heap:
-    it may find room elsewhere. One that names its target is not in the heap while it waits; as first in a waiting list of
+    """`choose` where a field of the message names the target of some of them. Such a selector that finds no room stays in the
+    heap: it may find room elsewhere. One that names its target is not in the heap while it waits; as first in a waiting list of
     ROOM_VARIES it counts all the same. Costs a sort of the ready selectors."""
     cdef selector_t* selector
     cdef queue_t* queue = engine.lists[ROOM_VARIES]
