@@ -490,3 +490,26 @@ def test_an_interrupt_loses_nothing(opened, during):
         engine.close()
     with opened() as engine:
         assert bodies(engine)["q"] == [b"1", b"2"][: 2 if during == "sync" else 1]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["new", "reopened before"])
+def test_a_dead_letter_in_ram_that_comes_back_is_no_new_message(opened, before):
+    """Decision 125: the application had it."""
+    with opened() as engine:
+        engine.create_queue("jobs", store="d", dead_letter="dead").publish(body=b"x")
+    if before:
+        opened().close()
+    with opened() as engine:
+        with engine.building():
+            engine.create_queue("dead")
+            engine.create_selector("jobs", when=always, do=deliver("worker"))
+        [delivery] = engine.take(1)
+        delivery.reject("spoiled")
+        assert bodies(engine) == {"jobs": [], "dead": [b"x"]}
+        engine.check()
+    with opened() as engine:
+        with engine.building():
+            engine.create_selector("jobs", when=always, do=deliver("worker"))
+        [delivery] = engine.take(1)
+        assert (delivery.message.body, delivery.delivery_count, delivery.redelivered) == (b"x", 2, True)
+        delivery.ack()

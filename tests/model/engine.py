@@ -965,6 +965,16 @@ class ModelEngine:
         return next((above if above.queue.durable else above.owner for above in entry.line
                      if above.queue.durable or above.owner), None)
 
+    def _heir(self, entry):
+        """The owner of what becomes of an entry that ends. It is known to have been delivered as often as the entry was."""
+        owner = self._owner(entry)
+        for above in entry.line if owner else ():
+            owner.delivery_count = max(owner.delivery_count, above.delivery_count)
+            owner.redelivered = owner.redelivered or above.redelivered
+            if owner in (above, above.owner):
+                break
+        return owner
+
     def _move(self, selector, entry):
         target = self._target(selector, entry.message)
         if selector in target.line:
@@ -977,7 +987,7 @@ class ModelEngine:
         elif selector.infinite:
             parent, entry.parent = entry.parent, None
             entry.state = "leaving"
-            owner = self._owner(entry) if parent is None or self._owner(parent) is None else None
+            owner = self._heir(entry) if parent is None or self._owner(parent) is None else None
             self._enter(target, message, entry.trip, parent=parent, dead=entry.dead, like=entry, owner=owner,
                         came=self._owner(entry))
             self._settle(entry)
@@ -1078,7 +1088,7 @@ class ModelEngine:
         target = None if entry.dead else self._dead_letter_of(entry)
         if entry.trip is None:
             entry.trip = [queue]
-        if self._enter_dead(target, entry.message, reason, queue.name, detail, entry.trip, self._owner(entry)):
+        if self._enter_dead(target, entry.message, reason, queue.name, detail, entry.trip, self._heir(entry)):
             count(queue.dead_lettered, reason)
             self._settle(entry)
         else:

@@ -72,9 +72,10 @@ def come_back(entry, became, frontier, crashed):
         if entry.foreign and entry.redelivered is not True:
             entry.redelivered = EITHER      # its store cannot tell whether that was settled by an orderly end before
     elif entry.state in ("outstanding", "lent"):
-        last = [entry, *became][-1]
-        somebody_had_it = entry.state == "outstanding" or any(e.state == "outstanding" for e in became)
-        entry.delivery_count, entry.redelivered = last.delivery_count, somebody_had_it or last.redelivered
+        flags = [e.redelivered for e in (entry, *became)]
+        was_taken = entry.state == "outstanding" or any(e.state == "outstanding" for e in became)
+        entry.delivery_count = max(e.delivery_count for e in (entry, *became))
+        entry.redelivered = True if was_taken or any(flag is True for flag in flags) else EITHER if EITHER in flags else False
     entry.logged = entry.delivery_count, entry.redelivered
     entry.state = "waiting" if entry.id < frontier else "unrouted"
 

@@ -205,9 +205,10 @@ cdef class Journal:
                     settle_record(&self.store, owner.queue, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
                     continue
                 low = lowest(entry)
-                came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED
-                if low.delivery_count or came_back:
-                    mark_record(&self.store, owner.queue, owner.id, low.delivery_count, RECORD_REDELIVERED if came_back else 0)
+                count = max(low.delivery_count, owner.delivery_count)
+                came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED or owner.redelivered
+                if count or came_back:
+                    mark_record(&self.store, owner.queue, owner.id, count, RECORD_REDELIVERED if came_back else 0)
         return 0
 
     cdef int written(self, Group group, bint enough) except -1:

@@ -1,7 +1,7 @@
 """Declarations of `owners.pyx`."""
 
 cimport cython
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 
@@ -10,10 +10,12 @@ from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 cdef class Owner:
     """The durable message that ends when an entry in RAM ends. `engine.owners` finds it by the entry's address."""
     cdef store_t* store
-    cdef uint32_t queue         # its number in the store
+    cdef uint32_t queue             # its number in the store
     cdef uint64_t id
-    cdef uint64_t charge        # bytes that it takes of the store
-    cdef bint stained           # the store has a MARK of it
+    cdef uint64_t charge            # bytes that it takes of the store
+    cdef uint16_t delivery_count    # how often the application took it, or what became of it
+    cdef bint redelivered           # it came back before
+    cdef bint stained               # the store has a MARK of it
 
 
 # The owner of an entry that is OWNED.

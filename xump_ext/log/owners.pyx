@@ -9,12 +9,12 @@ it before it has ended in RAM, or has entered a durable queue again: else a cras
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint16_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark, settle_or_fence
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.records.kinds cimport RECORD_MARKED
-from xump_ext.state.constants cimport OWNED, SHADOW, STAINED
+from xump_ext.state.constants cimport OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
 
@@ -27,7 +27,13 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     """`entry` is about to end for good, and its message enters `target`, in RAM. If there is a durable message behind `entry`, it
     ends with the new entry instead: the next entry takes this claim."""
     cdef Owner owner
-    while entry != NULL and not entry.queue.durable and not entry.flags & OWNED:
+    cdef uint16_t delivery_count = 0
+    cdef bint redelivered = False
+    while entry != NULL:
+        delivery_count = max(delivery_count, entry.delivery_count)
+        redelivered = redelivered or entry.flags & REDELIVERED != 0
+        if entry.queue.durable or entry.flags & OWNED:
+            break
         entry = entry.parent
     if entry == NULL or target.durable or entry.flags & SHADOW:
         return 0
@@ -42,6 +48,9 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
         owner.charge = entry_charge(entry)
         owner.stained = entry.flags & STAINED != 0
         entry.flags |= SHADOW
+    # If the message comes back to its queue when the store is reopened, it was delivered as often as that.
+    owner.delivery_count = max(owner.delivery_count, delivery_count)
+    owner.redelivered = owner.redelivered or redelivered
     # Ends upstream, in other stores, wait until this store has made durable what it keeps.
     engine.entered_stores |= <uint64_t> 1 << owner.store.slot
     Py_INCREF(owner)
