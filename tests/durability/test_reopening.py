@@ -11,7 +11,7 @@ import pytest
 
 from tests.durability.log_in_memory import LOGS
 from tests.durability.test_durable import two_shelves
-from xump import INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, default, deliver, discard, match, move_to, where
+from xump import INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match, move_to, where
 from xump.durability import opening
 from xump.stores.ring import RingStore
 from xump.testing.conformance import in_child
@@ -179,6 +179,63 @@ def test_what_drops_off_the_history_does_not_overtake_what_it_went_to(how):
     crash_of(engine, "left")
     with two_shelves() as engine:
         assert b"1" in bodies(engine)["l"]
+
+
+def three_stores():
+    engine = Engine()
+    for name in ("left", "right", "third"):
+        engine.create_store(name, "log shelf", path=name)
+    return engine
+
+
+@pytest.mark.parametrize("synced", [("right", "left"), ("third", "left"), ("left", "right", "left")])
+def test_a_message_that_was_copied_into_two_stores_is_routed_again_if_one_of_them_lost_it(synced):
+    engine = three_stores()
+    for name, store in (("l", "left"), ("r", "right"), ("t", "third")):
+        engine.create_queue(name, store=store, history_limit=None)
+    selectors = [engine.create_selector("l", when=always, do=copy_to(name)) for name in ("r", "t")]
+    selectors.append(engine.create_selector("l", when=match("eq", "kept"), do=deliver("worker"), credit=9))
+    for number in range(3):
+        engine.publish("l", "kept", b"%d" % number)
+    engine.sync()
+    engine.publish("l", "kept", b"3")
+    engine.check()
+    crash_of(engine, *synced)
+    with three_stores() as engine:
+        with engine.building():
+            for name in ("r", "t"):
+                engine.create_selector("l", when=always, do=copy_to(name))
+        there = {name: {message.body for message in engine.queues[name].browse()} for name in "lrt"}
+        if b"3" in there["l"]:
+            assert there["r"] == there["t"] == there["l"]
+
+
+@pytest.mark.parametrize("how", ["replay", "enable"])
+def test_a_replay_beside_a_copy_that_is_not_durable_yet(how):
+    """The frontier in the log waits for the copy; what was routed before does not move it back."""
+    engine = two_shelves()
+    engine.create_queue("l", store="left", history_limit=None)
+    engine.create_queue("r", store="right")
+    engine.create_selector("l", when=match("eq", "x"), do=copy_to("r"))
+    parked = engine.create_selector("l", when=match("eq", "y"), do=copy_to("r"), enabled=False)
+    engine.publish("l", "y")
+    for _ in range(4):
+        engine.publish("l", "x")
+    engine.sync()
+    engine.publish("l", "x")
+    if how == "replay":
+        engine.create_selector("l", when=always, do=copy_to("r"), start="head")
+    else:
+        parked.enable()
+    engine.check()
+    before = engine.queues["r"].ready
+    engine.sync()
+    engine.check()
+    crash_of(engine)
+    with two_shelves() as engine:
+        with engine.building():
+            engine.create_selector("l", when=match("eq", "x"), do=copy_to("r"))
+        assert engine.queues["r"].ready == before       # none is lost, none is copied again
 
 
 def test_no_mark_is_left_of_what_is_gone(tmp_path):

@@ -274,7 +274,7 @@ cdef int check_frontier(queue_t* queue, list ids) except -1:
     """The frontier in the log waits for copies in other stores: it may pass their messages when the copies are durable."""
     if queue.frontier_waits != len(ids):
         raise broken("Recount", of_queue(queue), f"its frontier waits for {queue.frontier_waits} copies, found {len(ids)}")
-    if ids and not 0 < queue.frontier_safe < min(ids):
+    if ids and not (0 < queue.frontier_safe <= min(ids) and queue.frontier_safe < max(ids)):
         raise broken("Order", of_queue(queue), f"its frontier is safe up to {queue.frontier_safe}, and waits for a copy of "
                      f"message {min(ids) - 1}")
     return 0

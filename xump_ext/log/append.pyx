@@ -282,6 +282,7 @@ cdef void log_state(queue_t* queue, bint exact) noexcept:
     if queue.handed and not exact:
         queue.promised = queue.handed + LOOK_AHEAD
     record.frontier = queue.frontier_safe if queue.frontier_waits else queue.frontier
+    queue.frontier_logged = record.frontier
     record.handed = 0 if exact else queue.promised
     record.timestamp = queue.timestamp
     record.settled = queue.settled

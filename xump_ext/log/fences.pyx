@@ -140,11 +140,30 @@ cdef int log_mark(entry_t* entry) except -1:
 
 
 cdef int log_copied(entry_t* entry) except -1:
+    """A message that was routed before has passed the frontier already: a replay of it, or its routing after it was parked, moves
+    nothing. A message that is copied into several stores passes when all of them have it."""
     cdef queue_t* queue = entry.queue
-    if not fences_needed(queue.store):
+    cdef store_t* store = queue.store
+    if not fences_needed(store):
+        return 0
+    if entry.id < queue.frontier_logged or (queue.frontier_waits and entry.id + 1 < queue.frontier_promised):
         return 0
     if queue.frontier_waits == 0:
         queue.frontier_safe = entry.id
-    fence_push(queue.store, STATE, queue.number, entry.id + 1, 0, 0)
+    elif queue.frontier_promised == entry.id + 1:
+        hold_back(store, queue)
+    fence_push(store, STATE, queue.number, entry.id + 1, 0, 0)
     queue.frontier_waits += 1
+    queue.frontier_promised = entry.id + 1
+    queue.frontier_fence = store.fence_count
     return 0
+
+
+cdef void hold_back(store_t* store, queue_t* queue) noexcept:
+    """The last fence of this queue's frontier lets it go up to the message only, not past it: the next one does that."""
+    cdef fence_t* fence
+    if queue.frontier_fence > store.fence_count:
+        return
+    fence = &store.fences[(store.fence_head + queue.frontier_fence - 1) & store.fence_mask]
+    if fence.other == NULL and fence.kind == STATE and fence.queue == queue.number and fence.id == queue.frontier_promised:
+        fence.id -= 1

@@ -50,7 +50,7 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     if last != NULL:            # it has the highest id and the highest timestamp
         queue.next_id = max(queue.next_id, last.id + 1)
         queue.timestamp = max(queue.timestamp, last.timestamp)
-    queue.frontier = min(found.state.frontier, queue.next_id)
+    queue.frontier = queue.frontier_logged = min(found.state.frontier, queue.next_id)
     queue.durable_id = queue.next_id - 1
     # A message that ended while the record of its end waited behind a fence is here again, so `settled` is counted anew.
     gone = queue.next_id - 1 - found.count

@@ -318,6 +318,9 @@ cdef struct queue_t:
     uint64_t durable_id
     uint64_t written_id      # ids up to it are written to the store
     uint64_t frontier_safe   # the frontier that the log may state while copies in other stores are not durable
+    uint64_t frontier_logged    # what the log says
+    uint64_t frontier_promised  # the highest id to which a fence will let that go
+    uint64_t frontier_fence     # where that fence stood when it was pushed: the first is 1
     uint32_t frontier_waits  # how many such copies there are
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
