@@ -11,7 +11,9 @@ import pytest
 
 from tests.durability.log_in_memory import LOGS
 from tests.durability.test_durable import two_shelves
-from xump import INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match, move_to, where
+from xump import (
+    INFINITE, Engine, StoreFailed, StoreLocked, XumpError, always, copy_to, default, deliver, discard, match, move_to, where,
+)
 from xump.durability import opening
 from xump.stores.ring import RingStore
 from xump.testing.conformance import in_child
