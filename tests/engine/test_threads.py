@@ -567,8 +567,8 @@ def test_a_slow_filter_and_many_threads(engine):
 
     def publish(publisher):
         for n in range(100):
+            engine.stats()      # before: once all is published and settled, the engine is closed
             engine.publish("q", message_id=str(publisher * 100 + n))
-            engine.stats()
 
     for n in range(THREADS):
         crew.add(publish, n)
