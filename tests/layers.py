@@ -110,7 +110,7 @@ def circle(edges):
 
 
 def sorted_by_import(modules, edges):
-    """What is imported first; by name, where nothing else decides."""
+    """Imported modules come before those that import them; otherwise by name."""
     left, placed = sorted(modules), []
     while left:
         module = next(name for name in left if not (edges[name] & set(left)))

@@ -89,7 +89,7 @@ def _installed() -> Mapping[str, Any]:
 
 
 def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> str | None:
-    """What is wrong with the names of options for a factory; None: nothing. The factory checks their values itself."""
+    """The fault in the names of options for a factory; None: nothing. The factory checks their values itself."""
     try:
         signature = inspect.signature(factory)
     except ValueError:      # a compiled factory may have no signature: the call itself will raise

@@ -186,7 +186,7 @@ def _checked_type(type: str) -> str:
 
 
 def no_store(path: str, also: str = "") -> str:
-    """What is at a path that is not a store, as a sentence."""
+    """One sentence that describes a path without a store."""
     asked = ", ".join(type for type in store_types() if type != "ram")
     other = f"no store of the types that are installed ({asked}){also}; if it is one, give its type: --type TYPE"
     if not os.path.isdir(path):

@@ -124,7 +124,7 @@ def show_remains(report: Report, repaired: bool = False) -> None:
 
 
 def remains_text(left: Remains, repaired: bool) -> str:
-    """What is left of a damaged queue, as a sentence.
+    """One sentence that says how much of a damaged queue is whole.
 
     >>> from xump_ext.store import Remains
     >>> remains_text(Remains("jobs", 4012, 4011, 0, 988, True), False)

@@ -1,4 +1,4 @@
-"""Records as `xump_ext/records/record.pxd` draws them, made with `struct` alone: the twin of what the core writes.
+"""Records as `xump_ext/records/kinds.pxd` draws them, made with `struct` alone: the twin of what the core writes.
 
     log = Log(salt=7)
     log.group(queue(1, "jobs"), enter(1, 1, body=b"x"), settle(1, 1))       # bytes of a whole group; `log.end` goes on

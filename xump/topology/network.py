@@ -268,7 +268,7 @@ def _at_first(selector: Selector) -> tuple[Any, ...]:
 def _pair_off(
     items: list[SelectorItem], selectors: list[Selector], key_of: Callable[[Selector], tuple[Any, ...]]
 ) -> tuple[list[SelectorItem], list[Selector]]:
-    """What is left of both lists when items and selectors with the same key are paired off. O(length of both)."""
+    """The rest of both lists when items and selectors with the same key are paired off. O(length of both)."""
     there: dict[tuple[Any, ...], deque[Selector]] = {}
     for selector in selectors:
         there.setdefault(key_of(selector), deque()).append(selector)
