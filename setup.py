@@ -1,5 +1,5 @@
 """Builds the Cython core, in parallel. XUMP_BUILD selects a variant: empty (release), `asan`, `count`, whose blocks are counted
-(see `tests/costs.py`), or `canary-NAME`, the release with the defect of that name compiled in (see `tests/canaries.py`)."""
+(`tests/builds/costs.py`), or `canary-NAME`, the release with the defect of that name compiled in (`tests/builds/canaries.py`)."""
 
 import os
 from pathlib import Path

@@ -22,6 +22,8 @@ NAMES = (
     "batches",
     "core_objects",
     "filters_in_routing",
+    "schedule",
+    "message_ids",
     "cost_laws",
     "match",
     "filter",

@@ -7,25 +7,34 @@ and `sync` makes it durable. That is two fdatasyncs a group, as many as LMDB its
 `none` durability nothing is synced before the end, and a crash of the machine (not of the process) may cost the whole store,
 not only its end.
 
+LMDB opens the tree that the meta page with the higher transaction number leads to, and that number has no checksum either. So
+each transaction writes its number also into the store's own entry, under a CRC, and opening compares the two, in both meta pages:
+the trees of the last two transactions are always whole. A flipped bit in a meta page is `StoreCorrupt`, therefore, and not a
+return to the group before the last (`lmdb_meta.py` has one exception). Where the two pages agree, the store relies on the disk
+for two things: synced bytes stay (so a confirmed group has its meta page there, and only an unconfirmed one can lack it), and a
+write within 512 bytes is whole or not there (LMDB writes no more of a meta page).
+
 The map is read only (no `writemap`): a stray write in this process, which may run any code, ends the process and not the store.
 `lmdb_space.py` has the arithmetic of its size.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
 import lmdb
 
-from xump_ext.errors import StoreCorrupt, StoreFull
+from xump_ext.errors import StoreFull
 from xump_ext.records import items
 from xump_ext.store import DURABILITIES
 
-from . import lmdb_files as files, paths
+from . import lmdb_files as files, lmdb_meta, paths
 from .lmdb_content import META_KEY, StoreMeta, named, pack_meta
 from .lmdb_pages import BadPage, NotLmdb, Pages
 from .lmdb_space import LmdbSpace
@@ -34,6 +43,8 @@ from .owner import Claim
 
 MAX_BYTES_LEAST, MAX_BYTES_MOST = 1 << 20, 1 << 44
 MAX_READERS_MOST = 10_000
+
+logger = logging.getLogger("xump")
 
 
 class LmdbStore(LmdbSpace):
@@ -50,53 +61,60 @@ class LmdbStore(LmdbSpace):
                  max_bytes: int = 1 << 40, max_readers: int = 126) -> None:
         _check_options(durability, group_ms, max_bytes, max_readers)
         place = paths.absolute(path)
-        claim, made_directory = _own(place, name)
-        super().__init__(name, place, claim, durability, float(group_ms), max_readers, max_bytes)
-        self._groups_written = self._syncs = 0
-        made = False
+        with files.explaining(place):
+            claim, made_directory = _own(place, name)
+            super().__init__(name, place, claim, durability, float(group_ms), max_readers, max_bytes)
+            self._groups_written = self._syncs = 0
+            try:
+                if files.is_there(place):
+                    self._open(max_readers)
+                else:
+                    self._make(max_readers)
+            except BaseException:
+                self._shut()
+                with suppress(OSError):
+                    claim.release(remove=claim.made)
+                with suppress(OSError):
+                    if made_directory and not os.listdir(place):
+                        os.rmdir(place)
+                raise
+
+    def _make(self, max_readers: int) -> None:
         try:
-            if not files.is_there(place):
-                made = True
-                _create(place)
+            _create(self.path)
             self._open(max_readers)
-            if made:
-                self._keep_room()
-                if self._lacking(0) > 0:
-                    least = self._file_bytes + self._lacking(0)
-                    raise StoreFull(f"no room on the disk of {place}: a new store takes {least} bytes")
-        except BaseException as error:
+            self._keep_room()
+            if self._lacking(0) > 0:
+                least = self._file_bytes + self._lacking(0)
+                raise StoreFull(f"no room on the disk of {self.path}: a new store takes {least} bytes; make room there, and open "
+                                "it again")
+        except BaseException:
             self._shut()
-            if made:
-                files.discard(place)
-            claim.release(remove=claim.made)
-            if made_directory and not os.listdir(place):
-                os.rmdir(place)
-            if paths.is_denied(error):
-                raise paths.denied(error, place) from error
+            with suppress(OSError):     # what stays is an empty store, or one in the making
+                files.discard(self.path, files.LOCK)
+                files.sync_directory(self.path)
+                files.discard(self.path, files.DATA)
             raise
 
     def _open(self, max_readers: int) -> None:
-        self.salt, self.end, _ = files.meta_of(self.path)
-        data = os.path.join(self.path, files.DATA)
+        data = files.data_of(self.path)
         if not os.access(data, os.W_OK):
             raise PermissionError(f"{data} cannot be written to; an lmdb store must be writable")
+        if (mended := lmdb_meta.mend(data)) is not None:
+            logger.warning("store %r: mended in %s: %s, as after a write that failed", self.name, data, mended)
+        self.salt, self.end, *_ = files.meta_of(self.path)
         synced = self.durability in ("sync", "group")
+        files.discard(self.path, files.NEW)     # left by a crash
+        files.sync_directory(self.path)         # first the environment's name: a lock alone looks as if it had been taken away
         files.reserve_lock(self.path, max_readers)
-        try:
-            environment = lmdb.open(self.path, map_size=os.path.getsize(data), sync=synced, metasync=False,
-                                    max_readers=max_readers, mode=files.FILE_MODE, create=False)
-        except lmdb.Error as error:
-            raise StoreCorrupt(f"{self.path} cannot be opened: {error}; run: xump check {self.path}") from error
-        self._environment = environment
-        try:
-            environment.reader_check()
-            # A killed process may have left bytes to the system. They become durable before the store says anything of them.
-            environment.sync(True)
-            files.sync_directory(self.path)
-            self._measure_file()
-        except BaseException:
-            self._shut()
-            raise
+        self._environment = environment = lmdb.open(
+            self.path, map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers, mode=files.FILE_MODE,
+            create=False)
+        environment.reader_check()
+        # A killed process may have left bytes and names to the system: durable before the store says anything of them.
+        environment.sync(True)
+        files.sync_directory(os.path.dirname(os.path.realpath(self.path)))
+        self._measure_file()
 
     def _shut(self) -> None:
         environment, self._environment = self._environment, None
@@ -107,15 +125,19 @@ class LmdbStore(LmdbSpace):
         """See `Backend.scan`. Reads the file itself, not the map, and verifies every CRC, those of contents, too: so damage is
         found and does no harm. O(bytes of the store)."""
         self._usable()
+        with files.explaining(self.path):
+            yield from self._scanned_pages()
+        self._keep_room()
+
+    def _scanned_pages(self) -> Iterator[tuple[int | None, memoryview]]:
         try:
-            with Pages(os.path.join(self.path, files.DATA)) as pages:
+            with Pages(files.data_of(self.path)) as pages:
                 walk = pages.walk(_raise)
                 while (records := walk.next_records(self.salt, META_KEY)) is not None:
                     yield None, records
                 pages.free()
         except (BadPage, NotLmdb) as error:
             raise files.corrupt(self.path, str(error)) from None
-        self._keep_room()
 
     # ---- writing
 
@@ -124,12 +146,11 @@ class LmdbStore(LmdbSpace):
         self._check_not_failed()
         meta = StoreMeta(self.salt, batch.position + memoryview(batch).nbytes, batch.number)
         puts, gone = items(batch)
-        puts.insert(0, (META_KEY, pack_meta(meta)))
         size = meta.end - batch.position
         with self._poisoned_by_errors():
             while True:
                 try:
-                    self._commit(puts, gone)
+                    self._commit(meta, puts, gone)
                     break
                 except lmdb.MapFullError as error:
                     self._grow(size, error)
@@ -137,8 +158,9 @@ class LmdbStore(LmdbSpace):
             self._grow_ahead(size)
         self._groups_written += 1
 
-    def _commit(self, puts: list[tuple[bytes, bytes]], gone: list[tuple[bytes, bytes]]) -> None:
+    def _commit(self, meta: StoreMeta, puts: list[tuple[bytes, bytes]], gone: list[tuple[bytes, bytes]]) -> None:
         with self._usable().begin(write=True) as transaction, transaction.cursor() as cursor:
+            cursor.put(META_KEY, pack_meta(meta._replace(transaction=transaction.id())))
             # In order, a cursor goes from page to page. Keys behind all others fill their pages.
             behind = bisect_right(puts, cursor.key(), key=itemgetter(0)) if cursor.last() else 0
             cursor.putmulti(puts[:behind])
@@ -188,20 +210,16 @@ def _own(path: str, name: str) -> tuple[Claim, bool]:
         except FileExistsError:
             pass
         return files.own(path, f"as store {name!r}"), made
-    except OSError as error:
-        if made and not os.listdir(path):
-            os.rmdir(path)
-        if paths.is_denied(error):
-            raise paths.denied(error, path) from error
-        if files.no_space(error):
-            raise StoreFull(f"no room on the disk of {path}: {error}") from error
+    except OSError:
+        with suppress(OSError):
+            if made and not os.listdir(path):
+                os.rmdir(path)
         raise
 
 
 def _create(path: str) -> None:
     meta = StoreMeta(int.from_bytes(os.urandom(4), "little"), 0, 0)
-    files.take_place(path, files.build(path, [[(META_KEY, pack_meta(meta))]]))
-    files.sync_directory(os.path.dirname(path))
+    files.take_place(path, files.build(path, meta, [[]]))
 
 
 def _raise(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
@@ -209,6 +227,8 @@ def _raise(page: int, what: str, key: bytes | None, record: bytes | None) -> Non
 
 
 def _check_options(durability: str, group_ms: float, max_bytes: int, max_readers: int) -> None:
+    if not isinstance(durability, str):
+        raise TypeError(f"durability={durability!r}; allowed is a str: {', '.join(map(repr, DURABILITIES))}")
     if durability not in DURABILITIES:
         raise ValueError(f"durability={durability!r}; allowed are {', '.join(map(repr, DURABILITIES))}")
     if isinstance(group_ms, bool) or not isinstance(group_ms, int | float):

@@ -1,7 +1,10 @@
 """The entries of an `lmdb` store: records by their keys, and one entry of its own under a key before all others.
 
-    META_KEY    magic 8 bytes, version u32, salt u32, end u64, groups u64, crc u32: written with each group
+    META_KEY    magic 8 bytes, version u32, salt u32, end u64, groups u64, transaction u64, crc u32
     others      as `xump_ext.records.record.items` gives them
+
+Each transaction writes the store's own entry, with its own number. LMDB's meta pages have no CRC: by this number the store knows
+that a meta page names the transaction to whose tree it leads.
 
 A record has its own CRC, and names its queue, its id and its place in the log. So a reader also notices a record under the key of
 another one.
@@ -16,9 +19,9 @@ from xump_ext.records import crc, kinds
 
 META_KEY = b"\x00"
 META_MAGIC = b"XumpLMDB"
-VERSION = 1
+VERSION = 2
 
-_META = struct.Struct("<8sIIQQ")
+_META = struct.Struct("<8sIIQQQ")
 _CRC = struct.Struct("<I")
 META_BYTES = _META.size + _CRC.size
 WORDS = {kinds.QUEUE: "queue", kinds.STATE: "state", kinds.ENTER: "message", kinds.MARK: "mark"}
@@ -29,6 +32,8 @@ class StoreMeta(NamedTuple):
     salt: int
     end: int
     groups: int
+    transaction: int = 0
+    """LMDB's number of the transaction that wrote the entry."""
 
 
 class NotOurs(Exception):
@@ -66,9 +71,14 @@ def key_of(kind: int, queue: int, id: int) -> bytes:
     return b"" if first is None else kinds.KEY.pack(first, queue, id if kind in (kinds.ENTER, kinds.MARK) else 0)
 
 
+def is_key(key: bytes) -> bool:
+    """Whether a record may have that key."""
+    return len(key) == kinds.KEY.size and key[0] in WORD_OF_KEY
+
+
 def named(key: bytes) -> tuple[int, int, str]:
     """Queue and id in a key, 0 where it has none, and the entry in words."""
-    if len(key) != kinds.KEY.size or key[0] not in WORD_OF_KEY:
+    if not is_key(key):
         return 0, 0, f"entry under the key {key.hex()}"
     first, queue, id = kinds.KEY.unpack(key)
     return queue, id, f"{WORD_OF_KEY[first]} of queue {queue}" + (f", id {id}" if id else "")

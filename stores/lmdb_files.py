@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import lmdb
 
 from xump_ext.errors import StoreCorrupt, StoreFailed, StoreFull
 
-from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, unpack_meta
+from . import lmdb_meta, paths
+from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, pack_meta
 from .lmdb_pages import BadPage, NotLmdb, Pages
 from .owner import Claim, claim
 
@@ -32,8 +33,16 @@ FILE_MODE = 0o644
 # The size of LMDB's lock file: at least its header, and a cache line for each reader.
 LOCK_BYTES, LOCK_BYTES_READER = 1024, 64
 
+# The errors of LMDB that mean damage to its file.
+DAMAGE = lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.VersionMismatchError
+
 # Every py-lmdb reads files of LMDB 0.9, and so does `lmdb_pages`. Newer ones bring both engines along.
 FORMAT: dict[str, Any] = {"lib_version": 0} if hasattr(lmdb.Environment, "lib_version") else {}
+
+
+def data_of(path: str) -> str:
+    """The file of a store's environment."""
+    return os.path.join(path, DATA)
 
 
 def is_there(path: str) -> bool:
@@ -61,8 +70,8 @@ def recognises(path: str) -> bool:
     if DATA not in names:
         return {LOCK, OWNER} <= names
     try:
-        with Pages(os.path.join(path, DATA)) as pages:
-            read_meta(pages)
+        with Pages(data_of(path)) as pages:
+            lmdb_meta.read_meta(pages)
     except (OtherVersion, DamagedMeta):
         return True
     except NotOurs:
@@ -88,13 +97,21 @@ def must_be_there(path: str) -> None:
 def pages_of(path: str, anyway: bool = False) -> Pages:
     """Opens the environment's file to read its pages. Raises `StoreCorrupt` for one that cannot be read."""
     try:
-        return Pages(os.path.join(path, DATA), anyway)
+        pages = Pages(data_of(path), anyway)
     except NotLmdb as error:
         raise StoreCorrupt(f"{path}: {DATA} is no LMDB file that can be read: {error}; {IF_MESSAGES}{path}") from None
+    try:
+        if pages.damaged_meta is None:
+            pages.damaged_meta = lmdb_meta.other_transaction(pages)
+    except BaseException:
+        pages.close()
+        raise
+    return pages
 
 
 def meta_of(path: str) -> StoreMeta:
-    """Reads the store's own entry without LMDB. Raises `StoreCorrupt`, also for the environment of another program."""
+    """Reads the store's own entry without LMDB, and the list of free pages. Raises `StoreCorrupt`, also for the environment of
+    another program."""
     try:
         with pages_of(path) as pages:
             least = pages.least_bytes()
@@ -102,28 +119,22 @@ def meta_of(path: str) -> StoreMeta:
                 raise BadPage(pages.count, f"the file was cut: it has {pages.bytes} bytes, and needs at least {least}")
             if pages.damaged_meta:
                 raise BadPage(0, pages.damaged_meta)
-            return read_meta(pages)
+            found = lmdb_meta.read_meta(pages)
+            pages.free()        # LMDB writes by it, and makes its map as long as the meta page says
+            return found
     except (BadPage, DamagedMeta) as error:
         raise corrupt(path, str(error)) from None
     except NotOurs as error:
         raise StoreCorrupt(f"{path}: {error}; give another path") from None
 
 
-def read_meta(pages: Pages) -> StoreMeta:
-    """Reads the store's own entry, the first one. Raises `BadPage`, `NotOurs`."""
-    entry = pages.walk().first()
-    pages.forget()
-    if entry is None:
-        raise NotOurs("it is an LMDB environment without entries, not a store")
-    return unpack_meta(entry[1] if entry[0] == META_KEY else b"")
-
-
 def corrupt(path: str, what: str) -> StoreCorrupt:
     return StoreCorrupt(f"{path} is damaged: {what}; run: xump repair {path}")
 
 
-def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
-    """Makes a new, durable environment beside the old one, out of entries in the order of their keys; returns its file.
+def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
+    """Makes a new, durable environment beside the old one, out of the store's own entry and others in the order of their keys;
+    returns its file.
 
     Removes it again after an error. Raises `StoreFull` for a full disk."""
     file = os.path.join(path, NEW)
@@ -137,6 +148,7 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
                 while True:
                     try:
                         with environment.begin(write=True) as transaction:
+                            transaction.put(META_KEY, pack_meta(meta._replace(transaction=transaction.id())))
                             transaction.cursor().putmulti(entries, append=True)
                         break
                     except lmdb.MapFullError:
@@ -149,27 +161,28 @@ def build(path: str, chunks: Iterable[Iterable[tuple[bytes, bytes]]]) -> str:
     except BaseException as error:
         discard(path, NEW)
         if isinstance(error, lmdb.Error | OSError) and no_space(error):
-            raise StoreFull(f"no room on the disk of {path}: {error}; nothing was changed") from error
+            raise StoreFull(f"no room on the disk of {path}: {error}; nothing was changed; make room there, and try again"
+                            ) from error
         if isinstance(error, lmdb.Error):
-            raise StoreFailed(f"{file}: {error}") from error
+            raise StoreFailed(f"{path}: a new {DATA} cannot be written: {error}; nothing was changed; find the cause, and try "
+                              "again") from error
         raise
     return file
 
 
 def mode_of(path: str) -> int:
     """The permissions of the store's environment."""
-    return os.stat(os.path.join(path, DATA)).st_mode & 0o7777
+    return os.stat(data_of(path)).st_mode & 0o7777
 
 
-def discard(path: str, *names: str) -> None:
-    for name in names or (LOCK, DATA):
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(path, name))
+def discard(path: str, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(path, name))
 
 
 def take_place(path: str, new: str) -> None:
     """Makes a new file the environment from now on, also after a crash."""
-    os.replace(new, os.path.join(path, DATA))
+    os.replace(new, data_of(path))
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(path, LOCK))     # it lists the readers of the old one
     sync_directory(path)
@@ -187,7 +200,8 @@ def reserve_lock(path: str, readers: int) -> None:
             os.pwrite(fd, bytes(size), 0)
     except OSError as error:
         if no_space(error):
-            raise StoreFull(f"no room on the disk of {path}, not even for its locks: {error}") from error
+            raise StoreFull(f"no room on the disk of {path}, not even for its locks: {error}; make room there, and open it again"
+                            ) from error
         raise
     finally:
         os.close(fd)
@@ -206,7 +220,7 @@ def fill_holes(file: str, size: int) -> None:
 
 def extend(path: str, begin: int, end: int) -> bool:
     """Gives blocks to a part of the environment's file that LMDB does not know yet; returns whether the disk had them."""
-    fd = os.open(os.path.join(path, DATA), os.O_RDWR | os.O_CLOEXEC)
+    fd = os.open(data_of(path), os.O_RDWR | os.O_CLOEXEC)
     try:
         return _allocate(fd, begin, end - begin)
     finally:
@@ -229,13 +243,41 @@ def _allocate(fd: int, at: int, size: int) -> bool:
 
 
 def sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Makes the names in a directory durable."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        os.sync()       # a directory that the process may pass through, but not read
+        return
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
+# ---- errors
+
 def no_space(error: lmdb.Error | OSError) -> bool:
-    code = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
-    return code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or os.strerror(errno.ENOSPC) in str(error)
+    return _code(error) in paths.NO_SPACE
+
+
+def _code(error: lmdb.Error | OSError) -> int:
+    """The system's number of an error, which py-lmdb tells in words only; 0: it has none."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    return next((code for code in errno.errorcode if os.strerror(code) in str(error)), 0)
+
+
+@contextmanager
+def explaining(path: str, failed: str = paths.OPENING) -> Iterator[None]:
+    """A context manager for all that is asked of LMDB and the system for a store: see `paths.explained`. Only what LMDB finds in
+    its file is damage."""
+    with paths.explaining(path, failed):
+        try:
+            yield
+        except DAMAGE as error:
+            raise StoreCorrupt(f"{path} {failed}: {error}; run: xump check {path}") from error
+        except lmdb.Error as error:
+            if code := _code(error):
+                raise paths.explained(OSError(code, os.strerror(code)), path, failed) from error
+            raise StoreFailed(f"{path} {failed}: LMDB says {error}; find the cause, and try again") from error

@@ -28,12 +28,13 @@ HEADER = 16
 PAGE_BYTES = (256, 0x8000)      # the range of LMDB's page sizes, powers of two
 PAGE_BYTES_MOST = 4096          # of most files
 FREE_FLAGS = 0x4008             # keys are integers; and the environment was made as a single file
+NO_PAGE = 2**64 - 1     # the root of an empty tree
 MAIN, FREE_LIST, FREE = 1, 2, 3         # how a page was reached
 
 _PAGE = struct.Struct("=QHHHH")
 _META = struct.Struct("=II8xQ")
 _TREE = struct.Struct("=IHHQQQQQ")
-_END = struct.Struct("=QQ")
+END, END_AT = struct.Struct("=QQ"), 136     # last page, transaction
 
 
 class Tree(NamedTuple):
@@ -52,6 +53,10 @@ class Meta(NamedTuple):
     free: Tree
     last: int
     transaction: int
+
+    def is_first(self) -> bool:
+        """Whether it is as LMDB makes it, before any transaction: two empty trees."""
+        return self.transaction == 0 and self.main[3:] == self.free[3:] == (0, 0, 0, 0, NO_PAGE) and self.last == 1
 
 
 class NotLmdb(Exception):
@@ -88,7 +93,7 @@ def _meta(data: bytes, which: int) -> Meta | str:
     size = free.page_bytes
     if flags & META == 0 or number != which or not _can_be(size):
         return f"meta page {which} is damaged"
-    return Meta(main, free, *_END.unpack_from(data, 136))
+    return Meta(main, free, *END.unpack_from(data, END_AT))
 
 
 def _can_be(page_bytes: int) -> bool:
@@ -147,7 +152,7 @@ class Pages:
         for number in (0, 1):
             data = os.pread(self.fd, 152, number * self.page_bytes)
             if len(data) == 152:
-                yield Meta(Tree(*_TREE.unpack_from(data, 88)), Tree(*_TREE.unpack_from(data, 40)), *_END.unpack_from(data, 136))
+                yield Meta(Tree(*_TREE.unpack_from(data, 88)), Tree(*_TREE.unpack_from(data, 40)), *END.unpack_from(data, END_AT))
 
     def forget(self) -> None:
         """Forgets which pages were reached, so that you can walk the trees anew."""
@@ -173,7 +178,7 @@ class Pages:
 
     def free(self, tell: Told = _raise) -> int:
         """Reads the list of free pages, after the main tree; returns how many it has."""
-        free, beyond = self._walk(self.meta.free, FREE_LIST, tell).free_pages()
+        free, beyond = self._walk(self.meta.free, FREE_LIST, tell).free_pages(self.meta.transaction)
         if self.meta.last + 1 > self.count + beyond:
             tell(0, f"there should be {self.meta.last + 1} pages, of which {beyond} need not be in the file; "
                  f"there are {self.count}", None, None)

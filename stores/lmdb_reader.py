@@ -19,7 +19,7 @@ from xump_ext.lmdb.walk import wrong_record
 from xump_ext.records import entry_key, kinds
 from xump_ext.store import Backend, Report
 
-from . import lmdb_files as files, lmdb_repair
+from . import lmdb_files as files, lmdb_repair, paths
 from .lmdb_content import named
 from .owner import Claim
 
@@ -90,7 +90,8 @@ class LmdbReader(Backend):
             environment, self._environment = self._environment, None
             environment.close()
         open_stores.discard(self)
-        self._claim.release()
+        with files.explaining(self.path, paths.CLOSING):
+            self._claim.release()
 
     # ---- tools, for a store that no process has open
 
@@ -102,17 +103,20 @@ class LmdbReader(Backend):
     @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.check`. Reads the file page by page, without LMDB: a damaged file cannot end the process."""
-        return lmdb_repair.check(path, progress)
+        with files.explaining(path, paths.CHECKING):
+            return lmdb_repair.check(path, progress)
 
     @classmethod
     def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.repair`. Builds the store anew out of its whole records. Takes room for a second one on the disk."""
-        return lmdb_repair.repair(path, progress)
+        with files.explaining(path, paths.REPAIRING):
+            return lmdb_repair.repair(path, progress)
 
     @classmethod
     def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.compact`. Builds the store anew. Takes room for a second one on the disk."""
-        return lmdb_repair.compact(path, progress)
+        with files.explaining(path, paths.COMPACTING):
+            return lmdb_repair.compact(path, progress)
 
 
 class Gate:

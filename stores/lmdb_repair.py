@@ -26,9 +26,9 @@ from typing import BinaryIO
 
 from xump_ext.store import Damage, Report
 
-from . import lmdb_files as files
-from .lmdb_content import META_KEY, NotOurs, StoreMeta, named, pack_meta
-from .lmdb_pages import BadPage, Pages
+from . import lmdb_files as files, lmdb_meta
+from .lmdb_content import named
+from .lmdb_pages import END
 from .lmdb_salvage import Stock
 from .lmdb_survey import Entry, Progress, Survey
 
@@ -43,28 +43,44 @@ def check(path: str, progress: Progress) -> Report:
     """See `Backend.check`."""
     path = os.path.realpath(path)
     with _owned(path, shared=True), files.pages_of(path) as pages:
-        newest_known = _choose_meta(pages)
+        left = lmdb_meta.left_behind(files.data_of(path))
+        if left is not None:
+            pages.meta, pages.damaged_meta = left, None
+        newest_known = lmdb_meta.choose_meta(pages)
         survey = Survey(path, pages, progress)
         survey.exhaust()
         if survey.report.damage:
             _stock(survey, newest_known).tell(survey.report)
+        if left is not None:
+            survey.report.damage.append(Damage(None, 0, 0, END.size, lmdb_meta.told(left), harmless=True))
         return survey.report
 
 
 def compact(path: str, progress: Progress) -> Report:
     """See `Backend.compact`."""
     path = os.path.realpath(path)
-    with _owned(path), files.pages_of(path) as pages:
-        survey = Survey(path, pages, progress, strict=True)
-        files.take_place(path, files.build(path, _chunks(survey.meta, survey.entries())))
-        return survey.report
+    with _owned(path):
+        lmdb_meta.mend(files.data_of(path))
+        with files.pages_of(path) as pages:
+            survey = Survey(path, pages, progress, strict=True)
+            files.take_place(path, files.build(path, survey.meta, _chunks(survey.entries())))
+            return survey.report
 
 
 def repair(path: str, progress: Progress) -> Report:
     """See `Backend.repair`."""
     path = os.path.realpath(path)
-    with _owned(path), files.pages_of(path, anyway=True) as pages:
-        newest_known = _choose_meta(pages)
+    with _owned(path):
+        mended = lmdb_meta.mend(files.data_of(path))
+        report = _repair(path, progress)
+        if mended is not None:
+            report.damage.append(Damage(None, 0, 0, END.size, f"{mended}; its number is mended"))
+        return report
+
+
+def _repair(path: str, progress: Progress) -> Report:
+    with files.pages_of(path, anyway=True) as pages:
+        newest_known = lmdb_meta.choose_meta(pages)
         survey = Survey(path, pages, progress)
         survey.exhaust()
         report = survey.report
@@ -72,7 +88,7 @@ def repair(path: str, progress: Progress) -> Report:
             return report
         stock = _stock(survey, newest_known)
         with stock.entries() as entries:
-            new = files.build(path, _chunks(survey.meta._replace(end=stock.end), entries))
+            new = files.build(path, survey.meta._replace(end=stock.end), _chunks(entries))
         stock.tell(report)
         report.damage += [Damage(None, number, 0, 0, f"the name and properties of queue {number} are lost; it is now called "
                                  f"'recovered-{number}'") for number in stock.nameless]
@@ -93,31 +109,6 @@ def _stock(survey: Survey, newest_known: bool) -> Stock:
     return Stock(survey, newest_known, whole)
 
 
-def _choose_meta(pages: Pages) -> bool:
-    """Where a meta page is damaged, chooses the one that leads to the newest whole tree. Returns whether that tree is known to
-    be the newest that the store had."""
-    if pages.damaged_meta is None:
-        return True
-    sound = []
-    before = pages.meta
-    for meta in pages.candidates():
-        pages.meta = meta
-        with suppress(BadPage, NotOurs, struct.error):
-            found = files.read_meta(pages)
-            walk = pages.walk(_raise_for_pages)
-            while walk.next_records(found.salt, META_KEY) is not None:
-                pass
-            sound.append((found.end, meta))
-        pages.forget()
-    pages.meta = max(sound)[1] if sound else before
-    return len(sound) == 2
-
-
-def _raise_for_pages(page: int, what: str, key: bytes | None, record: bytes | None) -> None:
-    if key is None:
-        raise BadPage(page, what)
-
-
 @contextmanager
 def _owned(path: str, shared: bool = False) -> Iterator[None]:
     files.must_be_there(path)
@@ -128,8 +119,8 @@ def _owned(path: str, shared: bool = False) -> Iterator[None]:
         claim.release(remove=claim.made)
 
 
-def _chunks(meta: StoreMeta, entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    chunk: list[Entry] = [(META_KEY, pack_meta(meta))]
+def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    chunk: list[Entry] = []
     for entry in entries:
         chunk.append(entry)
         if len(chunk) >= CHUNK or len(entry[1]) > CHUNK_BYTES:
@@ -158,7 +149,7 @@ def _quarantine(path: str, survey: Survey) -> str | None:
 def _keep_old(path: str) -> str:
     """Gives the environment a second name; returns it."""
     file, name = _new_file(f"{path}.damaged-")
-    data = os.path.join(path, files.DATA)
+    data = files.data_of(path)
     with file:
         os.unlink(name)
         try:

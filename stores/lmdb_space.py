@@ -63,7 +63,7 @@ class LmdbSpace(LmdbReader):
         environment = self._usable()
         self._page_bytes = environment.stat()["psize"]
         # LMDB does not write free pages at the end of its file: they may lie beyond it.
-        self._file_bytes = max(os.path.getsize(os.path.join(self.path, files.DATA)),
+        self._file_bytes = max(os.path.getsize(files.data_of(self.path)),
                                (environment.info()["last_pgno"] + 1) * self._page_bytes)
         self._file_bytes_max = max(self._file_bytes, 3 * self.max_bytes + SLACK_BYTES) // GROWTH_UNIT * GROWTH_UNIT
         self._measure()
@@ -103,7 +103,7 @@ class LmdbSpace(LmdbReader):
     def _keep_room(self) -> None:
         """Sees to the space kept ahead. Call it only for a file that was found whole: a damaged one stays as it is."""
         with self._poisoned_by_errors():
-            files.fill_holes(os.path.join(self.path, files.DATA), self._file_bytes)
+            files.fill_holes(files.data_of(self.path), self._file_bytes)
             self._grow_ahead(0)
 
     def _grow(self, size: int, error: lmdb.MapFullError) -> None:
@@ -155,4 +155,4 @@ class LmdbSpace(LmdbReader):
             if isinstance(error, StoreFailed):
                 raise
             what = "no room on the disk" if files.no_space(error) else "cannot be written"
-            raise StoreFailed(f"{self.path}: {what}: {error}") from error
+            raise StoreFailed(f"{self.path}: {what}: {error}; open it anew to go on") from error

@@ -21,10 +21,12 @@ from .lmdb_content import (
     NotOurs,
     OtherVersion,
     StoreMeta,
+    is_key,
     key_of,
     named,
     unpack_meta,
 )
+from .lmdb_meta import read_meta
 from .lmdb_pages import BadPage, Pages
 
 Progress = Callable[[int, int], None] | None
@@ -100,7 +102,7 @@ class Survey:
     def _find_meta(self) -> StoreMeta:
         """The store's own entry; if the tree does not lead to it, the newest one anywhere, or one made up from the records."""
         try:
-            return files.read_meta(self.pages)
+            return read_meta(self.pages)
         except OtherVersion as error:
             raise StoreCorrupt(f"{self.path}: {error}: open it with the one that made it") from None
         except (BadPage, NotOurs) as error:
@@ -152,17 +154,19 @@ class Survey:
 
     def _damaged(self, page: int, what: str, key: bytes | None, record: bytes | None) -> None:
         if key is None or record is None:
-            between = self._walk.between if self._walk is not None else None
-            self.gaps += [between] if between is not None else []
+            if self._walk is not None:
+                lost = self._walk.entry
+                self.gaps.append(self._walk.between if lost is None or not is_key(lost) else (lost, lost + b"\0"))
             self._broken(BadPage(page, what))
         else:
             queue, id, whose = named(key)
-            position = None
-            self.gaps.append((key, key + b"\0"))
+            position, own = None, b""
             if len(record) >= kinds.HEAD.size:
                 _, _, kind, _, _, of_queue, position, of_id = kinds.HEAD.unpack_from(record)
                 own = key_of(kind, of_queue, of_id)
-                self.gaps += [(own, own + b"\0")] if own not in (b"", key) else []
+            self.gaps += [(own, own + b"\0")] if own else []
+            if own != key and self._walk is not None:       # one of them is damaged, so the key is any between its neighbours
+                self.gaps.append(self._walk.between)
             self._tell(page, key, record, f"page {page}: the {whose} is a record {what}", position, queue, id)
 
     def _broken(self, error: BadPage) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import lmdb
 
-from xump_ext.errors import StoreCorrupt
 from xump_ext.records.kinds import KEY_QUEUE
 from xump_ext.recovery.salvage import queue_record
 
@@ -24,16 +23,15 @@ class LmdbView(LmdbReader):
 
     def __init__(self, path: str) -> None:
         path = os.path.abspath(path)
-        files.must_be_there(path)
-        claim = files.own(path, "to look at it", shared=True)
+        with files.explaining(path):
+            files.must_be_there(path)
+            claim = files.own(path, "to look at it", shared=True)
         super().__init__(path, path, claim, "none", 0.0, 1)
         try:
-            self.salt, self.end, _ = files.meta_of(path)
-            size = os.path.getsize(os.path.join(path, files.DATA))
-            try:
+            with files.explaining(path):
+                self.salt, self.end, *_ = files.meta_of(path)
+                size = os.path.getsize(files.data_of(path))
                 self._environment = lmdb.open(path, map_size=size, readonly=True, lock=False, create=False)
-            except lmdb.Error as error:
-                raise StoreCorrupt(f"{path} cannot be opened: {error}; run: xump check {path}") from error
         except BaseException:
             claim.release()
             raise

@@ -1,11 +1,21 @@
-"""The path of a store, and the errors of a path at which no store can be. Nothing here changes anything."""
+"""The path of a store, and the errors of what the system is asked for there. Nothing here changes a file."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from xump_ext.errors import StoreFailed, StoreFull, XumpError
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# What failed, as the errors say it of a path.
+OPENING, CLOSING = "cannot be opened", "was not closed in order"
+CHECKING, REPAIRING, COMPACTING = "cannot be checked", "cannot be repaired", "cannot be compacted"
 
 
 def absolute(path: object) -> str:
@@ -60,3 +70,29 @@ def denied(error: Any, path: str) -> PermissionError:
     whose = "its directory" if there == path else f"the directory {there!r}"
     return PermissionError(error.errno, f"{error.strerror}: to open or make a store, the process must be able to read and write "
                            f"{whose}, and the store's files; change the permissions, or give another path", path)
+
+
+def explained(error: OSError, path: str, failed: str = OPENING) -> OSError:
+    """The error that the program gets when the system refuses a call while a store is opened, made, looked after or closed: it
+    names the store, and says what to do. An error that says so already is returned as it is. `failed`: what failed, in words."""
+    code = error.errno or 0
+    if isinstance(error, XumpError) or error.strerror != os.strerror(code):
+        return error
+    if is_denied(error):
+        return denied(error, path)
+    if code in NO_SPACE:
+        return StoreFull(code, f"{path} {failed}: its disk has no room: {error.strerror}; make room there, and try again")
+    at = f" (at {os.fsdecode(error.filename)})" if error.filename not in (None, path) else ""
+    return StoreFailed(code, f"{path} {failed}: the system says {error.strerror!r}{at}; find the cause (if it is the disk, in "
+                       "the system's log), and try again")
+
+
+@contextmanager
+def explaining(path: str, failed: str = OPENING) -> Iterator[None]:
+    """A context manager for all that is asked of the system for a store: its errors are `explained`."""
+    try:
+        yield
+    except OSError as error:
+        if (said := explained(error, path, failed)) is error:
+            raise
+        raise said from error

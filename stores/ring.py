@@ -16,15 +16,26 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from xump_ext.errors import Conflict, StoreCorrupt, StoreFull
+from xump_ext.errors import Conflict, StoreCorrupt, StoreFull, XumpError
 from xump_ext.store import DURABILITIES
 
 from . import paths
 from .owner import Claim
 from .ring_disk import sync, sync_name, write_zeros
-from .ring_file import HEAD_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SLOTS_AT, SLOTS_MIN, claim_file, make
+from .ring_file import (
+    HEAD_BYTES,
+    IN_THE_MAKING,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    SLOTS_AT,
+    SLOTS_MIN,
+    claim_file,
+    make,
+    remove_file,
+    remove_remains,
+)
 from .ring_segments import Segments
-from .ring_space import BOUND_SLOTS_MIN, NO_SPACE, RingSpace
+from .ring_space import BOUND_SLOTS_MIN, RingSpace
 from .ring_view import RingView
 
 SEGMENT_BYTES_USUAL = 4 << 20
@@ -48,16 +59,19 @@ class RingStore(RingSpace):
                  min_bytes: int = 16 << 20, max_bytes: int | None = None, segment_bytes: int | None = None) -> None:
         _check_options(path, durability, group_ms, min_bytes, max_bytes, segment_bytes)
         place = paths.absolute(path)
-        claim = _open(place, segment_bytes, min_bytes, max_bytes)
-        try:
-            segments = Segments.load(claim.fd, place)
-            if segment_bytes is not None and segment_bytes != segments.segment_bytes:
-                raise Conflict(f"segment_bytes={segment_bytes}: {place} was made with {segments.segment_bytes}")
-            slots_min, slots_max = _slots(min_bytes, max_bytes, segments.segment_bytes)
-            _check_disk(place, slots_min - segments.slots, segments.segment_bytes)
-        except BaseException:
-            claim.release()
-            raise
+        with paths.explaining(place):
+            claim = _open(place, segment_bytes, min_bytes, max_bytes)
+            try:
+                remove_remains(place)
+                sync_name(os.path.realpath(place))      # a crash may have come between the file's name and this
+                segments = Segments.load(claim.fd, place)
+                if segment_bytes is not None and segment_bytes != segments.segment_bytes:
+                    raise Conflict(f"segment_bytes={segment_bytes}: {place} was made with {segments.segment_bytes}")
+                slots_min, slots_max = _slots(min_bytes, max_bytes, segments.segment_bytes)
+                _check_disk(place, slots_min - segments.slots, segments.segment_bytes)
+            except BaseException:
+                claim.release()
+                raise
         super().__init__(name, claim, segments, durability, float(group_ms), slots_min=slots_min, slots_max=slots_max)
         self.group_bytes = min(self.group_bytes, segments.capacity >> 2)
 
@@ -67,6 +81,15 @@ class RingStore(RingSpace):
         """See `Backend.scan`. Yields the log from the first group that may be needed, in the order of writing: a QUEUE or STATE
         that was copied forward stands behind entries of its queue. Reads all bytes once: O(bytes)."""
         self._begin_scan()
+        try:
+            yield from self._scanned_log()
+        except OSError as error:
+            if isinstance(error, XumpError):
+                raise
+            raise self._failed("reading what is there", error) from error
+        self._usable = True
+
+    def _scanned_log(self) -> Iterator[tuple[int, memoryview]]:
         segments = self._segments
         self.end, state, failed = yield from segments.groups(segments.begin)
         last, evidence = segments.behind(self.end)
@@ -78,7 +101,6 @@ class RingStore(RingSpace):
             self._mend(last)
         except OSError as error:
             raise self._failed("making durable what was found", error) from error
-        self._usable = True
 
     def _mend(self, last: int) -> None:
         """Leaves the end of the log as if nothing had ever been written behind it, the heads whole, and everything durable."""
@@ -193,26 +215,28 @@ def _open(path: str, segment_bytes: int | None, min_bytes: int, max_bytes: int |
 
 
 def _make(path: str, segment_bytes: int, min_bytes: int, max_bytes: int | None) -> Claim | None:
-    """Makes the ring under another name first, so that a crash leaves no half store. None: another process made one meanwhile."""
+    """Makes the ring under another name first, so that a crash leaves no half store. None: another process made one meanwhile.
+
+    That process owns the store now, and may have removed what was made here (`remove_remains`)."""
     slots, _ = _slots(min_bytes, max_bytes, segment_bytes)
     _check_disk(path, slots, segment_bytes)
-    temporary = f"{path}.new-{secrets.token_hex(4)}"
+    temporary = f"{path}{IN_THE_MAKING}{secrets.token_hex(4)}"
     try:
         claim = make(temporary, segment_bytes, slots, secrets.randbits(32))
     except OSError as error:
         if paths.is_denied(error):
             raise paths.denied(error, path) from error
-        if error.errno not in NO_SPACE:
+        if error.errno not in paths.NO_SPACE:
             raise
         raise StoreFull(error.errno, f"{path} cannot be made: {error.strerror}; it takes "
-                        f"{slots * segment_bytes + SLOTS_AT} bytes (min_bytes=)") from error
+                        f"{slots * segment_bytes + SLOTS_AT} bytes (min_bytes=); make room there, and open it again") from error
     try:
         _give_name(temporary, path)
     except BaseException as error:
+        for name in (temporary, path):
+            remove_file(name, os.fstat(claim.fd))
         claim.release()
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        if isinstance(error, FileExistsError):
+        if isinstance(error, FileExistsError | FileNotFoundError):
             return None
         raise
     return claim

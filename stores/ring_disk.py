@@ -41,7 +41,11 @@ def sync(fd: int, *, size_too: bool = False) -> None:
 
 def sync_name(path: str) -> None:
     """Makes a file's name durable."""
-    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        os.sync()       # a directory that the process may pass through, but not read
+        return
     try:
         os.fsync(fd)
     finally:

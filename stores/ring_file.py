@@ -11,9 +11,9 @@ Superblocks and the heads of segments look alike, little-endian:
      8 version u32
     12 segment_bytes u32
     16 salt u32            of the store
-    20 first u32           of a segment: where in its part of the log the first group begins; 2**32 - 1: nowhere, or not known
+    20 reserved
     24 number u64          of the segment; of a superblock: the higher one of two is the newer
-    32 begin u64           position: nothing before it is needed
+    32 begin u64           position of a record: nothing before it is needed
     40 synced u64          position: the log was synced up to it
     48 reserved
     60 crc u32             of the 60 bytes before
@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
 from xump_ext.errors import StoreCorrupt
@@ -43,10 +45,11 @@ COPY_AT = 4096
 SLOTS_AT = 8192
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
+IN_THE_MAKING = ".new-"         # PATH.new-xxxxxxxx is a ring that has no name yet, or was left so by a crash
+REWRITTEN = ".repair"           # PATH.repair is a ring that takes the place of PATH, or was left by a crash
 SLOTS_MIN = 4       # two stay free, one fills up, one is due for cleaning; `ring_space.py` has the arithmetic
-NOWHERE = 2**32 - 1
 
-_HEAD = struct.Struct("<8sIIIIQQQ12xI")
+_HEAD = struct.Struct("<8sIII4xQQQ12xI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,13 @@ class Head:
     magic: bytes
     segment_bytes: int
     salt: int
-    first: int
     number: int
     begin: int
     synced: int
     version: int = VERSION
 
     def packed(self) -> bytes:
-        data = _HEAD.pack(self.magic, self.version, self.segment_bytes, self.salt, self.first, self.number, self.begin,
+        data = _HEAD.pack(self.magic, self.version, self.segment_bytes, self.salt, self.number, self.begin,
                           self.synced, 0)
         return data[:-4] + crc(data[:-4]).to_bytes(4, "little")
 
@@ -72,8 +74,8 @@ class Head:
         """The head in these bytes; None where it is missing or damaged."""
         if len(data) < HEAD_BYTES or data[:8] != magic or crc(data[:60]) != int.from_bytes(data[60:64], "little"):
             return None
-        _, version, segment_bytes, salt, first, number, begin, synced, _ = _HEAD.unpack_from(data)
-        return cls(magic, segment_bytes, salt, first, number, begin, synced, version)
+        _, version, segment_bytes, salt, number, begin, synced, _ = _HEAD.unpack_from(data)
+        return cls(magic, segment_bytes, salt, number, begin, synced, version)
 
 
 def superblocks(fd: int) -> list[bytes]:
@@ -149,10 +151,40 @@ def make(path: str, segment_bytes: int, slots: int, salt: int) -> Claim:
     try:
         for number, at in enumerate((0, COPY_AT)):
             write_zeros(fd, at, COPY_AT)
-            write_all(fd, Head(SUPERBLOCK, segment_bytes, salt, 0, number, 0, 0).packed(), at)
+            write_all(fd, Head(SUPERBLOCK, segment_bytes, salt, number, 0, 0).packed(), at)
         write_zeros(fd, SLOTS_AT, slots * segment_bytes)
         sync(fd, size_too=True)
     except BaseException:
         made.release(remove=True)
         raise
     return made
+
+
+def remove_remains(path: str) -> None:
+    """Removes what a crash left beside the store when it was made, repaired or compacted. The caller owns the store, so no other
+    process repairs it, and any that makes one there comes too late.
+
+    One of these names may lead to the store itself, which keeps its own. A copy that somebody gave such a name stays: a date has
+    eight digits, too."""
+    with suppress(OSError):     # nothing depends on it: the next opening tries again
+        folder, name = os.path.split(path)
+        for entry in os.listdir(folder):
+            other = os.path.join(folder, entry)
+            made = re.fullmatch(re.escape(name) + re.escape(IN_THE_MAKING) + "[0-9a-f]{8}", entry)
+            if entry == name + REWRITTEN or (made and (os.path.samefile(other, path) or is_blank(other))):
+                os.unlink(other)
+
+
+def is_blank(path: str) -> bool:
+    """Whether a ring, whole or half made, was never written to."""
+    with open(path, "rb", buffering=0) as file:
+        heads = [Head.read(data, SUPERBLOCK) for data in superblocks(file.fileno()) if data.strip(b"\0")]
+        untouched = all(head is not None and head.number <= 1 and head.begin == head.synced == 0 for head in heads)
+        return untouched and not os.pread(file.fileno(), HEAD_BYTES, SLOTS_AT).strip(b"\0")
+
+
+def remove_file(path: str, status: os.stat_result) -> None:
+    """Takes a name from a file, if it has that name."""
+    with suppress(OSError):
+        if os.path.samestat(os.lstat(path), status):
+            os.unlink(path)

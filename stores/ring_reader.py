@@ -11,7 +11,7 @@ from xump_ext.errors import Closed, ForkedError, StoreCorrupt, StoreFailed
 from xump_ext.records import kinds, record_whole
 from xump_ext.store import Backend, Report
 
-from . import ring_file, ring_repair
+from . import paths, ring_file, ring_repair
 from .owner import Claim
 from .ring_file import HEAD_BYTES, SLOTS_AT
 from .ring_segments import Segments
@@ -116,7 +116,8 @@ class RingReader(Backend):
         except OSError as error:
             raise StoreFailed(error.errno, f"store {self.name!r} at {self.path}: closing failed: {error.strerror}") from error
         finally:
-            self._claim.release()
+            with paths.explaining(self.path, paths.CLOSING):
+                self._claim.release()
 
     def _write_down(self) -> None:
         """Leaves in the file what the next opening should know. A reader leaves nothing."""
@@ -156,17 +157,20 @@ class RingReader(Backend):
     @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.check`. O(bytes)."""
-        return ring_repair.check(path, progress)
+        with paths.explaining(path, paths.CHECKING):
+            return ring_repair.check(path, progress)
 
     @classmethod
     def repair(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.repair`. Writes a log with damaged records anew beside the old one, without them. O(bytes)."""
-        return ring_repair.repair(path, progress)
+        with paths.explaining(path, paths.REPAIRING):
+            return ring_repair.repair(path, progress)
 
     @classmethod
     def compact(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Report:
         """See `Backend.compact`. Writes the live records anew beside the old file. O(bytes)."""
-        return ring_repair.compact(path, progress)
+        with paths.explaining(path, paths.COMPACTING):
+            return ring_repair.compact(path, progress)
 
 
 def _after_fork() -> None:

@@ -139,10 +139,15 @@ def walk(log: Segments, report: Report, progress: Progress) -> Iterator[Piece]:
 
 
 def _count(view: memoryview) -> int:
+    """How many records, without the heads of groups, are in groups, or in the rest of one."""
     count = at = 0
     while at < len(view):
-        count += kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]
-        at += kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
+        if view[at + kinds.KIND_AT] == kinds.GROUP:
+            count += kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]
+            at += kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
+        else:
+            count += 1
+            at += kinds.HEAD.unpack_from(view, at)[4]
     return int(count)
 
 
@@ -249,6 +254,9 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
             yield number, list(records(view, position, damage))
             continue
         at = 0
+        if view[kinds.KIND_AT] != kinds.GROUP:      # the rest of a group
+            number, at = number + 1, len(view)
+            yield number, list(records(view, position, ()))
         while at < len(view):
             size = kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
             number = kinds.U64.unpack_from(view, at + kinds.ID_AT)[0]
@@ -263,7 +271,7 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
 def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes]) -> int:
     """Follows the log: notes where the live ENTER and MARK records are, and keeps the live QUEUE and STATE records. Returns the
     last group's number."""
-    at, number, end = 0, 0, 0
+    at, number, end = 0, 0, len(view)       # the rest of a group ends with the view
     gone: list[tuple[int, int, int]] = []
     while at < len(view):
         _, _, kind, flags, length, queue, position, id = kinds.HEAD.unpack_from(view, at)
@@ -312,7 +320,7 @@ def _loaded(fd: int, path: str) -> tuple[Segments, Report]:
     report = Report()
     ours = any(data[:8] == SUPERBLOCK for data in raw)
     if ours and head is not None and all(Head.read(data, SUPERBLOCK) is None for data in raw):
-        made = Head(SUPERBLOCK, head.segment_bytes, head.salt, 0, 0, head.begin, head.synced)
+        made = Head(SUPERBLOCK, head.segment_bytes, head.salt, 0, head.begin, head.synced)
         for at in (0, COPY_AT):
             write_all(fd, made.packed(), at)
         sync(fd)

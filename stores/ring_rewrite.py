@@ -15,7 +15,7 @@ from xump_ext.errors import StoreFull
 from xump_ext.records import kinds, place_record
 
 from .ring_disk import sync, sync_name, write_all
-from .ring_file import SLOTS_MIN, make
+from .ring_file import REWRITTEN, SLOTS_MIN, make
 from .ring_segments import Segments
 
 Record = memoryview | bytes
@@ -23,7 +23,7 @@ Record = memoryview | bytes
 
 def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> None:
     """Replaces the log's file with one that has these groups, as (number, records)."""
-    temporary = f"{log.path}.repair"
+    temporary = f"{log.path}{REWRITTEN}"
     if os.path.lexists(temporary):
         os.unlink(temporary)        # left by a repair that crashed: this process owns the log, so no other one makes it
     try:

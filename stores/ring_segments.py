@@ -23,10 +23,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import kinds, next_record, record_whole, whole_groups
+from xump_ext.records import kinds, next_record, record_whole, whole_groups, whole_records
 
 from .ring_disk import sync, write_all, write_zeros
-from .ring_file import COPY_AT, HEAD_BYTES, NOWHERE, SEGMENT, SLOTS_AT, VERSION, Head, newest_superblock
+from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, VERSION, Head, newest_superblock
 
 
 class Segments:
@@ -45,10 +45,6 @@ class Segments:
         self.slot_of: dict[int, int] = {}
         self.former: dict[int, int] = {}
         """Released segments, still where they were until another one takes the slot: a `fetch` may just read there."""
-        self.first: dict[int, int | None] = {}
-        """By segment: where its first group begins; None: not known."""
-        self.largest: dict[int, int] = {}
-        """By segment: bytes of the largest group that begins there, if that is more than an eighth of it."""
         self.free: list[int] = []
         """Slots, a heap: the lowest is taken first, so that those at the end of the file get empty."""
         self.released: list[int] = []
@@ -88,7 +84,7 @@ class Segments:
             data = os.pread(self.fd, HEAD_BYTES, self.at(slot))
             head = Head.read(data, SEGMENT)
             if head is not None and (head.salt, head.segment_bytes, head.version) == (self.salt, self.segment_bytes, VERSION):
-                self._place(slot, head.number, head.first)
+                self._place(slot, head.number)
                 self.begin, self.synced = max(self.begin, head.begin), max(self.synced, head.synced)
             elif data.strip(b"\0"):
                 unknown.append(slot)
@@ -105,17 +101,25 @@ class Segments:
             self.forget(number)
         taken = set(self.slot_of.values())
         self.free = [slot for slot in range(self.slots) if slot not in taken]
+        self._see_the_beginning()
 
-    def _place(self, slot: int, number: int, first: int) -> None:
+    def _see_the_beginning(self) -> None:
+        """A log that begins in the middle of a segment has that segment. A power failure under "none" may have taken it, and
+        nothing need say then how far the log went. So it counts as synced up to its last remains: damage, not a torn tail."""
+        number, offset = divmod(self.begin, self.capacity)
+        if offset and number not in self.slot_of:
+            last, _ = self.behind(self.begin)
+            self.synced = max(self.synced, last, (number + 1) * self.capacity)
+
+    def _place(self, slot: int, number: int) -> None:
         if number in self.slot_of:
             raise StoreCorrupt(f"{self.path} is damaged: segment {number} is in slot {self.slot_of[number]} and in slot {slot}; "
                                "restore it from a copy")
         self.former = {number: other for number, other in self.former.items() if other != slot}
         self.slot_of[number] = slot
-        self.first[number] = None if first == NOWHERE else number * self.capacity + first
 
     def _place_headless(self, slot: int, number: int) -> None:
-        self._place(slot, number, NOWHERE)
+        self._place(slot, number)
         self.headless.append(number)
         self.damaged.append(f"the head of segment {number}, at byte {self.at(slot)} of the file")
 
@@ -146,24 +150,18 @@ class Segments:
 
     def append(self, group: memoryview, position: int, synced: int, ready: Callable[[], None]) -> None:
         """Writes a group at the end of the log. Calls `ready` before it takes a slot: `ready` has to see to a free one."""
-        at, end = position, position + len(group)
         while group:
-            number, offset = divmod(at, self.capacity)
+            number, offset = divmod(position, self.capacity)
             part = group[: self.capacity - offset]
             if number in self.slot_of:
                 write_all(self.fd, part, self.at(self.slot_of[number]) + HEAD_BYTES + offset)
             else:
                 ready()
-                # Where the next group will begin, be it only where this one ends.
-                first = 0 if at == position else end - number * self.capacity
-                head = self._take(number, first if first < self.capacity else NOWHERE, synced)
+                head = self._take(number, synced)
                 write_all(self.fd, head + part, self.at(self.slot_of[number]))
-            group, at = group[len(part) :], at + len(part)
-        if end - position > self.capacity >> 3:
-            number = position // self.capacity
-            self.largest[number] = max(end - position, self.largest.get(number, 0))
+            group, position = group[len(part) :], position + len(part)
 
-    def _take(self, number: int, first: int, synced: int) -> bytes:
+    def _take(self, number: int, synced: int) -> bytes:
         """Gives a new segment the lowest free slot; returns its head."""
         slot = heapq.heappop(self.free)
         if slot in self._strange:
@@ -174,8 +172,7 @@ class Segments:
                 sync(self.fd)
         self.former = {number: other for number, other in self.former.items() if other != slot}
         self.slot_of[number] = slot
-        self.first[number] = None if first == NOWHERE else number * self.capacity + first
-        return Head(SEGMENT, self.segment_bytes, self.salt, first, number, self.superblock.begin, synced).packed()
+        return Head(SEGMENT, self.segment_bytes, self.salt, number, self.superblock.begin, synced).packed()
 
     def grow(self, count: int) -> None:
         """Adds slots to the file. OSError: nothing changed but the file, which may have got longer."""
@@ -185,17 +182,15 @@ class Segments:
         self.slots += count
 
     def mend_heads(self, synced: int) -> None:
-        """Writes damaged heads anew. They do not say where the first group of their segment begins."""
+        """Writes damaged heads anew."""
         for number in filter(self.slot_of.__contains__, self.headless):
-            head = Head(SEGMENT, self.segment_bytes, self.salt, NOWHERE, number, self.begin, synced)
+            head = Head(SEGMENT, self.segment_bytes, self.salt, number, self.begin, synced)
             write_all(self.fd, head.packed(), self.at(self.slot_of[number]))
         self.headless.clear()
         self.damaged.clear()
 
     def forget(self, number: int) -> int:
         """Takes a segment out of the log; returns its slot."""
-        self.first.pop(number, None)
-        self.largest.pop(number, None)
         self.former[number] = self.slot_of[number]
         return self.slot_of.pop(number)
 
@@ -249,12 +244,18 @@ class Segments:
         return max(position, number * self.capacity)
 
     def groups(self, position: int) -> Generator[tuple[int, memoryview], None, tuple[int, str, int]]:
-        """Reads the log from a position where a group begins.
+        """Reads the log from a position where a group begins, or its beginning, which may be in the middle of a group.
 
-        Yields (position, whole groups), verified; use each buffer before you ask for the next. Returns where the first group
-        stands that is not whole, its fault, and the position of the fault."""
-        chunk = max(self.capacity >> 3, 1 << 13)
-        buffer, kept, stop = memoryview(bytearray(chunk)), 0, self.reach(position)
+        Yields (position, whole groups, or the rest of one), verified; use each buffer before you ask for the next. Returns where
+        the first group stands that is not whole, its fault, and the position of the fault."""
+        chunk, stop = max(self.capacity >> 3, 1 << 13), self.reach(position)
+        rest, state, failed = self._rest_of_group(position, chunk, stop) if position == self.begin else (b"", "whole", None)
+        if failed is not None:
+            return position, state, failed
+        if rest:
+            yield position, memoryview(rest)
+            position += len(rest)
+        buffer, kept = memoryview(bytearray(chunk)), 0
         small = large = buffer
         while True:
             size = min(len(buffer), stop - position)
@@ -269,14 +270,26 @@ class Segments:
             left = buffer[used:size]
             if used == 0 and state == "cut":        # the group is larger; its head is whole and says how large
                 bytes_all = min(kinds.U64.unpack_from(left, kinds.GROUP_SIZE_AT)[0], stop - position)
-                number = position // self.capacity
-                self.largest[number] = max(self.largest.get(number, 0), bytes_all)
                 if bytes_all > len(large):
                     large = memoryview(bytearray(bytes_all))
                 buffer = large[:bytes_all]
             elif len(buffer) > chunk:
                 buffer = small if kept <= chunk else memoryview(bytearray(kept))
             buffer[:kept] = left
+
+    def _rest_of_group(self, position: int, size: int, stop: int) -> tuple[memoryview | bytes, str, int | None]:
+        """The records before the first group, their state, and the position of a fault in them. They were synced before the log
+        began there, so they end at a group, or where the log was synced up to."""
+        while True:
+            size = min(size, stop - position)
+            data = self.read(position, size)
+            used, state, failed = whole_records(data, position, self.salt, to_group=True)
+            at_end = state in ("head", "payload") or position + size == stop
+            if (state == "whole" and used < size) or (at_end and used and position + used >= self.synced):
+                return data[:used], state, None
+            if at_end:
+                return b"", state, failed if used else None     # where no record begins, no group does: the caller finds that out
+            size *= 2
 
     def behind(self, position: int) -> tuple[int, int]:
         """Looks behind the whole groups of this lap, which end at a position.
@@ -305,11 +318,3 @@ class Segments:
         for number in sorted(number for number in self.slot_of if number >= position // self.capacity):
             start, end = max(position, number * self.capacity), (number + 1) * self.capacity
             yield start, self.read(start, end - start + (kinds.FIXED_BYTES_MAX if number + 1 in self.slot_of else 0))
-
-    def first_group(self, data: memoryview, position: int, target: int) -> int:
-        """The position of the first group in `data` that begins at or behind `target`. `data`: whole groups, from `position`
-        on."""
-        offset = 0
-        while position + offset < target and offset < len(data):
-            offset += kinds.U64.unpack_from(data, offset + kinds.GROUP_SIZE_AT)[0]
-        return position + offset

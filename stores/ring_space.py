@@ -2,12 +2,14 @@
 
 When the log is cleaned
 -----------------------
-Cleaning copies the live records at the beginning of the log forward, to its end, and so frees the oldest segments. It is due
-when less room is left than the next few groups need. The file then grows, if it may and less than half of the log is dead.
-Otherwise the log is cleaned: the bytes copied forward are then at most as many as the bytes gained. A file that may not grow is
-cleaned as soon as a sixteenth of it, and half a segment, is dead: at worst, in a full store, 16 bytes copied for one that is
-gained. The store has to know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low;
-`carried_bytes` tells.
+Cleaning copies the live records at the beginning of the log forward, to its end, and so frees the oldest segments. The log may
+begin with any record, also in the middle of a group: the part of the group before it was copied forward, durably.
+
+Room is *short* when the engine refuses publishes, or will refuse them after a few more groups, though the file may grow up to its
+bound. Then the log is cleaned as soon as a sixteenth of the file, and half a segment, is dead: at worst, in a full store, 16
+bytes are copied for one that is gained. If room is short only because the file has not grown yet, it grows while less than half
+of the log is dead; else the log is cleaned: the bytes copied forward are then at most as many as the bytes gained. The store has
+to know how many bytes are live for this: the engine says so in its `Demand`. That number may be too low; `carried_bytes` tells.
 
 A log that is three quarters dead is cleaned without need, as it goes on: so the file shrinks behind a backlog that was worked
 off, and opens faster. When the file cannot double any more, half is enough: the store refuses no room that it could have.
@@ -17,19 +19,18 @@ again, and to halve before it shrinks again.
 
 The space that stays free
 -------------------------
-C: bytes of a segment; L: of the largest group in the log, at least C/8; A: of all slots. `room` keeps 2C + 2L + A/8:
+C: bytes of a segment; A: of all slots; R: of the largest live message, which the engine knows. `room` keeps 2C free, and the
+engine leaves 2R of the room because this store copies forward (`copies_forward`):
 
-    C + L    at most copied forward before a slot gets free: a segment, and the group that goes on in the next
-    C/2 + L  dead at most before cleaning begins, and the beginning of the oldest segment that belongs to a group before it
-    C/2      settled in between: a group that settles has at most half a segment, since ids that follow each other are one record
-    A/8      of which A/16 may be dead before cleaning begins, so that cleaning costs at most 16 times what it gains
+    C + R    at most copied forward before a slot gets free: a segment, and the record that goes on in the next. What lies before
+             the beginning of the log in its segment is not copied: it counts as free, and gets free with the slot
+    C/2      settled in between, since a group that settles has at most half a segment: ids that follow each other are one record
+    C/2 + R  the rest of a segment, and what a record takes that begins in it
 
-Of N empty slots, that makes room for one group of (7N/8 - 2) C/3. Where nothing is live, one segment is in use, and a group of
-up to C may have been in it, which is L: so there is always room for (7N/8 - 5) C. That is C/4 where N is 6, the fewest slots of
-a file with a bound.
-
-Settling makes no live bytes, and as long as something is dead a lap gains it: so settling never runs out of room. A group of g
-bytes may become the largest, so it needs g + 2g beside the rest. `oldest` gives at most C/8 at once, or one record.
+Publishes also leave D * 4/3 + C/8 of it (`kept_bytes`), and 2R. D = C/2 + A/16 is what has to be dead before cleaning is worth
+it. The messages in the store may use three quarters of that to move on; then they have left at least D dead, and cleaning gives
+the space back. So nothing ever stands still in a full store. Settling makes no live bytes, and as long as something is dead a lap
+gains it: so settling never runs out of room. `oldest` gives at most C/8 at once, or one record.
 
 The space that the file may grow by is room, too, with half of the disk's free space left aside. As a rule the file grows ahead of
 the log; for a large group it grows only when that is written.
@@ -37,15 +38,15 @@ the log; for a large group it grows only when that is written.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 
 from xump_ext.errors import StoreCorrupt, StoreFailed
-from xump_ext.records import kinds, whole_groups
+from xump_ext.records import kinds, whole_records
 from xump_ext.store import Demand
 
 from .owner import Claim
+from .paths import NO_SPACE
 from .ring_disk import set_size
 from .ring_file import SLOTS_MIN
 from .ring_reader import RingReader
@@ -53,7 +54,6 @@ from .ring_segments import Segments
 
 BOUND_SLOTS_MIN = 6             # where there is a `max_bytes`
 GROWTH_BYTES_MAX = 16 << 20     # at once: the next sync waits for it
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 logger = logging.getLogger("xump")
 
@@ -61,16 +61,16 @@ logger = logging.getLogger("xump")
 class RingSpace(RingReader):
     """The half of a ring store that knows its free space."""
 
+    copies_forward = True
+
     def __init__(self, name: str, claim: Claim, segments: Segments, durability: str, group_ms: float, *, slots_min: int,
                  slots_max: int | None) -> None:
         super().__init__(name, claim, segments, durability, group_ms)
         self._slots_min, self._slots_max = slots_min, slots_max
-        self._given = segments.begin
+        self._given = segments.begin        # where the next part for `oldest` begins
         self._synced = 0
         self._resized = False               # and not synced since
         self._last = 0                      # bytes of the last group
-        self._boundary = self._given        # where the last group that was wholly given ends
-        self._group: tuple[memoryview, int] | None = None       # the group given in pieces just now, and its position
         self._tidied = self._opened = 0     # bytes given by `oldest`; where the log ended at opening
         self._cleaning = False              # whether `oldest` gave something the last time
         self._lap = -1                      # where the log ended when a lap of cleaning began …
@@ -82,10 +82,8 @@ class RingSpace(RingReader):
 
     @property
     def kept_bytes(self) -> int:    # type: ignore[override]
-        """What `room` says of so many spare bytes: twice the dead bytes before cleaning begins, and the segment where the log
-        begins. When messages have used up three quarters of it by moving on, cleaning frees the space that they left behind."""
-        segments = self._segments
-        return self._said(2 * segments.capacity + (segments.slots * segments.capacity >> 3))
+        """See `Backend.kept_bytes`. When messages have used up three quarters of it by moving on, cleaning is worth it."""
+        return self._worth_bytes(self._growable()) * 4 // 3 + (self._segments.capacity >> 3)
 
     # ---- how much is left
 
@@ -93,23 +91,20 @@ class RingSpace(RingReader):
         """Bytes, with those that the file may still grow by. O(1), one system call."""
         if self._barred is not None:
             raise self._barred
-        return self._room(self._growable())
+        return max(0, self._spare(self._growable())) & ~7
 
-    def _room(self, more: int = 0, given: int = 0) -> int:
+    def _spare(self, more: int = 0, given: int = 0) -> int:
         """Bytes of groups, if the file had so many slots more, and so many bytes of the log were free."""
-        segments, capacity = self._segments, self._segments.capacity
-        slots = segments.slots - len(segments.slot_of) + more
+        segments = self._segments
+        slots = segments.slots + more
         if self._slots_max is not None:     # slots beyond the bound, which was higher before, do not count
             slots -= max(0, segments.slots - self._slots_max)
-        spare = (slots - 2) * capacity + -self.end % capacity + given
-        spare -= (segments.slots + more) * capacity >> 3
-        return self._said(spare)
+        return (slots - 2) * segments.capacity - (self.end - segments.begin) + given
 
-    def _said(self, spare: int) -> int:
-        """The size of the largest group that so many spare bytes have room for."""
-        largest = max(self._segments.capacity >> 3, *self._segments.largest.copy().values(), 0)
-        # A group of g bytes that is the largest from now on: g + 2 g <= spare; one that is not: g + 2 largest <= spare.
-        return max(0, min(spare // 3, spare - 2 * largest)) & ~7
+    def _worth_bytes(self, more: int = 0) -> int:
+        """So many bytes must be dead before a lap of cleaning is worth it, if the file had so many slots more."""
+        segments = self._segments
+        return (segments.capacity >> 1) + ((segments.slots + more) * segments.capacity >> 4)
 
     # ---- the file grows and shrinks
 
@@ -183,34 +178,35 @@ class RingSpace(RingReader):
 
     def _next_part(self, demand: Demand) -> tuple[int, int, memoryview] | None:
         segments, capacity = self._segments, self._segments.capacity
-        if self._given < segments.begin:
-            self._given, self._group = segments.begin, None
-        begin = self._given
-        log, wanted = self.end - begin, self._is_wanted(demand.wanted_bytes)
-        start = begin if self._group is None else self._group[1]
-        done = start // capacity == self.end // capacity    # the segment that fills up just now has nothing to gain
-        if done or not (wanted or self._idle(log, demand.live_bytes)):
+        begin = self._given = max(self._given, segments.begin)
+        log, growable = self.end - begin, self._growable()
+        short, low = self._is_short(demand, growable), self._is_low(demand)
+        done = begin // capacity == self.end // capacity    # the segment that fills up just now has nothing to gain
+        if done or not (short or low or self._idle(log, demand.live_bytes)):
             self._lap, self._doubtful = -1, 0
-            if not wanted:
-                return None
-        growing = self._growable() if wanted else 0
-        if done or not self._worth(log, demand, wanted, growing > 0):
-            if growing:
-                self._grow_ahead(growing)
-            return None
-        if self._group is None:
-            self._group = self._oldest_groups(begin), begin
-        if self._lap < 0:
-            self._lap, self._lap_carried, self._lap_live = self.end, demand.carried_bytes, demand.live_bytes
-        data = self._next_records(*self._group)
-        self._tidied += len(data)
-        return begin, self._given, data
+        elif self._worth(log, demand, short, low):
+            if self._lap < 0:
+                self._lap, self._lap_carried, self._lap_live = self.end, demand.carried_bytes, demand.live_bytes
+            data = self._next_records(begin)
+            self._given += len(data)
+            self._tidied += len(data)
+            return begin, self._given, data
+        if low and growable:
+            self._grow_ahead(growable)
+        return None
 
-    def _is_wanted(self, wanted_bytes: int) -> bool:
-        """Whether less room is left than the next few groups need, or a call lacks room for so many bytes."""
-        capacity, given = self._segments.capacity, self._given - self._segments.begin
-        least = max(capacity >> 4, min(2 * self._last, capacity)) + (0 if self._growable() else self.kept_bytes)
-        return self._room(given=given) < least or (wanted_bytes > 0 and self._room(self._growable()) < wanted_bytes)
+    def _ahead(self) -> int:
+        """Bytes that the next few groups need."""
+        return max(self._segments.capacity >> 4, min(2 * self._last, self._segments.capacity))
+
+    def _is_short(self, demand: Demand, growable: int) -> bool:
+        """Whether the engine refuses messages for lack of room, or soon will, though the file may grow by so many slots."""
+        wanted = max(demand.wanted_bytes, self.kept_bytes + 4 * demand.largest_bytes + self._ahead())
+        return self._spare(growable, self._given - self._segments.begin) < wanted
+
+    def _is_low(self, demand: Demand) -> bool:
+        """Whether the slots that there are hardly take the next few groups."""
+        return self._spare(0, self._given - self._segments.begin) < 2 * demand.largest_bytes + self._ahead()
 
     def _idle(self, log: int, live: int) -> bool:
         """Whether to clean so many bytes of log though there is room enough at the moment.
@@ -223,10 +219,11 @@ class RingSpace(RingReader):
         return (4 * live <= log and self.end - segments.begin > segments.capacity
                 and self._tidied < 4 * (self.end - self._opened))
 
-    def _worth(self, log: int, demand: Demand, wanted: bool, growing: bool) -> bool:
+    def _worth(self, log: int, demand: Demand, short: bool, low: bool) -> bool:
         """Whether to clean so many bytes of log, rather than let the file grow, or raise StoreFull, or do nothing."""
-        segments, dead = self._segments, log - demand.live_bytes
-        some = (segments.capacity >> 1) + (segments.slots * segments.capacity >> 4)
+        dead, some = log - demand.live_bytes, self._worth_bytes()
+        if short and self._given < self._lap:
+            return True         # what was worth it at the beginning of the lap is so to its end
         if 0 <= self._lap <= self._given:
             # A whole lap did not bring the room, or newcomers took it. Bytes copied forward beyond `live_bytes` count as dead
             # though they are not: so the log is not cleaned again at once, unless more than those died.
@@ -234,48 +231,32 @@ class RingSpace(RingReader):
             self._doubtful = max(0, demand.carried_bytes - self._lap_carried - self._lap_live) + some // 2
         if dead < self._doubtful:
             return False
-        return not wanted or 2 * dead >= log or (not growing and dead >= some)
+        return not (short or low) or 2 * dead >= log or (short and dead >= some)
 
-    def _oldest_groups(self, begin: int) -> memoryview:
-        segments, capacity = self._segments, self._segments.capacity
-        data = segments.read(begin, min(capacity >> 3, self.end - begin))
-        used, _, state, failed = whole_groups(data, begin, self.salt)
-        if used == 0 and state == "cut":
-            data = segments.read(begin, min(kinds.U64.unpack_from(data, kinds.GROUP_SIZE_AT)[0], self.end - begin))
-            used, _, state, failed = whole_groups(data, begin, self.salt)
+    def _next_records(self, begin: int) -> memoryview:
+        """Whole records from this position on."""
+        segments = self._segments
+        data = segments.read(begin, min(segments.capacity >> 3, self.end - begin))
+        used, state, failed = whole_records(data, begin, self.salt)
+        if used == 0 and state == "cut" and len(data) >= kinds.HEAD.size:
+            data = segments.read(begin, min(kinds.HEAD.unpack_from(data)[4], self.end - begin))
+            used, state, failed = whole_records(data, begin, self.salt)
         if used == 0:
             raise StoreCorrupt(f"{self._where(begin if failed is None else failed, state)}; run: xump repair {self.path}")
-        return data[: segments.first_group(data[:used], begin, self.end // capacity * capacity) - begin]
-
-    def _next_records(self, groups: memoryview, position: int) -> memoryview:
-        """The next records of whole groups. A large group is given in pieces: the copies of its records become small groups,
-        and may stay that."""
-        start = end = self._given - position
-        while end < len(groups):
-            length = kinds.HEAD.unpack_from(groups, end)[4]
-            if end > start and end + length - start > self._segments.capacity >> 3:
-                break
-            end += length
-        self._given = position + end
-        if end == len(groups):
-            self._group, self._boundary = None, self._given
-        return groups[start:end]
+        return data[:used]
 
     def release(self, position: int) -> None:
-        """See `Backend.release`. Frees the space before the group that begins at that position, or before it. O(segments
-        freed), a small write for each."""
+        """See `Backend.release`. A record begins at that position, or the log ends there. O(segments freed), a small write for
+        each."""
         self._check_usable()
         segments = self._segments
         if not 0 <= position <= self.end:
             raise ValueError(f"release({position}): the log of {self.path} has positions {segments.begin} to {self.end}")
-        number = position // segments.capacity
-        known = [first for first in (segments.first.get(number), segments.first.get(number - 1)) if first is not None]
-        begin = max((at for at in (*known, self._boundary, self.end) if at <= position), default=0)
-        if begin <= segments.begin:
+        if position <= segments.begin:
             return
-        old, segments.begin = segments.begin // segments.capacity, begin
+        old, segments.begin = segments.begin // segments.capacity, position
         try:
-            self._free(range(old, begin // segments.capacity))
+            self._free(range(old, position // segments.capacity))
         except OSError as error:
             raise self._failed("giving space back", error) from error
 

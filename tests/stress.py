@@ -18,11 +18,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-COMPUTE = "while True: sum(range(10**6))"
+# They end with the process that began them, however that ends.
+COMPUTE = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    sum(range(10**6))
+"""
 WRITE = """
 import os, sys, time
+parent = os.getppid()
 with open(sys.argv[1], "wb") as file:
-    while True:
+    while os.getppid() == parent:
         file.seek(0)
         file.write(os.urandom(1 << 20))
         file.flush()

@@ -20,10 +20,13 @@ import xump
 import xump.aio
 from xump.actions import Action, Field
 from xump.conditions import All, Condition, Match, Role, Where
+from tests.stubs import STUBS, with_docstrings
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import DeliveryBatch
-from xump_ext.engine.delivery import DeliveryIterator
-from xump_ext.message.message import Headers
+from xump_ext.engine.core import Core
+from xump_ext.engine.delivery import Delivery, DeliveryIterator
+from xump_ext.engine.publish import EnginePublish
+from xump_ext.message.message import Headers, Message
 
 ROOT = Path(__file__).parent.parent
 CHARS_MIN = 20
@@ -198,6 +201,32 @@ def undocumented(path):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_public_in_the_sources_is_documented(path):
     assert list(undocumented(path)) == []
+
+
+# ---- compiled classes
+
+@pytest.mark.parametrize("path", STUBS, ids=lambda path: path.stem)
+def test_stubs_have_the_docstrings_of_what_they_describe(path):
+    """`python -m tests.stubs --write` copies them. Editors read the stubs, not the compiled modules."""
+    assert path.read_text() == with_docstrings(path)
+
+
+@pytest.mark.parametrize("kind", [Delivery, DeliveryBatch, DeliveryIterator, Headers, Message, Core, EnginePublish])
+def test_examples_of_compiled_classes_run(kind):
+    """pytest collects the examples of sources in Python only."""
+    values = [kind, *(value for name, value in vars(kind).items() if not name.startswith("_"))]
+    failures = []
+    for value in values:
+        example = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, kind.__name__, None, 0)
+        doctest.DocTestRunner(verbose=False).run(example, out=failures.append)
+    assert failures == []
+
+
+def test_calls_say_what_they_take_and_raise():
+    calls = [Core.ack, EnginePublish.publish, EnginePublish.publish_many, Delivery.ack, Delivery.nack, Delivery.reject,
+             DeliveryBatch.ack, DeliveryBatch.nack, Message.replace]
+    lacking = [call.__name__ for call in calls for part in ("Raises:\n", "Cost: ") if part not in call.__doc__]
+    assert lacking == []
 
 
 def test_what_says_nothing_is_seen(tmp_path):

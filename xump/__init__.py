@@ -11,6 +11,8 @@
 resize 80
 """
 
+from typing import TYPE_CHECKING
+
 try:
     from xump_ext.message.message import Message
 except ModuleNotFoundError as error:
@@ -33,6 +35,7 @@ from xump.errors import (
     QueueFull,
     QueueNotFound,
     Reentrant,
+    RequestTimeout,
     SelectorNotFound,
     StaleDelivery,
     StoreCorrupt,
@@ -72,6 +75,7 @@ __all__ = [
     "Reentrant",
     "Selector",
     "SelectorNotFound",
+    "RequestTimeout",
     "StaleDelivery",
     "Store",
     "StoreCorrupt",
@@ -98,10 +102,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import `xump.aio` at its first use, so that only programs which use it pay for asyncio."""
-    if name == "aio":
-        import importlib
+if TYPE_CHECKING:
+    from xump import aio as aio
+else:
+    def __getattr__(name: str) -> object:
+        """Import `xump.aio` at its first use, so that only programs which use it pay for asyncio."""
+        if name == "aio":
+            import importlib
 
-        return importlib.import_module("xump.aio")
-    raise AttributeError(f"module 'xump' has no attribute {name!r}")
+            return importlib.import_module("xump.aio")
+        raise AttributeError(f"module 'xump' has no attribute {name!r}")

@@ -16,6 +16,8 @@ from xump.conditions import All, Condition, Match, Role, Where, check_made
 from xump.errors import Conflict
 from xump.filters import equalities
 from xump_ext.engine.handles import QueueHandle
+from xump_ext.infinite import INFINITE
+from xump_ext.message.times import datetime_ns, seconds_ns
 
 COUNT_MAX = 2**62
 """The largest limit or count: sums of two fit into 64 bits."""
@@ -48,10 +50,16 @@ def check_bool(what: str, value: object) -> None:
         raise TypeError(f"{what} must be a bool, got {type(value).__name__}")
 
 
-def check_destination(destination: object) -> None:
-    """Raises TypeError unless `destination` is a str or None."""
-    if destination is not None and not isinstance(destination, str):
-        raise TypeError(f"destination must be a str or None, got {type(destination).__name__}")
+def checked_destination(destination: object) -> str | tuple[str, ...] | None:
+    """A str, None, or several as a tuple, each once. Raises TypeError for anything else."""
+    if destination is None or isinstance(destination, str):
+        return destination
+    if not isinstance(destination, (list, tuple, set, frozenset)):
+        raise TypeError(f"destination must be a str, a list or set of them, or None, got {type(destination).__name__}")
+    for one in destination:
+        if not isinstance(one, str):
+            raise TypeError(f"a destination must be a str, got {type(one).__name__} among several")
+    return tuple(dict.fromkeys(destination))
 
 
 def check_timeout(timeout: object) -> None:
@@ -79,14 +87,10 @@ def field_of(name: object) -> str | None:
     return name.name if isinstance(name, Field) else None
 
 
-def position(start: object, words: str = "'head', 'current'") -> Any:
+def start_of(start: object, words: str = "'head', 'current'") -> Any:
     """An id, or a time as the core takes it: ("time", nanoseconds). `words` are the texts that are allowed too, for the error."""
     if isinstance(start, datetime.datetime):
-        if start.tzinfo is None:
-            raise ValueError(f"start {start!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
-        since_epoch = start - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        nanoseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1000
-        return ("time", min(max(nanoseconds, TIME_MIN), TIME_MAX))
+        return ("time", min(max(datetime_ns(start, "start"), TIME_MIN), TIME_MAX))
     if isinstance(start, bool) or not isinstance(start, int):
         if isinstance(start, str):
             raise ValueError(f"unknown start {start!r}; allowed are {words}, an id, or an aware datetime")
@@ -137,7 +141,26 @@ def check_action(do: object, role: str, start: object, source: object) -> None:
         raise ValueError(f"start={start!r} is for copy_to; {do!r} takes ready messages only: leave start out, or use 'current'")
 
 
+def check_ack_timeout(seconds: object, do: Action, credit: object) -> int:
+    """The `ack_timeout` in nanoseconds. Raises TypeError or ValueError unless a selector with this action and credit can have
+    it."""
+    nanoseconds = seconds_ns(seconds, "ack_timeout")
+    if nanoseconds == 0:
+        raise ValueError(f"ack_timeout={seconds!r} leaves no time to answer; give more than 0 seconds, or None for any time")
+    if do.verb != "deliver" or do.queue is not None:
+        raise ValueError(f"ack_timeout={seconds!r} is for selectors that deliver to your program; got do={do!r}")
+    if credit is INFINITE:
+        raise ValueError(f"ack_timeout={seconds!r} with INFINITE credit: what it delivers is settled when it is taken; give a "
+                         "finite credit")
+    return nanoseconds
+
+
 # ---- what exists already
+
+def plain_value(value: object) -> object:
+    """The value as an error shows it: a queue by its name."""
+    return value.name if isinstance(value, QueueHandle) else value
+
 
 def check_same(what: str, names: tuple[str, ...], existing: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
     """Raises `Conflict` unless what exists has the properties that are wanted; says the first that differs."""

@@ -7,24 +7,26 @@ changes under the build lock, one change at a time; arguments are checked before
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import (
     COUNT_MAX,
-    DELIVERIES_MAX,
+    check_ack_timeout,
     check_action,
     check_bool,
     check_count,
     check_same,
     compile_condition,
     field_of,
-    position,
+    plain_value,
     queue_name,
+    start_of,
 )
-from xump._mappings import Registry
+from xump._mappings import Registry, SelectorRegistry
 from xump._names import name_of
-from xump.actions import Action
+from xump._queue_properties import checked_properties, differing
+from xump.actions import Action, Field
 from xump.conditions import Condition, Role
 from xump.durability.closing import close_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
@@ -35,13 +37,16 @@ from xump.selector import Selector
 from xump.store_types import Store
 from xump_ext.engine.core import Core
 from xump_ext.infinite import INFINITE
-from xump_ext.state.constants import ROLES, VERBS
+from xump_ext.message.times import seconds_of
+from xump_ext.state.constants import DEDUP_LIMIT, ROLES, VERBS
 
 if TYPE_CHECKING:
-    from xump.types import Credit, SelectorStart
+    from xump.types import Credit, SelectorStart, Unmatched, WhenFull
 
-QUEUE_PROPERTIES = ("store", "limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
-SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "start")
+SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "start")
+
+
+DESTINATIONS_MAX = 256      # names that are remembered to tell of mistyped ones; with more, none is told
 
 
 class Graph(Core):
@@ -53,21 +58,25 @@ class Graph(Core):
         self._last_selector = 0
         self._last_queue = 0
         self._reopened: list[Queue] = []        # held since their store was opened
+        self._destinations: set[str] | None = set()     # to which selectors ever delivered; None: to any
+        self._warned_of: set[str] = set()               # destinations to which none did
 
     @property
     def stores(self) -> Mapping[str, Store]:
         """The stores by name: a read-only, live mapping, in the order of creation. A missing name raises `StoreNotFound`."""
-        return Registry(self._stores, StoreNotFound, "store")
+        return Registry(self._stores, StoreNotFound, "store", self._check_open)
 
     @property
     def queues(self) -> Mapping[str, Queue]:
         """The queues by name: a read-only, live mapping, in the order of creation. A missing name raises `QueueNotFound`."""
-        return Registry(self._queues, QueueNotFound, "queue")
+        return Registry(self._queues, QueueNotFound, "queue", self._check_open)
 
     @property
-    def selectors(self) -> Mapping[int, Selector]:
-        """The selectors by id: a read-only, live mapping, in the order of creation. A missing id raises `SelectorNotFound`."""
-        return Registry(self._selectors, SelectorNotFound, "selector")
+    def selectors(self) -> SelectorRegistry[Selector]:
+        """The selectors by id: a read-only, live mapping, in the order of creation. A missing id raises `SelectorNotFound`.
+
+        A selector that has a name is found by that, too: `engine.selectors["audit"]`."""
+        return SelectorRegistry(self._selectors, self._named, SelectorNotFound, self._check_open)
 
     # ---- create
 
@@ -130,6 +139,15 @@ class Graph(Core):
         auto_delete: bool = False,
         dead_letter: str | Queue | None = None,
         delivery_limit: int | None = None,
+        retry_delay: float | Sequence[float] | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        group: Field | None = None,
+        dedup: float | None = None,
+        dedup_limit: int = DEDUP_LIMIT,
+        limit_bytes: int | None = None,
+        when_full: WhenFull = "refuse",
+        unmatched: Unmatched = "drop",
     ) -> Queue:
         """Create a queue: a list of messages, first in, first out.
 
@@ -142,6 +160,24 @@ class Graph(Core):
             dead_letter: The queue for messages that cannot be processed here. It may be created later.
             delivery_limit: How often your program may take a message, 1 to 65,535. A nack after the last time sends the message
                 to the dead letter queue. None: any number.
+            retry_delay: After how many seconds a nacked message is ready again; or a list, for its first delivery, its second one
+                and so on; then the last of them. None: at once, or as the nearest queue upstream says, from which a MOVE brought
+                it.
+            ttl: After how many seconds in the queue a message expires: it goes to the dead letter queue, or is dropped. None:
+                never.
+            priority: 1 to 255: the queue takes messages with a higher priority first, up to this one, which higher ones count as.
+                None: it takes the oldest first, whatever its priority.
+            group: `field(...)`: messages with the same value there go one after the other: the next one when the one before is
+                settled. A message without a value goes by itself.
+            dedup: For how many seconds the queue remembers the `message_id` of what was published into it. A second publish of
+                one enters nothing, and returns the id of the first. None: it does not look.
+            dedup_limit: How many of these it remembers at most.
+            limit_bytes: The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any
+                number.
+            when_full: What a publish into a full queue does, if no overflow selector takes the message. `"refuse"`: it raises
+                `QueueFull`, or goes to the dead letter queue. `"drop_oldest"`: it enters, and the oldest ready ones make room.
+            unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
+                letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
 
         Returns:
             The queue. If one with the same name and properties exists, that one.
@@ -164,18 +200,15 @@ class Graph(Core):
         Traceback (most recent call last):
         xump.errors.Conflict: queue 'jobs' exists with limit=1000; you asked for limit=5
         """
+        given = {
+            "limit": limit, "history_limit": history_limit, "auto_delete": auto_delete, "dead_letter": dead_letter,
+            "delivery_limit": delivery_limit, "retry_delay": retry_delay, "ttl": ttl, "priority": priority, "group": group,
+            "dedup": dedup, "dedup_limit": dedup_limit, "limit_bytes": limit_bytes, "when_full": when_full,
+            "unmatched": unmatched,
+        }
         if name is not None:
             name = queue_name(name, "queue name")
-        if limit is not None:
-            check_count("limit", limit, 0, COUNT_MAX)
-        if history_limit is not None:
-            check_count("history_limit", history_limit, 0, COUNT_MAX)
-        if delivery_limit is not None:
-            check_count("delivery_limit", delivery_limit, 1, DELIVERIES_MAX)
-        if dead_letter is not None:
-            dead_letter = queue_name(dead_letter, "dead_letter")
-        if type(auto_delete) is not bool:
-            check_bool("auto_delete", auto_delete)
+        properties = checked_properties(given)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
         self._check_open()
         with self._build_lock:
@@ -183,9 +216,10 @@ class Graph(Core):
                 raise StoreNotFound(f"no store {store_name!r}; there are {', '.join(map(repr, self._stores))}")
             if name in self._queues:
                 queue: Queue = self._queues[name]
-                existing = (queue.store.name, *(getattr(queue, one) for one in QUEUE_PROPERTIES[1:]))
-                wanted = (store_name, limit, history_limit, auto_delete, dead_letter, delivery_limit)
-                check_same(f"queue {name!r}", QUEUE_PROPERTIES, existing, wanted)
+                check_same(f"queue {name!r}", ("store",), (queue.store.name,), (store_name,))
+                other = differing(properties, queue._properties())
+                if other is not None:
+                    check_same(f"queue {name!r}", (other,), (getattr(queue, other),), (plain_value(given[other]),))
                 return queue
             number = self._last_queue
             while name is None:
@@ -194,8 +228,7 @@ class Graph(Core):
             queue = Queue.__new__(Queue)
             queue._name(self, name, self._stores[store_name])
             try:
-                self._create_queue(
-                    queue, limit, history_limit, auto_delete, dead_letter, delivery_limit, self._stores[store_name].journal)
+                self._create_queue(queue, properties, self._stores[store_name].journal)
             finally:
                 # If user code raised in the run (an interrupt, say), the queue exists all the same.
                 if self._queues.get(name) is queue:
@@ -210,6 +243,7 @@ class Graph(Core):
         do: Action,
         credit: Credit = 1,
         enabled: bool = True,
+        ack_timeout: float | None = None,
         start: SelectorStart = "current",
         name: str | None = None,
     ) -> Selector:
@@ -223,6 +257,8 @@ class Graph(Core):
             credit: The prefetch window: how many messages the selector may have taken that are not settled (acked, rejected or
                 dropped); 0 takes none yet, `INFINITE` any number. COPY and DISCARD use no credit.
             enabled: Whether the selector copies and takes from the start.
+            ack_timeout: For `deliver` to your program with finite credit: in how many seconds a delivery must be answered. What
+                is late is nacked, and its delivery stale. None: there is no limit.
             start: For `copy_to` only, the first message to copy. `"current"`: the first that has not been routed yet. `"tail"`:
                 the next that comes. `"head"`, an id, or an aware datetime: all that the queue holds from there (a replay, which
                 enters the target during this call), then the new ones.
@@ -258,13 +294,14 @@ class Graph(Core):
             check_count("credit", credit, 0, COUNT_MAX, "an int or xump.INFINITE")
         if type(enabled) is not bool:
             check_bool("enabled", enabled)
+        timeout_ns = None if ack_timeout is None else check_ack_timeout(ack_timeout, do, credit)
         if name is not None:
             name = name_of(name, "selector name")
-        begin = start if start in ("current", "tail") else 1 if start == "head" else position(start, "'head', 'tail', 'current'")
+        begin = start if start in ("current", "tail") else 1 if start == "head" else start_of(start, "'head', 'tail', 'current'")
         self._check_open()
         with self._build_lock:
             queue = self._queue(source, "source")
-            created = (queue.name, when, do, credit, enabled, start)
+            created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), start)
             if do._given is not None:
                 self._queue(do._given, "target")
             if name is not None and name in self._named:
@@ -280,7 +317,7 @@ class Graph(Core):
                 self._create_selector(
                     selector, VERBS[do.verb], ROLES[role], terms, field_of(do.queue), target,
                     field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
-                    credit, enabled, begin,
+                    credit, timeout_ns, enabled, begin,
                 )
             finally:
                 # If user code raised in the run (an interrupt, say), the selector exists all the same.
@@ -288,7 +325,16 @@ class Graph(Core):
                     self._last_selector -= 1
                 elif name is not None:
                     self._named[name] = selector
+            if do.verb == "deliver" and do.queue is None:
+                self._delivers_to(do.destination)
             return selector
+
+    def _delivers_to(self, destination: str | Field | None) -> None:
+        """Remember to which destinations selectors ever delivered; a field may name any."""
+        if isinstance(destination, Field) or (self._destinations is not None and len(self._destinations) >= DESTINATIONS_MAX):
+            self._destinations = None
+        elif destination is not None and self._destinations is not None:
+            self._destinations.add(destination)
 
     def _check_single(self, queue: Queue, role: str, enabled: bool) -> None:
         """A queue has at most one enabled default and one enabled overflow selector."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import TypeVar
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, Protocol, TypeVar
 
 from xump.errors import NotFound
 
@@ -18,17 +18,22 @@ class Registry(Mapping[Key, Thing]):
     dict, so `list(registry.values())` is safe while another thread creates queues.
     """
 
-    __slots__ = ("_missing", "_things", "_what")
+    __slots__ = ("_check_open", "_missing", "_things", "_what")
 
-    def __init__(self, things: dict[Key, Thing], missing: type[NotFound], what: str) -> None:
+    def __init__(
+        self, things: dict[Key, Thing], missing: type[NotFound], what: str, check_open: Callable[[], object] = bool
+    ) -> None:
+        """`check_open` raises `Closed` once the engine is closed: then nothing is there, whatever its name."""
         self._things = things
         self._missing = missing
         self._what = what
+        self._check_open = check_open
 
     def __getitem__(self, key: Key) -> Thing:
         try:
             return self._things[key]
         except KeyError:
+            self._check_open()
             raise self._missing(f"no {self._what} {key!r} in this engine") from None
 
     def __contains__(self, key: object) -> bool:
@@ -57,3 +62,35 @@ class Registry(Mapping[Key, Thing]):
 
     def __repr__(self) -> str:
         return repr(self._things)
+
+
+class HasId(Protocol):
+    """A thing with a number."""
+
+    @property
+    def id(self) -> int:
+        """The number."""
+
+
+Numbered = TypeVar("Numbered", bound=HasId)
+
+
+class SelectorRegistry(Registry[int, Numbered]):
+    """The selectors of an engine by id; those that have a name, by name, too."""
+
+    __slots__ = ("_named",)
+
+    def __init__(self, things: dict[int, Numbered], named: dict[str, Numbered], missing: type[NotFound],
+                 check_open: Callable[[], object]) -> None:
+        super().__init__(things, missing, "selector", check_open)
+        self._named = named
+
+    def __getitem__(self, key: int | str) -> Numbered:
+        return super().__getitem__(self._id(key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._id(key))
+
+    def _id(self, key: object) -> Any:
+        """The id for a name; the key itself if no selector has that name."""
+        return self._named[key].id if isinstance(key, str) and key in self._named else key

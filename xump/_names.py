@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from xump.limits import address_bytes_max
 
+REPLIES = "xump.replies"
+"""The queue to which replies to requests come. An engine makes it by itself."""
+
 
 def text_of(value: object, what: str) -> str:
     """Return `value` as an exact str; `what` names the argument in errors.

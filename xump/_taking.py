@@ -9,27 +9,40 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xump._arguments import COUNT_MAX, check_count, check_destination, check_timeout
+from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination, queue_name
 from xump._graph import Graph
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
 from xump_ext.engine.delivery import Delivery, DeliveryIterator
+from xump_ext.infinite import INFINITE
+
+if TYPE_CHECKING:
+    from xump.queue import Queue
+    from xump.selector import Selector
+    from xump.types import Destinations
+
+    Awaited: TypeAlias = str | tuple[str, ...] | Queue | None
 
 Taken = TypeVar("Taken")
+WARNINGS_MAX = 100
 
 
 class Taking(Graph):
     """The part of `xump.Engine` that hands deliveries to your program."""
 
     _warned_of_held = False
+    _warned_of_acks = False
+    _builders: dict[int, int]
+    _found_nothing = 0
+    """How many calls found nothing to take."""
 
-    def take(self, n: int, destination: str | None = None, *, timeout: float | None = 0.0) -> list[Delivery]:
+    def take(self, n: int, destination: Destinations = None, *, timeout: float | None = 0.0) -> list[Delivery]:
         """Take up to `n` deliveries, in the order in which they were offered.
 
         Args:
             n: The largest number of deliveries to take.
-            destination: The destination (consumer name) to take from; None: all destinations.
+            destination: The destination (consumer name) to take from; several, as a list, tuple or set; None: all destinations.
             timeout: How many seconds to wait for the first delivery, if there is none; None: for ever.
 
         Returns:
@@ -55,13 +68,17 @@ class Taking(Graph):
         ['resize', 'rotate']
         """
         check_count("n", n, 0, COUNT_MAX)
-        self._check_taking(destination, timeout)
+        destination = self._checked_taking(destination, timeout)
         taken = self._take(n, destination)
-        if taken or timeout == 0 or n == 0:
+        if taken or n == 0:
             return taken
-        return self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
+        if timeout != 0:
+            taken = self._wait(lambda: self._take(n, destination) or None, destination, timeout) or []
+        if not taken:
+            self._notice_nothing(destination)
+        return taken
 
-    def deliveries(self, destination: str | None = None, *, timeout: float | None = 0.0) -> DeliveryIterator:
+    def deliveries(self, destination: Destinations = None, *, timeout: float | None = 0.0) -> DeliveryIterator:
         """Iterate over the deliveries that there are, and over those that your acks release meanwhile.
 
         Args:
@@ -89,15 +106,56 @@ class Taking(Graph):
         resize
         rotate
         """
-        self._check_taking(destination, timeout)
+        destination = self._checked_taking(destination, timeout)
         return DeliveryIterator(self, destination, timeout)
 
-    def take_batch(self, n: int, destination: str | None = None, *, timeout: float | None = 0.0) -> DeliveryBatch:
+    def get(self, queue: str | Queue, *, timeout: float | None = 0.0) -> Delivery | None:
+        """Take a message out of a queue by hand: no selector, destination or credit is needed.
+
+        Args:
+            queue: The queue, or its name. A held queue gives, too.
+            timeout: How many seconds to wait for a message; 0: do not wait; None: for ever.
+
+        Returns:
+            A delivery of the first ready message that no selector has taken (`INFINITE` ones included) and that is neither behind
+            another one of its key nor still to be routed; or None. Answer it as any other. A nack puts it back as it was.
+
+        Raises:
+            QueueNotFound: No queue has this name.
+            StoreFailed: Its store has failed.
+            Closed: The engine is closed.
+            TypeError, ValueError: `timeout` is wrong.
+
+        Inside your own `building()` block it does not wait.
+
+        Cost: O(waitsets and selectors of the queue), and the run that follows.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     number = jobs.publish("resize")
+        ...     with engine.get("jobs") as message:
+        ...         print(message.address)
+        ...     engine.get("jobs")
+        resize
+        """
+        check_timeout(timeout)
+        handle = self.queues[queue_name(queue, "queue")]
+        delivery = self._get(handle)
+        if delivery is None and timeout != 0 and not self._is_building():
+            delivery = self._wait(lambda: self._get(handle), handle, timeout)
+        return delivery
+
+    def _is_building(self) -> bool:
+        """Whether this thread is in a building block of its own, in which it would wait in vain."""
+        return threading.get_ident() in self._builders
+
+    def take_batch(self, n: int, destination: Destinations = None, *, timeout: float | None = 0.0) -> DeliveryBatch:
         """Take up to `n` deliveries as Arrow columns, which pyarrow, Polars and DuckDB read without a copy.
 
         Args:
             n: The largest number of rows.
-            destination: The destination (consumer name) to take from; None: all destinations.
+            destination: The destination (consumer name) to take from; several, as a list, tuple or set; None: all destinations.
             timeout: How many seconds to wait for the first delivery, if there is none; None: for ever.
 
         Returns:
@@ -120,21 +178,25 @@ class Taking(Graph):
         (2, None)
         """
         check_count("n", n, 0, COUNT_MAX)
-        self._check_taking(destination, timeout)
+        destination = self._checked_taking(destination, timeout)
         batch = take_batch(self, n, destination)
-        if len(batch) or timeout == 0 or n == 0:
+        if len(batch) or n == 0:
             return batch
-        return self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
+        if timeout != 0:
+            batch = self._wait(lambda: take_batch(self, n, destination) or None, destination, timeout) or batch
+        if not len(batch):
+            self._notice_nothing(destination)
+        return batch
 
-    def _check_taking(self, destination: object, timeout: object) -> None:
+    def _checked_taking(self, destination: Destinations, timeout: object) -> str | tuple[str, ...] | None:
         # The usual arguments are checked without a call: this runs for every `take`.
-        if destination is not None and type(destination) is not str:
-            check_destination(destination)
+        wanted = destination if destination is None or type(destination) is str else checked_destination(destination)
         if type(timeout) is not float or not timeout >= 0:
             check_timeout(timeout)
         self._check_open()
         if self._reopened:
             self._warn_of_held()
+        return wanted
 
     def _warn_of_held(self) -> None:
         """Warn once if queues of a reopened store have selectors and are still held, so that they deliver nothing."""
@@ -145,19 +207,56 @@ class Taking(Graph):
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "
                           "you end a `with engine.building():` block, or call release() on them", stacklevel=4)
 
-    def _wait(self, take: Callable[[], Taken | None], destination: str | None, timeout: float | None) -> Taken | None:
-        """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None."""
+    def _notice_nothing(self, wanted: str | tuple[str, ...] | None) -> None:
+        """Called when there was nothing to take. Warn once of a destination to which no selector ever delivered, and once of acks
+        that seem to be forgotten. For these it looks at all selectors: in the 1st, 2nd, 4th, 8th ... such call only."""
+        if isinstance(wanted, tuple):
+            for one in wanted:
+                self._notice_nothing(one)
+            return
+        destination = wanted
+        self._found_nothing += 1
+        known = self._destinations
+        if destination is not None and known is not None and destination not in known:
+            if destination not in self._warned_of and len(self._warned_of) < WARNINGS_MAX:
+                self._warned_of.add(destination)
+                there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "no selector delivers to your program"
+                warnings.warn(f"no selector delivers to {destination!r}; {there}", stacklevel=3)
+        elif self._found_nothing & (self._found_nothing - 1) == 0 and not self._warned_of_acks:
+            for selector in list(self._selectors.values()):
+                if self._awaits_acks(selector, destination):
+                    self._warned_of_acks = True
+                    queue = selector.source
+                    warnings.warn(
+                        f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} messages of "
+                        f"queue {queue.name!r} that it did not answer, and {queue.ready} more wait. Ack each delivery, or give "
+                        "the selector more credit", stacklevel=3)
+                    return
+
+    def _awaits_acks(self, selector: Selector, destination: str | None) -> bool:
+        """Whether the selector delivers to this destination, and messages wait only for answers to what your program has."""
+        do = selector.do
+        if do.verb != "deliver" or do.queue is not None or not selector.enabled or destination not in (None, do.destination):
+            return False
+        return selector.credit is not INFINITE and selector.available == 0 < selector.outstanding and selector.source.ready > 0
+
+    def _wait(self, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None) -> Taken | None:
+        """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None. `awaited`:
+        the destinations that it takes from, or the queue. It sleeps until something falls due, at most."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             woken = threading.Lock()
             woken.acquire()
-            waiter = self._await(destination, woken.release)
+            waiter = self._await(awaited, woken.release)
             try:
                 taken = take()
                 if taken is not None:
                     return taken
-                left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-                if not woken.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                due = self._seconds_until_due()
+                if due is not None and (left is None or due < left):
+                    woken.acquire(timeout=min(due, threading.TIMEOUT_MAX))
+                elif not woken.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
                     return take()
             finally:
                 self._withdraw(waiter)

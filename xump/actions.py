@@ -7,7 +7,7 @@ message. An action checks its parts when it is created, however it is created. `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Union
 
 from xump._names import name_of
 from xump._value import Value, described
@@ -45,7 +45,11 @@ VERBS = {
 
 @dataclass(frozen=True)
 class Field:
-    """A part of the message that names a target or destination. Created by `field`."""
+    """A part of the message that names a target or destination. Created by `field`. Compare with `==`.
+
+    >>> move_to(field("reply_to")).queue == field("reply_to")
+    True
+    """
 
     name: str
     """`"address"`, `"reply_to"`, `"destination"` or `"headers.NAME"`."""
@@ -86,6 +90,13 @@ class Action(Value):
     """What a selector does with a message. Compare with `==`.
 
     Created by `copy_to`, `move_to`, `deliver` and `bounce_to`; `discard` is one. A `Queue` as the target is kept by its name.
+
+    >>> from xump import Engine, always, move_to
+    >>> with Engine() as engine:
+    ...     source, target = engine.create_queue("source"), engine.create_queue("target")
+    ...     selector = engine.create_selector("source", when=always, do=move_to("target"))
+    ...     selector.do == move_to(target), selector.do.verb, selector.do.queue
+    (True, 'move', 'target')
     """
 
     verb: str
@@ -96,6 +107,10 @@ class Action(Value):
     """The destination of deliveries: a name, or the field that names it; None if there is none."""
     # The queue itself, if one was given: `create_selector` refuses a queue of another engine. It is no part of the value.
     _given: ClassVar[QueueHandle | None] = None
+
+    if TYPE_CHECKING:       # it accepts more than it keeps
+
+        def __init__(self, verb: str, queue: Target | None = None, destination: Destination | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         """Raises TypeError and ValueError for a combination that no selector can carry out."""
@@ -164,14 +179,14 @@ def copy_to(queue: Target) -> Action:
     Raises:
         TypeError, ValueError: `queue` is none of these, or is empty or too long.
 
-    A copy uses no credit and never waits: if the target is full, the copy goes to the target's dead letter queue, else it is
-    dropped and counted. A queue gets at most one copy of a message in a run, also if several selectors copy into it.
+    A copy uses no credit and never waits. If the target is full, its overflow selector takes the copy, else its dead letter
+    queue; else the copy is dropped and counted. A queue gets at most one copy of a message in a run, also if several selectors
+    copy into it.
 
     >>> copy_to("audit")
     copy_to('audit')
     """
-    target: Any = queue     # a `Queue` is kept by its name
-    return Action("copy", target)
+    return Action("copy", queue)
 
 
 def move_to(queue: Target) -> Action:
@@ -187,14 +202,13 @@ def move_to(queue: Target) -> Action:
         TypeError, ValueError: `queue` is none of these, or is empty or too long.
 
     With finite credit the source keeps the message as outstanding (unacknowledged) until it is settled in the target: acked,
-    rejected, dropped or deleted. With `INFINITE` credit the message is handed over for good. If the target is full, the message
-    waits in its source until there is room (back-pressure).
+    rejected, dropped or deleted. With `INFINITE` credit the message is handed over for good. If the target is full and its
+    overflow selector cannot take the message, the message waits in its source until there is room (back-pressure).
 
     >>> move_to("work")
     move_to('work')
     """
-    target: Any = queue     # a `Queue` is kept by its name
-    return Action("move", target)
+    return Action("move", queue)
 
 
 def deliver(destination: Destination, queue: Target | None = None) -> Action:
@@ -219,8 +233,7 @@ def deliver(destination: Destination, queue: Target | None = None) -> Action:
     >>> deliver("worker", queue="work")
     deliver('worker', queue='work')
     """
-    target: Any = queue     # a `Queue` is kept by its name
-    return Action("deliver", target, destination)
+    return Action("deliver", queue, destination)
 
 
 def bounce_to(queue: Target) -> Action:
@@ -241,8 +254,7 @@ def bounce_to(queue: Target) -> Action:
     >>> bounce_to("returned")
     bounce_to('returned')
     """
-    target: Any = queue     # a `Queue` is kept by its name
-    return Action("bounce", target)
+    return Action("bounce", queue)
 
 
 discard = described(Action("discard"), """

@@ -17,21 +17,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from xump._taking import Awaited
     from xump.engine import Engine
+    from xump.types import Destinations
     from xump_ext.engine.delivery import Delivery
 
 Taken = TypeVar("Taken")
 
-TURN = 64
+SWITCH_AFTER = 64
 """After so many deliveries without a wait the loop gets its turn, so that a backlog does not starve other tasks."""
 
 
-def deliveries(engine: Engine, destination: str | None = None, *, timeout: float | None = None) -> Deliveries:
+def deliveries(engine: Engine, destination: Destinations = None, *, timeout: float | None = None) -> Deliveries:
     """Iterate over deliveries, as `Engine.deliveries` does, in `async for`.
 
     Args:
         engine: The engine to take from.
-        destination: The destination (consumer name) to take from; None: all destinations.
+        destination: The destination (consumer name) to take from; several, as a list, tuple or set; None: all destinations.
         timeout: The iteration ends when there has been no delivery for this many seconds; None: never.
 
     Returns:
@@ -62,14 +64,14 @@ def deliveries(engine: Engine, destination: str | None = None, *, timeout: float
 
 
 async def take(
-    engine: Engine, n: int, destination: str | None = None, *, timeout: float | None = None
+    engine: Engine, n: int, destination: Destinations = None, *, timeout: float | None = 0.0
 ) -> list[Delivery]:
     """Take up to `n` deliveries, as `Engine.take` does, without blocking the loop.
 
     Args:
         engine: The engine to take from.
         n: The largest number of deliveries to take.
-        destination: The destination (consumer name) to take from; None: all destinations.
+        destination: The destination (consumer name) to take from; several, as a list, tuple or set; None: all destinations.
         timeout: How many seconds to wait for the first delivery, if there is none; None: for ever.
 
     Returns:
@@ -91,19 +93,19 @@ async def take(
     ...     delivery.message.address
     'resize'
     """
-    engine.deliveries(destination, timeout=timeout)     # checks the arguments
-    taken: list[Delivery] = engine.take(n, destination)
+    wanted = engine._checked_taking(destination, timeout)
+    taken: list[Delivery] = engine.take(n, wanted)
     if taken or timeout == 0 or n == 0:
         return taken
-    return await _wait(engine, lambda: engine.take(n, destination) or None, destination, timeout) or []
+    return await _wait(engine, lambda: engine._take(n, wanted) or None, wanted, timeout) or []
 
 
 class Deliveries(AsyncIterator["Delivery"]):
     """An asynchronous iterator of deliveries. Created by `deliveries`."""
 
-    def __init__(self, engine: Engine, destination: str | None, timeout: float | None) -> None:
+    def __init__(self, engine: Engine, destination: Destinations, timeout: float | None) -> None:
         self._engine = engine
-        self._destination = destination
+        self._destination = engine._checked_taking(destination, timeout)
         self._timeout = timeout
         self._source = engine.deliveries(destination, timeout=timeout)
         self._since_wait = 0
@@ -112,7 +114,7 @@ class Deliveries(AsyncIterator["Delivery"]):
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._since_wait >= TURN:
+        if self._since_wait >= SWITCH_AFTER:
             self._since_wait = 0
             await asyncio.sleep(0)
         self._since_wait += 1
@@ -126,19 +128,23 @@ class Deliveries(AsyncIterator["Delivery"]):
 
 
 async def _wait(
-    engine: Engine, take: Callable[[], Taken | None], destination: str | None, timeout: float | None
+    engine: Engine, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None
 ) -> Taken | None:
     """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     while True:
         woken: asyncio.Future[None] = loop.create_future()
-        waiter = engine._await(destination, _waker(loop, woken))
-        alarm = None if deadline is None else loop.call_at(deadline, _wake, woken)
+        waiter = engine._await(awaited, _waker(loop, woken))
+        alarm = None
         try:
             taken = take()
             if taken is not None or (deadline is not None and loop.time() >= deadline):
                 return taken
+            due = engine._seconds_until_due()
+            moments = [deadline, None if due is None else loop.time() + due]
+            alarm_at = min((moment for moment in moments if moment is not None), default=None)
+            alarm = None if alarm_at is None else loop.call_at(alarm_at, _wake, woken)
             await woken
         finally:
             if alarm is not None:

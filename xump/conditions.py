@@ -19,7 +19,7 @@ from xump.limits import address_bytes_max
 from xump_ext.state.constants import ROLES
 
 if TYPE_CHECKING:
-    from xump.types import FilterSource, MatchField, Operator
+    from xump.types import FilterFunction, FilterSource, MatchField, Operator
 
 
 class Condition(Value):
@@ -54,7 +54,11 @@ class Condition(Value):
 
 @dataclass(frozen=True, repr=False)
 class Role(Condition):
-    """A condition that stands alone: `always`, `default` or `overflow`. Use these three; do not create your own."""
+    """A condition that stands alone: `always`, `default` or `overflow`. Use these three, and compare with `==`.
+
+    >>> always == default, always.name
+    (False, 'always')
+    """
 
     name: str
     """`"always"`, `"default"` or `"overflow"`."""
@@ -120,7 +124,11 @@ overflow = described(Role("overflow"), """
 
 @dataclass(frozen=True, repr=False)
 class Match(Condition):
-    """A condition that compares a field of the message with a pattern. Created by `match`."""
+    """A condition that compares a field of the message with a pattern. Created by `match`. Compare with `==`.
+
+    >>> match("topic", "image.#").pattern
+    'image.#'
+    """
 
     operator: str
     """The name of the match operator."""
@@ -142,12 +150,20 @@ class Match(Condition):
 
 @dataclass(frozen=True, repr=False)
 class Where(Condition):
-    """A condition that evaluates a filter. Created by `where`."""
+    """A condition that evaluates a filter. Created by `where`. Compare with `==`.
 
-    source: Any
+    >>> where("size > 100").source
+    'size > 100'
+    """
+
+    source: str | filters.Pairs | FilterFunction
     """What the filter was given as: the text, the items of the dict, or the function."""
     tree: Any = dataclass_field(init=False, compare=False)
     """What the filter means, as nested tuples; `xump.filters.tree` describes them."""
+
+    if TYPE_CHECKING:       # it accepts more than it keeps
+
+        def __init__(self, source: FilterSource) -> None: ...
 
     def __post_init__(self) -> None:
         given = dict(self.source) if isinstance(self.source, filters.Pairs) else self.source
@@ -162,7 +178,11 @@ class Where(Condition):
 
 @dataclass(frozen=True, repr=False)
 class All(Condition):
-    """Conditions joined by `&`. It holds if all of them do."""
+    """Conditions joined by `&`. It holds if all of them do. Compare with `==`.
+
+    >>> (match("eq", "audit") & where("size > 100")).parts
+    (match('eq', 'audit'), where('size > 100'))
+    """
 
     parts: tuple[Condition, ...]
     """The joined conditions, in the order in which they were written."""

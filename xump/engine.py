@@ -1,12 +1,13 @@
 """The engine: one graph of queues and selectors in one process. Arguments are checked here; `xump_ext` does the work.
 
-The class `Engine` is in three files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
-deliveries, and this file has the rest.
+The class `Engine` is in four files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
+deliveries, `xump._requests` waits for replies, and this file has the rest.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import HOP_LIMIT_MAX, check_count, check_timeout, queue_name
-from xump._taking import Taking
+from xump._requests import Requesting
 from xump.durability.closing import open_engines, raise_first, sync_stores
 from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
@@ -23,19 +24,21 @@ from xump_ext.check.laws import check_laws
 
 if TYPE_CHECKING:
     from xump.queue import Queue
-    from xump.types import ArrowData
+    from xump.types import ArrowData, Stats
 
 logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
 
 
-class Engine(Taking):
+class Engine(Requesting):
     """A message engine: queues, and selectors (bindings and subscriptions) that join them. It is an object, not a server.
 
     Args:
         clock: A function that returns the time in POSIX nanoseconds; it is called once a call.
         hop_limit: How many times a message may be copied, moved or bounced before it goes to the dead letter queue, 1 to 65,534.
-        dead_letter: The name of the queue for messages that no queue's own dead letter queue takes. It may be created later.
+        dead_letter: The name of the queue for messages that are unroutable, rejected, or past a limit of deliveries or hops where
+            no queue on their way has a dead letter queue of its own, and for messages to queues that do not exist. What a full
+            queue turns away goes only to that queue's own. It may be created later.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -64,6 +67,7 @@ class Engine(Taking):
         if dead_letter is not None:
             dead_letter = queue_name(dead_letter, "dead_letter")
         self._configure(None if clock is time.time_ns else clock, hop_limit, dead_letter)
+        self._builders: dict[int, int] = {}     # threads in building blocks, and how deep
         self._begin_graph()
         open_engines.add(self)
 
@@ -91,9 +95,14 @@ class Engine(Taking):
         (1, 1)
         """
         self._building(1)
+        thread = threading.get_ident()
+        self._builders[thread] = self._builders.get(thread, 0) + 1
         try:
             yield
         finally:
+            self._builders[thread] -= 1
+            if not self._builders[thread]:
+                del self._builders[thread]
             if not self.closed:
                 self._building(-1, self._reopened)
 
@@ -103,9 +112,10 @@ class Engine(Taking):
         Args:
             queue: The queue that the messages enter.
             data: Any object with the Arrow PyCapsule interface (`__arrow_c_stream__` or `__arrow_c_array__`). Its columns are
-                `address`, `reply_to` and `message_id` (text), `body` (bytes or text) and `headers` (a struct whose fields are the
-                headers, null is a missing header; or a map of strings). A missing column is empty. The columns that `take_batch`
-                adds are ignored.
+                `address`, `reply_to`, `message_id` and `correlation_id` (text), `body` (bytes or text), `headers` (a struct whose
+                fields are the headers, null is a missing header; or a map of strings), `at` and `expires` (timestamps, or int64
+                as nanoseconds) and `priority` (integers). A missing column is empty. The columns that `take_batch` adds are
+                ignored.
 
         Returns:
             The range of the ids that the rows got.
@@ -122,9 +132,10 @@ class Engine(Taking):
         message; as Arrow columns it is refused.
 
         Cost: O(rows), a fraction of `publish` a row. A row that is not routed stays in its columns, and keeps the whole batch
-        in memory. Texts and bodies are shared with the producer until the row is routed; numbers, offsets and nulls are copied,
-        and the names in a map. If a producer writes into its buffers all the same, which Arrow forbids, waiting messages
-        change: a text keeps its size, and each byte above 127 in text that is no longer UTF-8 is shown as a question mark.
+        in memory; with a column `at`, `expires` or `priority` each row becomes a message at once. Texts and bodies are shared
+        with the producer until the row is routed; numbers, offsets and nulls are copied, and the names in a map. If a producer
+        writes into its buffers all the same, which Arrow forbids, waiting messages change: a text keeps its size, and each byte
+        above 127 in text that is no longer UTF-8 is shown as a question mark.
 
         >>> import pyarrow
         >>> from xump import Engine
@@ -195,12 +206,12 @@ class Engine(Taking):
 
     # ---- watching
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:
         """The counters and gauges of the engine, its queues and its selectors, as plain dicts.
 
         Returns:
-            `{"engine": {...}, "queues": {name: {...}}, "selectors": {id: {...}}}`; docs/stats.md explains every key. The dicts
-            are yours to change.
+            `{"engine": {...}, "queues": {name: {...}}, "selectors": {id: {...}}}`, the dict `xump.types.Stats`; docs/stats.md
+            explains every key. The dicts are yours to change.
 
         Raises:
             Closed: The engine is closed.
@@ -233,6 +244,8 @@ class Engine(Taking):
     def to_mermaid(self) -> str:
         """The graph and its counts as a Mermaid flowchart, which GitHub and many editors draw. Cost: O(queues + selectors).
 
+        `xump.topology.picture.to_svg(engine)` draws a picture.
+
         >>> from xump import Engine
         >>> with Engine() as engine:
         ...     engine.to_mermaid()
@@ -244,6 +257,8 @@ class Engine(Taking):
 
     def to_dot(self) -> str:
         """The graph and its counts in Graphviz' language. Cost: O(queues + selectors).
+
+        `xump.topology.picture.to_svg(engine)` draws a picture without Graphviz.
 
         >>> from xump import Engine
         >>> with Engine() as engine:
@@ -346,10 +361,16 @@ class Engine(Taking):
             return "<Engine, closed>"
         return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
 
-    def _report(self, errors: list[tuple[int | str, BaseException]]) -> None:
-        """Log what went wrong in a run: what user code raised, once a condition, and messages that could not be read."""
+    def _report(self, errors: list[tuple[int | str, BaseException | str]]) -> None:
+        """Log what went wrong in a run: what user code raised, once a condition; messages that could not be read; and the address
+        of the first message that a queue dropped since nothing matched it."""
         for where, error in errors:
-            if isinstance(where, int):
+            if isinstance(error, str):
+                logger.warning(
+                    "queue %r dropped a message with the address %r: no selector matches it, and no dead letter queue takes it. "
+                    "Create a selector for it, a dead_letter, or the queue with unmatched='keep'; further drops are only counted",
+                    where, error)
+            elif isinstance(where, int):
                 logger.error("the condition of selector %d raised; that counts as no match", where, exc_info=error)
             else:
                 logger.error("queue %r is held from now on; fix the cause, then call release() on it: %s", where, error)

@@ -1,4 +1,7 @@
-"""Queues: named lists of messages, first in, first out. `QueueHandle` in the core has their properties, this file their calls."""
+"""Queues: named lists of messages, first in, first out.
+
+`QueueHandle` in the core has their properties and `publish`, this file their other calls.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
 from xump import filters
-from xump._arguments import ID_MAX, check_bool, check_int, position
+from xump._arguments import ID_MAX, check_bool, check_int, start_of
+from xump.actions import Field
 from xump.conditions import Where
 from xump.types import State
 from xump_ext.engine.handles import QueueHandle
@@ -14,9 +18,7 @@ from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
-    from xump.engine import Engine
-    from xump.store_types import Store
-    from xump.types import Body, BrowseStart, FilterSource, Headers
+    from xump.types import BrowseStart, FilterSource
 
 __all__ = ["Queue", "State"]
 
@@ -27,7 +29,7 @@ class Queue(QueueHandle):
     """A queue of an engine: a named list of messages, first in, first out. Created by `Engine.create_queue`.
 
     A queue is equal to its name, so either can stand for the other, as a key of `Engine.queues` too. Properties and counts cost
-    O(1). Once the queue is deleted, its calls and counts raise `QueueNotFound`.
+    O(1). Once the queue is deleted, its counts and its other calls raise `QueueNotFound`; `publish` goes by the name.
 
     >>> from xump import Engine
     >>> with Engine() as engine:
@@ -37,54 +39,16 @@ class Queue(QueueHandle):
     (1, ['resize'])
     """
 
-    if TYPE_CHECKING:       # the core has these attributes, and does not know their types
+    @property
+    def group(self) -> Field | None:
+        """The field whose value orders messages: those with the same one go one after the other. None: there is none."""
+        name = self._properties()["group"]
+        return None if name is None else Field(name)
 
-        @property
-        def engine(self) -> Engine:
-            """The engine that the queue belongs to."""
-
-        @property
-        def store(self) -> Store:
-            """The store that keeps the queue's messages."""
-
-    def publish(
-        self,
-        address: str = "",
-        body: Body = b"",
-        headers: Headers | None = None,
-        *,
-        reply_to: str | None = None,
-        message_id: str | None = None,
-    ) -> int:
-        """Publish a message into this queue, and run the graph until nothing more happens.
-
-        Args:
-            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8.
-            body: Up to 64 MiB of bytes.
-            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
-            reply_to: The address for answers.
-            message_id: Your own name for the message.
-
-        Returns:
-            The id that the queue issued: 1, 2, 3 and so on. 0 if the queue was full and the message went to its dead letter
-            queue.
-
-        Raises:
-            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
-            StoreFull, StoreFailed: The store cannot write it.
-            QueueNotFound: The queue was deleted.
-            TypeError, ValueError: An argument is wrong.
-
-        If it raises, nothing has changed.
-
-        Cost: that of `Engine.publish`, and a Python call.
-
-        >>> from xump import Engine
-        >>> with Engine() as engine:
-        ...     engine.create_queue("jobs").publish("resize", b"cat.png", {"width": 80})
-        1
-        """
-        return self.engine.publish(self, address, body, headers, reply_to=reply_to, message_id=message_id)
+    @property
+    def oldest(self) -> int | None:
+        """When the oldest ready message entered, in POSIX nanoseconds; None if none is ready. O(waitsets and selectors)."""
+        return self.engine._oldest(self)
 
     def hold(self) -> None:
         """Stop routing in this queue: messages enter and stay ready. Holding a held queue does nothing.
@@ -132,8 +96,8 @@ class Queue(QueueHandle):
             start: Where to start: `"head"` (the oldest message; the newest if `reverse`), `"current"` (the first that has not
                 been routed yet), the id of a message, or an aware datetime (the first message of that time or later; the last
                 if `reverse`). There need not be a message of that id.
-            state: Only messages that are `"ready"` (not taken), `"outstanding"` (unacknowledged) or in the `"history"` (processed
-                and kept); None: all.
+            state: Only messages that are `"ready"` (not taken), `"delayed"` (not due yet), `"outstanding"` (unacknowledged) or in
+                the `"history"` (processed and kept); None: all.
             where: Only messages that this filter selects, as in `xump.where`. Messages on which a function raises are left out.
             limit: At most so many messages; None: any number.
             reverse: Whether to go down from `start`, the newest message first.
@@ -180,7 +144,7 @@ class Queue(QueueHandle):
             return ID_MAX if reverse else 1
         if start == "current":
             return self.frontier
-        return position(start)
+        return start_of(start)
 
     def _pages(
         self, at: Any, state: State | None, compiled: Filter | None, call: Callable[[Message], object] | None, limit: int | None,

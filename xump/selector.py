@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xump._arguments import check_int
 from xump_ext.engine.handles import SelectorHandle
 from xump_ext.infinite import INFINITE
-
-if TYPE_CHECKING:
-    from xump.actions import Action
-    from xump.conditions import Condition
-    from xump.engine import Engine
-    from xump.queue import Queue
 
 
 class Selector(SelectorHandle):
@@ -29,24 +21,6 @@ class Selector(SelectorHandle):
     ...     worker.credit, worker.available, worker.outstanding
     (10, 9, 1)
     """
-
-    if TYPE_CHECKING:       # the core has these attributes, and does not know their types
-
-        @property
-        def engine(self) -> Engine:
-            """The engine that the selector belongs to."""
-
-        @property
-        def source(self) -> Queue:
-            """The queue that the selector takes messages from."""
-
-        @property
-        def when(self) -> Condition:
-            """The condition: which messages the selector is for."""
-
-        @property
-        def do(self) -> Action:
-            """The action: what the selector does with them."""
 
     def grant(self, n: int) -> None:
         """Widen the credit (prefetch window) by `n` messages, or narrow it if `n` is negative. Acks nothing.
@@ -108,10 +82,9 @@ class Selector(SelectorHandle):
             check_int("n", n, "a number of messages")
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
-        if self.do.verb != "deliver" or self.do.queue is not None:
-            raise ValueError(f"selector {self.id} does {self.do!r}, so there is nothing to pay for here: pay() acks what was "
-                             "delivered to your program")
-        if self.credit is INFINITE:
+        if n and (self.do.verb != "deliver" or self.do.queue is not None):
+            raise ValueError(f"selector {self.id} has do={self.do!r}; pay() is for selectors that deliver to your program")
+        if n and self.credit is INFINITE:
             raise ValueError(f"selector {self.id} has INFINITE credit; what it delivers is settled when it is taken")
         self.engine._pay(self, n)
 

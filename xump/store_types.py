@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xump.errors import Conflict, StoreNotFound
+from xump.errors import Conflict, StoreCorrupt, StoreNotFound
 
 if TYPE_CHECKING:
     from xump.durability.committer import Committer
@@ -106,6 +106,25 @@ def wrong_options(factory: Factory, name: str, options: Mapping[str, Any]) -> st
     return None
 
 
+def types_of(path: str) -> tuple[list[str], list[str]]:
+    """The types of stores that recognise a path; and a sentence for each type that could not be loaded."""
+    found, failed = [], []
+    types = store_types()
+    for type in types:
+        try:
+            factory = factory_of(type)
+        except ImportError as error:
+            failed.append(f"stores of type {type!r} cannot be loaded: {error}")
+            continue
+        own = getattr(factory, "type", type)
+        if own != type and own in types:        # another name for a type that is asked itself
+            continue
+        recognises = getattr(factory, "recognises", None)
+        if recognises is not None and recognises(path):
+            found.append(type)
+    return found, failed
+
+
 class Store:
     """A store of an engine, which keeps the messages of its queues. Created by `Engine.create_store`.
 
@@ -138,7 +157,15 @@ class Store:
         wrong = wrong_options(factory, self.name, self.options)
         if wrong is not None:
             raise TypeError(f"store type {self.type!r}: {wrong}")
-        backend = factory(self.name, **self.options)
+        try:
+            backend = factory(self.name, **self.options)
+        except StoreCorrupt as error:
+            path = self.options.get("path")
+            found = types_of(os.fspath(path))[0] if isinstance(path, (str, os.PathLike)) else []
+            if not found or self.type in found:
+                raise
+            raise Conflict(
+                f"{path} is a store of type {found[0]!r}, not {self.type!r}: give that type, or another path") from error
         needed = BACKEND_CALLS if getattr(backend, "durable", False) else ("close",)
         missing = [call for call in needed if not callable(getattr(backend, call, None))]
         if missing:

@@ -1,4 +1,4 @@
-"""Transactions: publishes and acks that happen together when a block ends, or not at all."""
+"""Transactions: publishes and answers that happen together when a block ends, or not at all."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from xump.errors import TransactionError
 from xump_ext.arrow.batch import DeliveryBatch
-from xump_ext.engine.delivery import Delivery
+from xump_ext.engine.delivery import Delivery, nack_terms, reject_terms
 from xump_ext.engine.handles import QueueHandle
-from xump_ext.message.message import Message
+from xump_ext.message.message import Message, _check_alone
+from xump_ext.message.times import times_or_none
 
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
-    from xump.types import Body, Headers
+    from xump.types import Body, Headers, Moment
 
 
 class Transaction:
@@ -34,22 +35,31 @@ class Transaction:
     def publish(
         self,
         queue: str | Queue,
-        address: str = "",
+        address: str | Message = "",
         body: Body = b"",
         headers: Headers | None = None,
         *,
         reply_to: str | None = None,
         message_id: str | None = None,
+        correlation_id: str | None = None,
+        delay: float | None = None,
+        at: Moment | None = None,
+        ttl: float | None = None,
+        expires: Moment | None = None,
+        priority: int = 0,
     ) -> None:
         """Publish a message into a queue when the block ends.
 
         Args:
             queue: The queue, by its name or as a `Queue`.
-            address: The text that the message is routed by (a routing key).
+            address: The text that the message is routed by (a routing key); or a `Message`, and beside it only `delay`, `at` and
+                `ttl`.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int, float, str or bytes.
             reply_to: The address for answers.
             message_id: Your own name for the message.
+            correlation_id, delay, at, ttl, expires, priority: As for `Engine.publish`; `delay` and `ttl` count from the end of
+                the block.
 
         Raises:
             TypeError, ValueError: An argument is wrong.
@@ -61,8 +71,14 @@ class Transaction:
         self._check_open()
         if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
-        message = Message(address, body, headers, reply_to=reply_to, message_id=message_id)
-        self._operations.append(("publish", queue, message))
+        if isinstance(address, Message):
+            _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority)
+            message = address
+        else:
+            message = Message(address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id,
+                              expires=expires, priority=priority)
+        times = times_or_none(delay, at, ttl, message.expires)
+        self._operations.append(("publish", queue, message, times))
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
         """Ack one or many deliveries when the block ends.
@@ -84,15 +100,55 @@ class Transaction:
         for delivery in given:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")
-        self._operations += [("ack", delivery) for delivery in given]
+        self._operations += [("ack", delivery, None) for delivery in given]
+
+    def nack(self, delivery: Delivery, *, requeue: bool = True, delay: float | None = None) -> None:
+        """Return a message to its queue when the block ends, as `Delivery.nack` does.
+
+        Args:
+            delivery: The delivery.
+            requeue: False: dead-letter it, as `reject` does.
+            delay: After how many seconds it may be taken again; None: as its queue's `retry_delay` says.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+            TransactionError: The block has ended.
+
+        The message counts in the limits of its queue for what the transaction publishes after that. Cost: O(1) now.
+        """
+        self._answer(delivery, nack_terms(delivery, requeue, delay))
+
+    def reject(self, delivery: Delivery, reason: str = "rejected") -> None:
+        """Dead-letter a message when the block ends, as `Delivery.reject` does.
+
+        Args:
+            delivery: The delivery.
+            reason: A text for the header `xump_detail` of the dead letter; the default adds no such header.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+            TransactionError: The block has ended. The end of the block raises it, too, if the dead letter queue is in another
+                durable store than the rest.
+
+        Cost: O(1) now.
+        """
+        self._answer(delivery, reject_terms(delivery, reason))
+
+    def _answer(self, delivery: object, operation: tuple[Any, ...]) -> None:
+        self._check_open()
+        if not isinstance(delivery, Delivery):
+            raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")
+        self._operations.append(operation)
 
     def _check_open(self) -> None:
         if self._state != "open":
-            raise TransactionError(f"the transaction is {self._state}; use it inside its with block, once")
+            raise TransactionError("call publish and ack inside the block: with engine.transaction() as tx"
+                                   if self._state == "new" else f"the transaction has ended ({self._state}); start another one")
 
     def __enter__(self) -> Transaction:
         if self._state != "new":
-            raise TransactionError(f"the transaction is {self._state}, and can be used once: call engine.transaction() again")
+            raise TransactionError("the transaction has begun already" if self._state == "open" else
+                                   f"the transaction has ended ({self._state}); start another one")
         self._state = "open"
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from xump.actions import Field
@@ -30,14 +30,27 @@ Target: TypeAlias = "str | Queue | Field"
 Destination: TypeAlias = "str | Field"
 """The destination (consumer name) of a delivery: its name, or `field(...)` if the message names it."""
 
+Destinations: TypeAlias = "str | Sequence[str] | AbstractSet[str] | None"
+"""The destinations (consumer names) to take from: one, several, or None for all."""
+
 BrowseStart: TypeAlias = Literal["head", "current"] | int | datetime.datetime
 """Where `Queue.browse` starts: an int is the id of a message, a datetime must have a time zone."""
 
 SelectorStart: TypeAlias = Literal["current", "tail", "head"] | int | datetime.datetime
 """Where a copying selector starts: an int is the id of a message, a datetime must have a time zone."""
 
-State: TypeAlias = Literal["ready", "outstanding", "history"]
-"""The state of a message in its queue: not taken yet, taken and not settled (unacknowledged), or processed and kept."""
+State: TypeAlias = Literal["ready", "delayed", "outstanding", "history"]
+"""The state of a message in its queue: not taken yet, not due yet, taken and not settled (unacknowledged), or processed and
+kept."""
+
+Moment: TypeAlias = datetime.datetime | int
+"""A moment: a datetime, which must have a time zone, or POSIX nanoseconds."""
+
+WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
+"""What a publish into a full queue does: raise, or enter, and drop the oldest messages."""
+
+Unmatched: TypeAlias = Literal["drop", "keep"]
+"""What happens to a message that no selector matches: it is dropped (or dead-lettered), or waits."""
 
 FilterFunction: TypeAlias = "Callable[[Message], bool]"
 """A filter as a Python function of the message."""
@@ -53,6 +66,90 @@ MatchField: TypeAlias = Literal["address", "reply_to"] | str
 
 TargetField: TypeAlias = Literal["address", "reply_to", "destination"] | str
 """The field that names a target or destination: one of these, or `"headers.NAME"`."""
+
+
+class EngineStats(TypedDict):
+    """The counters and gauges of an engine, under `"engine"` of `Engine.stats()`. docs/stats.md explains every key."""
+
+    entered: int
+    """Entries into queues."""
+    held_messages: int
+    """Messages in all queues."""
+    deliverable: int
+    """Messages offered to your program and not taken."""
+    no_queue: int
+    """Messages that were published to a queue that does not exist."""
+
+
+class QueueStats(TypedDict):
+    """The counters and gauges of a queue, under `"queues"` of `Engine.stats()`. docs/stats.md explains every key."""
+
+    entered: int
+    """Messages that entered."""
+    ready: int
+    """Messages that wait."""
+    outstanding: int
+    """Messages that selectors have taken and that are not settled."""
+    history: int
+    """Processed messages that the queue keeps."""
+    settled: int
+    """Processed messages that are gone."""
+    deleted: int
+    """Messages that were deleted."""
+    dropped: dict[str, int]
+    """Messages that were dropped, by reason."""
+    dead_lettered: dict[str, int]
+    """Messages that were dead-lettered, by reason."""
+    delayed: int
+    """Messages that are not due yet."""
+    duplicates: int
+    """Publishes that entered nothing, because their message had been published before."""
+    late: int
+    """Replies for which no request waited any more."""
+    held: bool
+    """Whether the queue is held."""
+
+
+class SelectorStats(TypedDict):
+    """The counters and gauges of a selector, under `"selectors"` of `Engine.stats()`. docs/stats.md explains every key."""
+
+    name: str | None
+    """The name of the selector."""
+    source: str
+    """The name of its queue."""
+    enabled: bool
+    """Whether it takes and copies."""
+    credit: Credit
+    """Its credit (prefetch window)."""
+    available: Credit
+    """The credit that is left."""
+    outstanding: int
+    """Messages that it has taken and that are not settled."""
+    blocked: bool
+    """Whether it waits for room in its target."""
+    served: int
+    """Messages that it has taken."""
+    copied: int
+    """Copies that it has made."""
+    dropped: int
+    """Copies that were dropped."""
+    paid: int
+    """Messages that were acked or settled downstream."""
+    returned: int
+    """Messages that came back."""
+    errors: int
+    """Errors that its condition raised."""
+
+
+class Stats(TypedDict):
+    """What `Engine.stats()` returns."""
+
+    engine: EngineStats
+    """Of the engine."""
+    queues: dict[str, QueueStats]
+    """Of each queue, by its name."""
+    selectors: dict[int, SelectorStats]
+    """Of each selector, by its id."""
 
 
 class ArrowStream(Protocol):

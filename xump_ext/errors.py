@@ -69,6 +69,10 @@ class StaleDelivery(XumpError, ValueError):
     """The delivery was acked, nacked, rejected or paid for before, or the engine has taken it back."""
 
 
+class RequestTimeout(XumpError, TimeoutError):
+    """No reply to a request came in time."""
+
+
 class TransactionError(XumpError, RuntimeError):
     """The transaction has ended, or its durable effects lie in more than one store."""
 
@@ -86,7 +90,8 @@ class StoreLocked(XumpError, OSError):
 
 
 class StoreFailed(XumpError, OSError):
-    """A write or an fsync failed: changes that the store holds in memory may be missing on disk."""
+    """The system refused a call for a store: a write or an fsync, so that changes held in memory may be missing on disk; or one
+    that opening the store needs."""
 
 
 class StoreCorrupt(XumpError, OSError):
@@ -103,8 +108,8 @@ class InvariantError(XumpError, AssertionError):
 
 def no_queue(name: str) -> QueueNotFound:
     """The error for a message to a queue that does not exist."""
-    return QueueNotFound(f"no queue {name!r}; make it with create_queue, or an engine with a dead letter queue, which takes such "
-                         "messages while it exists and has room: Engine(dead_letter=...)")
+    return QueueNotFound(f"no queue {name!r}: create it, or give the engine a dead letter queue for such messages, "
+                         "Engine(dead_letter=NAME)")
 
 
 def no_pickle(thing: object) -> TypeError:

@@ -108,7 +108,9 @@ class Demand(NamedTuple):
     wanted_bytes: int
     """The room, in bytes, that a call lacks: the store gives parts until there is so much, if possible. 0: there is room."""
     live_bytes: int
-    """The bytes that the live messages take in the store."""
+    """The bytes of the log, about, that are still needed."""
+    largest_bytes: int
+    """The bytes that the largest live message takes, or a quarter more at most."""
     carried_bytes: int
     """The bytes, in all, of records that `oldest` gave and that were copied forward."""
 
@@ -118,6 +120,9 @@ class Committer(Protocol):
 
     def changed(self) -> object:
         """A call has changed something in the store."""
+
+    def failure(self) -> Exception:
+        """The error to raise when a call needs the failed store."""
 
     def crowded(self) -> object:
         """The open group has grown large and should be written."""
@@ -149,8 +154,10 @@ class Backend(ABC):
     kept_bytes: int = 0
     """The part of the room that publishes leave to messages that move on within the store, so that these can come to their end
     and make room. Three quarters of it are for the first step of a message, three quarters of the rest for the second, and so on.
-    At least twice the size of the largest message is left in any case. The value may change; the engine reads it together with
-    `room`."""
+    Twice the size of the largest message is left beside it. The value may change; the engine reads it together with `room`."""
+    copies_forward: bool = False
+    """Whether it gives live records by `oldest`. Then the engine leaves twice the size of the largest message once more: the
+    store can always copy one."""
     damage: Sequence[Damage] = ()
     """Of a view that was scanned: the damaged parts that it left out."""
 

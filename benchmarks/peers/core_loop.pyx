@@ -26,7 +26,7 @@ def dropped(Core core not None, QueueHandle queue not None, str address, bytes b
     cdef uint64_t id
     core.begin_call()
     for _ in range(count):
-        id = enter(&core.e, queue.queue, content_new(address, body, headers, None, None), 0, 0, 0, NULL, NULL)
+        id = enter(&core.e, queue.queue, content_new(address, body, headers, None, None, NULL), 0, 0, 0, NULL, NULL)
         message_delete(&core.e, index_get(&queue.queue.index, id))
     go_on(&core.e)
     core.unlock()
@@ -40,7 +40,7 @@ def called(Core core not None, QueueHandle queue not None, str address, bytes bo
     cdef uint64_t id
     for _ in range(count):
         core.begin_call()
-        id = enter(&core.e, queue.queue, content_new(address, body, headers, None, None), 0, 0, 0, NULL, NULL)
+        id = enter(&core.e, queue.queue, content_new(address, body, headers, None, None, NULL), 0, 0, 0, NULL, NULL)
         go_on(&core.e)
         core.unlock()
         core.begin_call()
@@ -57,7 +57,7 @@ def held(Core core not None, QueueHandle queue not None, str address, bytes body
     cdef entry_t* entry
     core.begin_call()
     for _ in range(count):
-        enter(&core.e, queue.queue, content_new(address, body, headers, None, None), 0, 0, 0, NULL, NULL)
+        enter(&core.e, queue.queue, content_new(address, body, headers, None, None, NULL), 0, 0, 0, NULL, NULL)
     go_on(&core.e)
     core.unlock()
     middle = now()

@@ -168,7 +168,7 @@ def test_a_selector_takes_rows_that_wait(engine):
     assert engine.queues["late"].ready == 0
     engine.queues["q"].release()
     assert bodies(engine.queues["late"].browse()) == [b"0"]
-    assert bodies(engine.queues["q"].browse(state="ready")) == [b"1"]
+    assert bodies(engine.queues["q"].browse(state="ready")) == [b"2", b"3", b"0", b"1"]
 
 
 def held_bytes(call):

@@ -482,7 +482,7 @@ def test_any_batch_written(given: list[Message], small_bytes_max: int) -> None:
 def test_columns_of_a_batch() -> None:
     reduced: Any = Message("a", b"x", {"n": 1}, reply_to="r", message_id="m").__reduce__()
     rebuild, state = reduced
-    first = rebuild(*state[:5], "stamped", 2**64 - 1, 1_700_000_000_123_456_789, 3)
+    first = rebuild(*state[:5], "stamped", 2**64 - 1, 1_700_000_000_123_456_789, 3, None, None, 0)
     batch = arrow(write_batch([(first, 2**32 - 1, "d", "q"), (Message("ü"), 0, None, None)]))
     assert batch.schema == pa.schema(
         {

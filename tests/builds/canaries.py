@@ -1,8 +1,7 @@
 """Defects that the tests must find: each is compiled into a copy of the core, and the state machine is let loose on it.
 
 `python -m tests.builds.canaries [NAME ...]`, or `make canaries`. The defects stand in `xump_ext/route/ledger.pyx`: each is
-there after one
-entry of eight. In a release they are constants, which the C compiler removes.
+there after one entry of eight. In a release they are constants, which the C compiler removes.
 """
 
 import os
@@ -18,7 +17,7 @@ CANARIES = {
     "rotation": "a selector that was served keeps its place",
 }
 RUNS = 1_000
-STEPS_PER_RUN = 200     # who is passed over shows in long runs
+STEPS_PER_RUN = 400
 FOUND = 3
 SECONDS_MAX = 300
 

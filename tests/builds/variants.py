@@ -32,7 +32,7 @@ def build(variant):
     for file in FILES:
         shutil.copy2(ROOT / file, copy / file)
     (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
-    if variant != "asan" and not (copy / "build").exists():
+    if variant != "asan":
         take_over(copy, COUNTED if variant == "count" else CANARY)
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     variables = os.environ | {"XUMP_BUILD": variant}
@@ -43,13 +43,15 @@ def build(variant):
 
 
 def take_over(copy, changed):
-    """What is compiled in the tree is compiled in the copy, but for the modules that are `changed`."""
+    """Copies what is compiled in the tree and newer than in the copy, except for the modules that are `changed`."""
     for folder in ("cython", "lib"):
-        if (ROOT / "build" / folder).exists():
-            shutil.copytree(ROOT / "build" / folder, copy / "build" / folder)
-    for module in changed:
-        for compiled in (copy / "build" / "lib" / "xump_ext").glob(f"{module}.*.so"):
-            compiled.unlink()
+        for file in (ROOT / "build" / folder).rglob("*.*"):
+            module = str(file.relative_to(ROOT / "build" / folder / "xump_ext")).partition(".")[0]
+            taken = copy / file.relative_to(ROOT)
+            current = taken.exists() and taken.stat().st_mtime >= file.stat().st_mtime
+            if file.is_file() and module not in changed and not current:
+                taken.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, taken)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def queue(Core core, name):
         "history.count": at(&q.history.count, sizeof(q.history.count)),
         "history_limit": at(&q.history_limit, sizeof(q.history_limit)),
         "limit": at(&q.limit, sizeof(q.limit)),
+        "limit_given": at(&q.limit_given, sizeof(q.limit_given)),
         "slot": at(&q.slot, sizeof(q.slot)),
         "held": at(&q.held, sizeof(q.held)),
         "active": at(&q.active, sizeof(q.active)),
@@ -206,8 +207,8 @@ def selector(Core core, id):
         "waiters": at(&s.waiters, sizeof(s.waiters)),
         "waiter_count": at(&s.waiter_count, sizeof(s.waiter_count)),
         "refusals": at(&s.refusals, sizeof(s.refusals)),
-        "held.head": at(&s.held.head, sizeof(s.held.head)),
-        "held.count": at(&s.held.count, sizeof(s.held.count)),
+        "holding.head": at(&s.holding.head, sizeof(s.holding.head)),
+        "holding.count": at(&s.holding.count, sizeof(s.holding.count)),
         "taken.tail": at(&s.taken.tail, sizeof(s.taken.tail)),
         "taken.count": at(&s.taken.count, sizeof(s.taken.count)),
         "start": at(&s.start, sizeof(s.start)),
@@ -275,7 +276,7 @@ def waitset(Core core, name, id):
         "returned_count": at(&g.returned_count, sizeof(g.returned_count)),
         "returned_capacity": at(&g.returned_capacity, sizeof(g.returned_capacity)),
         "count": at(&g.count, sizeof(g.count)),
-        "marked": at(&g.marked, sizeof(g.marked)),
+        "defaulted": at(&g.defaulted, sizeof(g.defaulted)),
         "parked": at(&g.parked, sizeof(g.parked)),
         "pinned": at(&g.pinned, sizeof(g.pinned)),
         "previous": at(&g.previous, sizeof(g.previous)),
@@ -296,7 +297,7 @@ def route(Core core, name):
     cdef uint32_t i
     for i in range(plan.route_mask + 1):
         r = plan.routes[i]
-        while r != NULL and r.waitset == NULL:
+        while r != NULL and r.waits.one == NULL:
             r = r.next
         if r != NULL:
             break
@@ -306,7 +307,7 @@ def route(Core core, name):
         "copy_count": at(&r.copy_count, sizeof(r.copy_count)),
         "clauses": at(&r.clauses[0], sizeof(r.clauses[0])),
         "names_queue": at(&r.names_queue, sizeof(r.names_queue)),
-        "waitset": at(&r.waitset, sizeof(r.waitset)),
+        "waitset": at(&r.waits.one, sizeof(r.waits.one)),
         "hash": at(&r.hash, sizeof(r.hash)),
         "route_count": at(&plan.route_count, sizeof(plan.route_count)),
         "known_count": at(&plan.known_count, sizeof(plan.known_count)),
@@ -340,6 +341,7 @@ def store(Core core, name):
         "records": at(&s.records, sizeof(s.records)),
         "durable": at(&s.durable, sizeof(s.durable)),
         "live": at(&s.live, sizeof(s.live)),
+        "size_top": at(&s.size_top, sizeof(s.size_top)),
         "resident": at(&s.resident, sizeof(s.resident)),
         "fence_count": at(&s.fence_count, sizeof(s.fence_count)),
         "fence_mask": at(&s.fence_mask, sizeof(s.fence_mask)),

@@ -5,9 +5,6 @@ To make the books wrong, `corrupt.pyx` tells where they are; one field at a time
 
 import contextlib
 import ctypes
-import hashlib
-import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,37 +12,16 @@ from pathlib import Path
 import pytest
 
 import xump
+from tests.compiled import compiled
 from tests.durability.log_in_memory import LOGS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 
-ROOT = Path(__file__).parents[2]
-SETUP = """
-import sys
-from Cython.Build import cythonize
-from setuptools import Extension, setup
-flags = ["-O0", "-g0", "-fno-strict-aliasing", "-w"]
-extension = Extension("corrupt", ["corrupt.pyx"], extra_compile_args=flags)
-setup(name="corrupt", script_args=["-q", "build_ext", "--inplace"],
-      ext_modules=cythonize([extension], include_path=[sys.argv[1]], language_level=3, quiet=True))
-"""
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def corrupt():
-    """The module, compiled if it or any declaration of the core has changed since."""
-    sources = [ROOT / "tests" / "check" / "corrupt.pyx", *sorted((ROOT / "xump_ext").rglob("*.pxd"))]
-    content = hashlib.sha256(b"".join(source.read_bytes() for source in sources) + SETUP.encode()).hexdigest()[:16]
-    folder = ROOT / "build" / f"corrupt-{content}"
-    if not list(folder.glob("corrupt*.so")):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        shutil.copy(sources[0], folder)
-        run = subprocess.run([sys.executable, "-c", SETUP, str(ROOT)], check=False, cwd=folder, capture_output=True, text=True)
-        assert run.returncode == 0, run.stdout + run.stderr
-    spec = importlib.util.spec_from_file_location("corrupt", next(folder.glob("corrupt*.so")))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return compiled(HERE / "corrupt.pyx")
 
 
 # ---- whatever is done, the laws hold
@@ -250,8 +226,8 @@ WRONG = [
     ("engine", (), "run_start", "+1", "Quiet: engine: the run"),
     ("engine", (), "offered", "-1", "Once: queue 'work', message 5: its offer"),
     ("engine", (), "nacks", 0, "Links: queue 'work', message 5: the number of its last nack"),
-    ("engine", (), "dirty", to("queue", "work"), "Links: queue 'work': it is not in the list of dirty queues"),
-    ("engine", (), "field_lines", NOWHERE, "Links: queue 'strait': it is not in the list of lines"),
+    ("engine", (), "dirty", to("queue", "work"), "Links: queue 'work': its flag and the list of dirty queues disagree"),
+    ("engine", (), "field_lines", NOWHERE, "Links: queue 'strait': its flag and the list of waiting lists"),
     ("engine", (), "run_queue_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
     ("engine", (), "backlogs.count", "+1", "Quiet: engine: 1 backlogs are still to be routed"),
     ("engine", (), "parked_count", "+1", "Quiet: engine: 1 messages are still to be routed"),
@@ -277,9 +253,7 @@ WRONG = [
     ("queue", ("work",), "history.tail", NOWHERE, "Recount: queue 'work', its history"),
     ("queue", ("work",), "history.count", "+1", "Recount: queue 'work', its history"),
     ("queue", ("work",), "history_limit", 1, "Recount: queue 'work': 2 in its history"),
-    (
-        "queue", ("full",), "limit", 2,
-        "Quiet: queue 'waiting', message 4: selector 4 stands first in the waiting list of queue 'full'"),
+    ("queue", ("full",), "limit", 2, "Recount: queue 'full': 2 messages may be ready, by its limits it is 1"),
     ("queue", ("work",), "slot", "+1", "Once: engine: queues share a number"),
     ("queue", ("idle",), "active", 1, "Recount: queue 'idle'"),
     ("queue", ("work",), "dying", 1, "Links: queue 'work': it is being deleted"),
@@ -288,10 +262,10 @@ WRONG = [
     ("queue", ("idle",), "overflow", NOWHERE, "Links: queue 'idle': its overflow selector"),
     ("queue", ("full",), "sources", NOWHERE, "Links: queue 'full': 0 sources"),
     ("queue", ("waiting",), "selectors", "+1", "Recount: queue 'waiting': 6 selectors"),
-    ("queue", ("work",), "dirty", 1, "Links: queue 'work': it is not in the list of dirty queues"),
-    ("queue", ("work",), "returned", 1, "Links: queue 'work': it is not in the list of queues where something came back"),
-    ("queue", ("strait",), "field_lines", 0, "Links: queue 'strait': it is not in the list of lines"),
-    ("queue", ("strait",), "field_lines.previous", to("queue", "work"), "Links: engine: the list of lines"),
+    ("queue", ("work",), "dirty", 1, "Links: queue 'work': its flag and the list of dirty queues disagree"),
+    ("queue", ("work",), "returned", 1, "Links: queue 'work': its flag and the list of queues where something came back"),
+    ("queue", ("strait",), "field_lines", 0, "Links: queue 'strait': its flag and the list of waiting lists"),
+    ("queue", ("strait",), "field_lines.previous", to("queue", "work"), "Links: engine: the list of waiting lists"),
     ("queue", ("strait",), "waiters_head", NOWHERE, "Links: queue 'strait', its waiting list"),
     ("queue", ("waiting",), "watched", "-1", "Recount: queue 'waiting': 0 clauses"),
     ("queue", ("work",), "field_copies", "+1", "Recount: queue 'work': 1 clauses copy by a field"),
@@ -320,14 +294,14 @@ WRONG = [
     ("entry", ("idle", 3), "timestamp", "-1", "Order: queue 'idle', message 3: its timestamp"),
     ("entry", ("idle", 3), "content", NOWHERE, "Links: queue 'idle', message 3: it has no content"),
     ("entry", ("idle", 3), "queue", to("queue", "work"), "Links: queue 'idle': at id 3"),
-    ("entry", ("idle", 3), "holder", to("selector", 1), "Links: queue 'idle', message 3: somebody"),
-    ("entry", ("idle", 3), "below", to("entry", "idle", 4), "Links: queue 'idle', message 3: it is held by nobody"),
+    ("entry", ("idle", 3), "holder", to("selector", 1), "Links: queue 'idle', message 3: a selector holds it"),
+    ("entry", ("idle", 3), "below", to("entry", "idle", 4), "Links: queue 'idle', message 3: no selector holds it"),
     ("entry", ("idle", 3), "state", 9, "Links: queue 'idle', message 3: its state is 9"),
     ("entry", ("idle", 3), "state", 1, "Links: queue 'idle', message 3: it waits in a waitset of another"),
     ("entry", ("idle", 3), "flags", 32, "Quiet: queue 'idle', message 3: it is in the midst"),
-    ("entry", ("idle", 3), "flags", 128, "Links: queue 'idle', message 3: it is in the returned heap"),
-    ("entry", ("back", 2), "flags", 1, "Links: queue 'back', message 2: it is in the returned heap"),
-    ("entry", ("back", 3), "link", NOWHERE, "Links: queue 'back', message 3: it is in the returned heap"),
+    ("entry", ("idle", 3), "flags", 128, "Links: queue 'idle', message 3: it is in a returned heap"),
+    ("entry", ("back", 2), "flags", 1, "Links: queue 'back', message 2: its stored position"),
+    ("entry", ("back", 3), "link", NOWHERE, "Links: queue 'back', message 3: its stored position"),
     ("entry", ("back", 2), "holder", to("waitset", "waiting", 4), "Links: queue 'back': message 2 is in a waitset"),
     ("entry", ("waiting", 2), "flags", 128, "Links: queue 'waiting': message 2 is in a waitset"),
     ("entry", ("idle", 3), "flags", 64, "Quiet: queue 'idle', message 3: it is in the midst"),
@@ -336,15 +310,15 @@ WRONG = [
     ("entry", ("work", 2), "link", NOWHERE, "Links: queue 'work', its history: message 2"),
     ("entry", ("work", 1), "next", NOWHERE, "Recount|Links: queue 'work', its history"),
     ("entry", ("work", 1), "parent", to("entry", "entry", 3), "Links: queue 'work', message 1: it is settled"),
-    ("entry", ("work", 3), "parent", NOWHERE, "Links: queue 'entry', message 3: what it became"),
-    ("entry", ("work", 3), "parent", to("entry", "entry", 4), "Links: queue 'entry', message 3: what it became"),
+    ("entry", ("work", 3), "parent", NOWHERE, "Links: queue 'entry', message 3: its child"),
+    ("entry", ("work", 3), "parent", to("entry", "entry", 4), "Links: queue 'entry', message 3: its child"),
     ("entry", ("work", 3), "holder", to("selector", 1), "Links: selector 2, what was taken: message 3"),
     ("entry", ("work", 3), "below", to("entry", "idle", 1), "Links: queue 'work', message 3: its delivery"),
     ("entry", ("work", 6), "below", NOWHERE, "Links: engine: offer"),
     ("entry", ("work", 6), "state", 4, "Links: selector 2, what it holds: message 6"),
     ("entry", ("work", 5), "flags", 0, "Recount: engine: 4 messages were nacked, found 3"),
-    ("entry", ("entry", 3), "below", NOWHERE, "Links: queue 'entry', message 3: what it became"),
-    ("entry", ("entry", 3), "below", to("entry", "work", 4), "Links: queue 'entry', message 3: what it became"),
+    ("entry", ("entry", 3), "below", NOWHERE, "Links: queue 'entry', message 3: its child"),
+    ("entry", ("entry", 3), "below", to("entry", "work", 4), "Links: queue 'entry', message 3: its child"),
     ("entry", ("entry", 3), "state", 3, "Links: queue 'entry', message 3"),
     ("entry", ("waiting", 2), "sequence", "+50", "Order: queue 'waiting', message 3"),
     ("entry", ("waiting", 2), "holder", to("waitset", "waiting", 4), "Links: queue 'waiting': message 2 is in a waitset"),
@@ -369,22 +343,22 @@ WRONG = [
     ("selector", (1,), "verb", 0, "Links: queue 'entry', clause"),
     ("selector", (1,), "role", 1, "Links: queue 'entry', clause"),
     ("selector", (1,), "role", 2, "Links: selector 1: a selector has a clause"),
-    ("selector", (1,), "puts", 0, "Links: selector 1: whether it puts"),
-    ("selector", (2,), "puts", 1, "Links: selector 2: whether it puts"),
+    ("selector", (1,), "puts", 0, "Links: selector 1: its action"),
+    ("selector", (2,), "puts", 1, "Links: selector 2: its action"),
     ("selector", (1,), "enabled", 0, "Credit: selector 1: it is ready"),
     ("selector", (8,), "infinite", 0, "Links: selector 8, what it holds|Credit"),
     ("selector", (1,), "window", "+1", "Credit: selector 1: a window of 10, but 4 available and 5 outstanding"),
     ("selector", (1,), "available", "-1", "Credit: selector 1: a window of 9, but 3 available"),
-    ("selector", (2,), "available", "+1", "Credit: selector 2: it can take, and is not ready"),
+    ("selector", (2,), "available", "+1", "Credit: selector 2: it can take, though it is not ready"),
     ("selector", (1,), "source", to("queue", "work"), "Links: selector 1: its source"),
     ("selector", (1,), "source", NOWHERE, "Links: selector 1: its source"),
     ("selector", (1,), "target", to("queue", "out"), "Links: queue 'work': the list of its sources"),
     ("selector", (1,), "target", to("selector", 2), "Links: selector 1: its target"),
     ("selector", (1,), "clause", NOWHERE, "Links: selector 1: a selector has a clause"),
     ("selector", (2,), "destination", NOWHERE, "Links|Recount: (queue 'work', message 6|destination 'd')"),
-    ("selector", (4,), "waiters", NOWHERE, "Credit: selector 4: it can take, and is not ready"),
-    ("selector", (1,), "held.head", NOWHERE, "Recount: selector 1, what it holds"),
-    ("selector", (1,), "held.count", "+1", "Recount: selector 1, what it holds"),
+    ("selector", (4,), "waiters", NOWHERE, "Credit: selector 4: it can take, though it is not ready"),
+    ("selector", (1,), "holding.head", NOWHERE, "Recount: selector 1, what it holds"),
+    ("selector", (1,), "holding.count", "+1", "Recount: selector 1, what it holds"),
     ("selector", (2,), "taken.tail", NOWHERE, "Recount: selector 2, what was taken"),
     ("selector", (2,), "taken.count", "-1", "Recount: selector 2, what was taken"),
     ("selector", (9,), "start", 99, "Order: selector 9: starts at 99"),
@@ -397,34 +371,34 @@ WRONG = [
     ("waiter", (5,), "previous", NOWHERE, "Links: queue 'full', its waiting list"),
     ("waiter", (4,), "next", NOWHERE, "Links: queue 'full', its waiting list"),
     ("waiter", (4,), "next_of_selector", to("waiter", 5), "Links: selector 4: it stands in more waiting lists"),
-    ("waiter", (16,), "next_of_selector", NOWHERE, "Recount: selector 16: 2 places in waiting lists, found 1"),
+    ("waiter", (16,), "next_of_selector", NOWHERE, "Recount: selector 16: 2 waiters, found 1"),
     (
         "waiter", (16,), "previous_of_selector", to("waiter", 4),
-        "Links: selector 16: a place in a waiting list is not linked back"),
-    ("selector", (16,), "waiter_count", "-1", "Recount: selector 16: 1 places in waiting lists, found 2"),
-    ("selector", (17,), "refusals", "+2", "Quiet: selector 17: it does not stand in the waiting list of queue"),
+        "Links: selector 16: one of its waiters is not linked back"),
+    ("selector", (16,), "waiter_count", "-1", "Recount: selector 16: 1 waiters, found 2"),
+    ("selector", (17,), "refusals", "+2", "Quiet: selector 17: it is not in the waiting list of queue"),
     ("clause", (3,), "slot", "+1", "Links: queue 'waiting': the clause at 1"),
     ("clause", (3,), "consuming", 0, "Links: queue 'waiting', clause 0: selector 3"),
-    ("clause", (3,), "names_queue", 1, "Links: queue 'waiting': the clause at 0 names"),
+    ("clause", (3,), "names_queue", 1, "Links: queue 'waiting': the clause at 0 has a wrong flag"),
     ("clause", (3,), "count", 0, "Links: queue 'waiting': the clause at 0 has no selectors"),
     ("clause", (3,), "enabled", 0, "Recount: queue 'waiting', clause 0: 0 enabled"),
-    ("clause", (6,), "woken_from", 0, "Links: queue 'waiting', clause 2: parked messages are to be looked at"),
-    ("clause", (1,), "ready.count", 0, "Order: selector 1: it does not stand"),
+    ("clause", (6,), "woken_from", 0, "Links: queue 'waiting', clause 2: its flag and the list of parked messages"),
+    ("clause", (1,), "ready.count", 0, "Order: selector 1: its stored heap position"),
     ("clause", (3,), "lanes", NOWHERE, "Recount: queue 'waiting', clause 0: 1 lanes"),
     ("clause", (3,), "lane.clause", NOWHERE, "Links: queue 'waiting', clause 0: the lane"),
     ("clause", (3,), "lane.queue", to("queue", "out"), "Links: queue 'waiting', clause 0: the lane"),
     ("clause", (3,), "lane.members", "+1", "Recount: queue 'waiting', clause 0: a lane has 2 waitsets"),
-    ("clause", (3,), "lane.waitsets.count", 0, "Order: queue 'waiting': a waitset does not stand"),
-    ("clause", (3,), "lane.runnable.position", 1, "Order: queue 'waiting': a lane of clause 0"),
+    ("clause", (3,), "lane.waitsets.count", 0, "Order: queue 'waiting': the stored position of a waitset"),
+    ("clause", (3,), "lane.runnable.position", 1, "Order: queue 'waiting': the stored heap position of a lane of clause 0"),
     ("clause", (16,), "closed_last", NOWHERE, "Links: queue 'names', clause 0: 2 closed lanes are not in its list"),
     ("clause", (16,), "closings", "-1", "Order: queue 'names', clause 0: its closed lanes are not in order"),
     ("clause", (16,), "lane.previous", to("waiter", 4), "Links: queue 'names', clause 0: the lane of target .* not linked back"),
     ("clause", (16,), "lane.closed", 0, "Order: queue 'names', message 2: a credit for clause 0 does not find it"),
     ("clause", (16,), "lane.closed", "-1", "Order: queue 'names', clause 0: its closed lanes are not in order"),
-    ("clause", (16,), "lane.open.position", 1, "Order: queue 'names', clause 0: an open lane does not stand"),
+    ("clause", (16,), "lane.open.position", 1, "Order: queue 'names', clause 0: the stored heap position of an open lane"),
     ("clause", (16,), "lane.closed_before", NOWHERE, "Links: queue 'names', clause 0: 1 closed lanes are not in its list"),
     ("clause", (16,), "lane.closed_after", to("waiter", 4), "Links: queue 'names', clause 0: the list of its closed lanes"),
-    ("clause", (18,), "open.count", "-1", "Order: queue 'starved', clause 0: an open lane does not stand"),
+    ("clause", (18,), "open.count", "-1", "Order: queue 'starved', clause 0: the stored heap position of an open lane"),
     ("clause", (18,), "lane.open.key", "+1", "Order: queue 'starved', message 2: a credit for clause 0 does not find it"),
     ("clause", (18,), "lane.open.position", 0, "Order: queue 'starved', clause 0"),
     ("clause", (3,), "lane.closed", 1, "Once: queue 'waiting', clause 0: a lane is open and closed, or no field"),
@@ -432,14 +406,14 @@ WRONG = [
     ("waitset", ("waiting", 1), "head", NOWHERE, "Links: queue 'waiting': the last message"),
     ("waitset", ("waiting", 1), "head", to("entry", "waiting", 2), "Links: queue 'waiting': message 2"),
     ("waitset", ("waiting", 1), "tail", NOWHERE, "Links: queue 'waiting': the last message"),
-    ("waitset", ("back", 2), "returned", to("entry", "back", 3), "Links: queue 'back', message 3: it is in the returned heap"),
+    ("waitset", ("back", 2), "returned", to("entry", "back", 3), "Links: queue 'back', message 3: its stored position"),
     ("waitset", ("back", 2), "returned_count", "-1", "Recount: queue 'back': a waitset has 5 messages, found 3 and 1"),
     ("waitset", ("back", 2), "returned_capacity", 1, "Recount: queue 'back': a waitset has 5 messages"),
     ("waitset", ("waiting", 1), "count", "+1", "Recount: queue 'waiting': a waitset has 4 messages"),
-    ("waitset", ("waiting", 1), "marked", 1, "Links: queue 'waiting', message 1"),
+    ("waitset", ("waiting", 1), "defaulted", 1, "Links: queue 'waiting', message 1"),
     ("waitset", ("waiting", 1), "parked", 1, "Links: queue 'waiting': waitset"),
     ("waitset", ("waiting", 6), "slot_count", 0, "Links: queue 'waiting': waitset"),
-    ("waitset", ("waiting", 1), "pinned", 0, "Links: queue 'waiting': waitset"),
+    ("waitset", ("waiting", 1), "pinned", 0, "Links: queue 'waiting': the pin of waitset"),
     ("waitset", ("waiting", 1), "previous", NOWHERE, "Links: queue 'waiting': the list of its waitsets"),
     ("waitset", ("waiting", 4), "next", NOWHERE, "Links|Recount: queue 'waiting'"),
     ("waitset", ("waiting", 1), "member_count", 0, "Links: queue 'waiting': waitset"),
@@ -451,7 +425,7 @@ WRONG = [
     ("route", ("waiting",), "copy_count", "+1", "Links: queue 'waiting', route of the clauses"),
     ("route", ("waiting",), "clauses", NOWHERE, "Links: queue 'waiting', route of the clauses"),
     ("route", ("waiting",), "names_queue", 1, "Links: queue 'waiting', route of the clauses"),
-    ("route", ("waiting",), "waitset", NOWHERE, "Links: queue 'waiting': waitset"),
+    ("route", ("waiting",), "waitset", NOWHERE, "Links: queue 'waiting': the pin of waitset"),
     ("route", ("waiting",), "hash", "+1", "Recount: queue 'waiting'"),
     ("route", ("waiting",), "route_count", "+1", "Recount: queue 'waiting'"),
     ("route", ("waiting",), "known_count", "+1", "Recount: queue 'waiting'"),
@@ -476,7 +450,7 @@ def test_whatever_is_wrong_is_found(books, corrupt, kind, key, name, value, told
 # ---- in the books of durable stores, too
 
 class DurableBooks:
-    """Two stores of which nothing was written yet, with something behind every fence and somebody in RAM for every last word."""
+    """Two stores of which nothing was written yet, with a record behind every fence, and an entry in RAM for every shadow."""
 
     def __init__(self, clock):
         self.engine = engine = xump.Engine(clock=clock)
@@ -514,12 +488,12 @@ WRONG_IN_STORES = [
     ("durable", (), "stores", NOWHERE, "Recount: engine: 2 durable stores, 0 linked"),
     ("durable", (), "stores", to("queue", "in"), "Links: engine: the list of its durable stores"),
     ("durable", (), "store_count", "+1", "Recount: engine: 3 durable stores, 2 linked"),
-    ("durable", (), "claim", to("queue", "in"), "Quiet: engine: an entry in RAM was to end"),
+    ("durable", (), "claim", to("queue", "in"), "Quiet: engine: a durable message waits for an entry"),
     ("store", ("out",), "engine", NOWHERE, "Links: store 'left': its engine"),
     ("store", ("out",), "slot", 1, "Once: engine: durable stores share a number"),
     ("store", ("in",), "next", NOWHERE, "Recount: engine: 2 durable stores, 1 linked"),
-    ("store", ("out",), "is_changed", 1, "Links: store 'left': it is not in the list of those that have something"),
-    ("store", ("out",), "touched", NOWHERE, "Links: queue '.*': it is not in the list of queues whose state"),
+    ("store", ("out",), "is_changed", 1, "Links: store 'left': its flag and the list of stores that have something"),
+    ("store", ("out",), "touched", NOWHERE, "Links: queue '.*': its flag and the list of queues whose state"),
     ("store", ("out",), "touched", to("queue", "in"), "Links: store 'left': the list of queues whose state"),
     ("store", ("out",), "size", "-8", "Order: store 'left': at byte"),
     ("store", ("out",), "size", 8, "Recount: store 'left': its open group"),
@@ -527,6 +501,7 @@ WRONG_IN_STORES = [
     ("store", ("out",), "records", "+1", "Recount: store 'left': .* records in its open group"),
     ("store", ("out",), "durable", "+1", "Recount: store 'left': its open group, number 2"),
     ("store", ("out",), "live", "-8", "Recount: store 'left': messages in it"),
+    ("store", ("out",), "size_top", "+1", "Recount: store 'left': of some size"),
     ("store", ("out",), "resident", "+8", "Recount: store 'left': contents in memory"),
     ("store", ("out",), "fence_count", "-2", "Recount: queue 'copied': its frontier waits for 3"),
     ("store", ("out",), "fence_mask", 1, "Recount: store 'left', what waits for others"),
@@ -537,7 +512,7 @@ WRONG_IN_STORES = [
     ("durable_queue", ("ram",), "durable", 1, "Links: queue 'ram': its store"),
     ("durable_queue", ("ram",), "touched", 1, "Links: queue 'ram': it is in RAM"),
     ("durable_queue", ("idle",), "number", "-1", "Once: queue 'idle': its number"),
-    ("durable_queue", ("idle",), "touched", 0, "Links: queue 'idle': it is not in the list of queues whose state"),
+    ("durable_queue", ("idle",), "touched", 0, "Links: queue 'idle': its flag and the list of queues whose state"),
     ("durable_queue", ("idle",), "next_touched", to("queue", "ram"), "Links: store 'left': the list of queues whose state"),
     ("durable_queue", ("still",), "handed", 1, "Order: queue 'still': ids up to 1 were handed out"),
     ("durable_queue", ("idle",), "settled_at", "+8", "Links: queue 'idle': the record of what was settled last"),
@@ -551,14 +526,14 @@ WRONG_IN_STORES = [
     ("fence", ("out", 0), "group", "+1", "Links: store 'left', what waits for others: a fence"),
     ("fence", ("out", 1), "id", 99, "Order: store 'left', what waits for others: message 99 of queue 'out'"),
     ("fence", ("out", 1), "id", 0, "Links: store 'left', what waits for others: a record"),
-    ("fence", ("out", 1), "queue", 99, "Links: store 'left', what waits for others: queue number 99 was deleted"),
+    ("fence", ("out", 1), "queue", 99, "Links: store 'left', what waits for others: the end of queue number 99"),
     ("fence", ("out", 1), "charge", "+8", "Recount: store 'left': messages in it"),
     ("fence", ("out", 1), "kind", 2, "Links: store 'left', what waits for others: a record of kind 2"),
-    ("entry", ("kept", 2), "flags", 0, "Links: queue 'kept', message 2: an entry in RAM is to end it"),
-    ("entry", ("idle", 2), "flags", 512, "Links: queue 'idle', message 2: an entry in RAM is to end it"),
-    ("entry", ("idle", 2), "flags", 1024, "Links: queue 'idle', message 2: it is in a durable queue"),
+    ("entry", ("kept", 2), "flags", 0, "Links: queue 'kept', message 2: it owns an entry in RAM"),
+    ("entry", ("idle", 2), "flags", 512, "Links: queue 'idle', message 2: it is a shadow"),
+    ("entry", ("idle", 2), "flags", 1024, "Links: queue 'idle', message 2: it is durable"),
     ("entry", ("ram", 1), "content", "+2", "Links: queue 'ram', message 1: it is in RAM"),
-    ("entry", ("ram", 1), "flags", 0, "Links: engine: 5 messages in RAM end a durable one"),
+    ("entry", ("ram", 1), "flags", 0, "Links: engine: 5 messages in RAM are owned"),
     ("entry", ("ram", 1), "flags", "+256", "Links: queue 'ram', message 1: it is in RAM"),
 ]
 
@@ -570,9 +545,10 @@ def test_whatever_is_wrong_in_stores_is_found(durable_books, corrupt, kind, key,
 
 def test_held_queues_excuse_what_waits(books, corrupt):
     books.engine.queues["waiting"].hold()
-    with wrong(corrupt.queue(books.engine, "full")["limit"], 2):
+    full = corrupt.queue(books.engine, "full")
+    with wrong(full["limit"], 2), wrong(full["limit_given"], 2):
         books.engine.check()
-    with wrong(corrupt.queue(books.engine, "waiting")["held"], 0), wrong(corrupt.queue(books.engine, "full")["limit"], 2):
+    with wrong(corrupt.queue(books.engine, "waiting")["held"], 0), wrong(full["limit"], 2), wrong(full["limit_given"], 2):
         with pytest.raises(xump.InvariantError, match="Quiet"):
             books.engine.check()
 
@@ -597,6 +573,6 @@ engine.close()
 
 
 def test_a_queue_is_deleted_when_there_is_no_memory(corrupt):
-    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, str(Path(corrupt.__file__).parent)], cwd=ROOT,
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, str(Path(corrupt.__file__).parent)], cwd=HERE.parents[1],
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

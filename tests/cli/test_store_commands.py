@@ -17,7 +17,7 @@ from xump import Engine, always, deliver, register_store
 from xump.cli import main as cli
 from xump import store_types as store
 from xump.cli import store_report
-from xump.cli.store_commands import types_of
+from xump.store_types import types_of
 from xump.stores.lmdb_content import META_KEY
 from xump.stores.ring_file import COPY_AT, SUPERBLOCK, Head
 from xump.testing.conformance import everything
@@ -289,8 +289,8 @@ def a_newer_lmdb(path):
     fill("lmdb", path)
     with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
         meta = transaction.get(META_KEY)
-        transaction.put(META_KEY, meta[:8] + b"\2\0\0\0" + meta[12:])
-    return "version 2"
+        transaction.put(META_KEY, meta[:8] + b"\3\0\0\0" + meta[12:])
+    return "version 3"
 
 
 def a_ring_cut_off(path):

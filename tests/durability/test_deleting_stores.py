@@ -110,7 +110,7 @@ def test_a_store_that_cannot_be_closed_holds_up_nobody(stuck, caplog, tmp_path):
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not stuck._waiters:
+    while not stuck._waiting_destinations:
         waiting.join(0.001)
     with caplog.at_level(logging.ERROR, "xump"), pytest.raises(OSError, match="x is stuck"):
         stuck.close()

@@ -1,6 +1,7 @@
 """A process with a durable store is killed, again and again; what it had confirmed is there, what it had acked is not.
 
-The child is forked; it says in a pipe what it is about to do and what it has done. The same store lives through all kills.
+The child is forked; it says in a pipe what it is about to do and what it has done. The same store lives through all
+kills: 75, unless `XUMP_KILLS` says how many.
 """
 
 import os
@@ -12,7 +13,7 @@ import pytest
 
 from xump import Engine, always, copy_to, deliver, match, move_to
 
-KILLS = 300
+KILLS = int(os.environ.get("XUMP_KILLS", "75"))
 STORES = {
     "lmdb": {"durability": "sync"},
     "ring": {"durability": "sync", "segment_bytes": 1 << 16, "min_bytes": 1 << 18, "max_bytes": 1 << 20},

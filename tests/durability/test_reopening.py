@@ -1,11 +1,10 @@
-"""Durable stores are opened again: what had gone wrong there, one by one. The programs at random are in `test_flows.py`."""
+"""Durable stores are opened again: what had gone wrong there, one by one. The programs at random are in
+`tests/model/test_store_programs.py`."""
 
 import datetime
 import os
 import shutil
 import signal
-import threading
-import time
 
 import pytest
 
@@ -533,17 +532,18 @@ def test_an_interrupt_loses_nothing(opened, during):
     backend = engine.stores["d"].backend
     sync = backend.sync
 
-    def slow():
+    def interrupted():
         del backend.sync
-        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
         sync()
 
-    backend.sync = slow
-    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
-    with pytest.raises(KeyboardInterrupt):
-        getattr(engine, during)()
-    interrupt.join()
+    backend.sync = interrupted
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)   # a shell starts programs in the background without it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            getattr(engine, during)()
+    finally:
+        signal.signal(signal.SIGINT, before)
     if during == "sync":
         engine.publish("q", body=b"2")
         engine.close()
@@ -553,7 +553,7 @@ def test_an_interrupt_loses_nothing(opened, during):
 
 @pytest.mark.parametrize("before", [False, True], ids=["new", "reopened before"])
 def test_a_dead_letter_in_ram_that_comes_back_is_no_new_message(opened, before):
-    """Decision 125: the application had it."""
+    """Decision 125: your program had it."""
     with opened() as engine:
         engine.create_queue("jobs", store="d", dead_letter="dead").publish(body=b"x")
     if before:

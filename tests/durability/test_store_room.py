@@ -157,3 +157,56 @@ def test_a_copy_leaves_what_moves_need(tmp_path):
         mover.enable()
         assert engine.queues["work"].ready == 1
         engine.check()
+
+
+@pytest.mark.parametrize("sizes", [[100], [10, 100, 3000], [3000, 30_000], [100_000]])
+@pytest.mark.parametrize("slots", [6, 8, 20, 40])
+def test_selectors_that_come_to_a_full_ring_move_all_there_is(tmp_path, slots, sizes):
+    """What they leave behind is cleaned away, however little room each of them finds."""
+    if max(sizes) * 16 > slots * SEGMENT:
+        sizes = [max(sizes) // 20]
+    with engine_on(tmp_path / "s", "ring", **RING | {"max_bytes": slots * SEGMENT}) as engine:
+        names = [f"q{number}" for number in range(20)]
+        with engine.building():
+            for name in ("target", *names):
+                engine.create_queue(name, store="s")
+        count = 0
+        with pytest.raises(StoreFull):
+            while True:
+                engine.publish(names[count % 7 * 3 % 20], "x", bytes(sizes[count % len(sizes)]))
+                count += 1
+        for name in names:
+            engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+        assert engine.queues["target"].ready == count > 0
+        engine.check()
+
+
+def test_a_large_group_chokes_no_ring(tmp_path):
+    """Its slots are given back one by one, and no room is kept for it as a whole."""
+    with engine_on(tmp_path / "s", "ring", **RING | {"max_bytes": 40 * SEGMENT}) as engine:
+        with engine.building():
+            engine.create_queue("jobs", store="s")
+            engine.create_queue("other", store="s")
+            engine.create_selector("jobs", when=always, do=deliver("d"), credit=10_000)
+        room = engine.stores["s"].backend.room()
+        count = len(engine.publish_many("jobs", [("x", bytes(900))] * 1000))
+        engine.publish_many("other", [("x", bytes(900))] * 100)
+        assert engine.stores["s"].backend.room() > room - 1_200_000
+        for delivery in engine.take(count // 2):
+            delivery.ack()
+        assert engine.stores["s"].backend.room() > room - 1_200_000
+        assert filled(engine, "other", 900) > 500
+        engine.check()
+
+
+@pytest.mark.parametrize(("kind", "options"), [("ring", RING | {"max_bytes": 40 * SEGMENT}), ("lmdb", {"max_bytes": 4 << 20})])
+def test_room_kept_for_a_large_message_ends_with_it(tmp_path, kind, options):
+    with engine_on(tmp_path / "s", kind, **options) as engine:
+        engine.create_queue("jobs", store="s")
+        filled(engine, "jobs", 2000)
+        usual = engine.queues["jobs"].purge()
+        engine.publish("jobs", "x", bytes(300_000))
+        least = filled(engine, "jobs", 2000)
+        engine.queues["jobs"].purge()
+        again = filled(engine, "jobs", 2000)
+        assert least < usual - 300 and again > usual * 0.9

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from xump import Engine, always, deliver
+from xump import INFINITE, Engine, always, deliver, move_to
 from xump.durability.committer import Committer
 from xump.store_types import register_store, store_types
 from xump.stores.lmdb import LmdbStore
@@ -192,3 +192,39 @@ def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkey
         engine.create_store("disk", kind, path=tmp_path / "s")
         assert (engine.queues["jobs"].ready, engine.queues["jobs"].outstanding) == (500, 0)
         engine.check()
+
+
+def test_sync_waits_for_what_went_on_in_the_group_of_another_thread(tmp_path, kind):
+    """The message is durable in the second store, so its end goes on in the first, in a group that a thread is writing."""
+    engine = Engine()
+    with engine.building():
+        for name, queue in (("left", "a"), ("right", "b")):
+            engine.create_store(name, kind, path=tmp_path / name, group_ms=TOO_LONG_MS)
+            engine.create_queue(queue, store=name)
+        engine.create_selector("a", when=always, do=move_to("b"), credit=INFINITE)
+    engine.publish("a", "", b"body")
+    left, right = (engine._stores[name].committer for name in ("left", "right"))
+    backend, order = left._backend, []
+    thread = threading.Thread(target=left.sync, args=(None,))
+    real = right.sync
+
+    def go_on():
+        order.append("durable in both")
+        backend.go_on.set()
+
+    def sync(deadline):
+        right.sync = real
+        assert real(deadline)
+        backend.entered.clear()
+        backend.go_on.clear()
+        thread.start()
+        assert backend.entered.wait(60)         # the group that ends the message is written, and not durable yet
+        threading.Timer(0.05, go_on).start()
+        return True
+
+    right.sync = sync
+    engine.sync()
+    order.append("returned")
+    thread.join()
+    engine.close()
+    assert order == ["durable in both", "returned"]

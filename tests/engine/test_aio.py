@@ -1,4 +1,4 @@
-"""Deliveries for asyncio: who is woken, that a cancelled task takes nothing with it, and that nothing stays registered."""
+"""Deliveries for asyncio: the right task wakes, a cancelled task takes nothing with it, and nothing stays registered."""
 
 import asyncio
 import random
@@ -8,7 +8,7 @@ import pytest
 
 import xump
 from xump import INFINITE, Parrot, Wolfpack, always, deliver
-from xump.aio import TURN, deliveries, take
+from xump.aio import SWITCH_AFTER, deliveries, take
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def engine(clock):
         yield engine
         if not engine.closed:
             engine.check()
-            assert engine._waiters == []
+            assert engine._waiting_destinations == []
 
 
 async def turns(n=5):
@@ -31,7 +31,7 @@ async def turns(n=5):
 
 async def waiting(engine, number=1):
     """Until so many wait in the engine."""
-    while len(engine._waiters) != number:
+    while len(engine._waiting_destinations) != number:
         await turns(1)
 
 
@@ -117,7 +117,7 @@ def test_it_waits_for_what_comes(engine):
             await waiting(engine)
             engine.publish("bob", "wakes nobody")
             await turns()
-            assert len(engine._waiters) == 1
+            assert len(engine._waiting_destinations) == 1
             engine.publish("alice", address)
             await turns()
             assert seen[-1] == address
@@ -142,7 +142,7 @@ def test_take_gives_what_there_is(engine):
         engine.publish_many("alice", [("a",), ("b",), ("c",)])
         assert list(map(address_of, await take(engine, 2, "alice"))) == ["a", "b"]
         assert list(map(address_of, await take(engine, 2))) == ["c"]
-        task = started(take(engine, 5, "alice"))
+        task = started(take(engine, 5, "alice", timeout=None))
         await waiting(engine)
         engine.publish_many("alice", [("d",), ("e",)])
         assert list(map(address_of, await task)) == ["d", "e"]
@@ -154,7 +154,7 @@ def test_a_recipient(engine):
     polly = Parrot(engine, "parrot").join("polly", "#", credit=2)
 
     async def main():
-        task = started(take(engine, 1, polly.destination))
+        task = started(take(engine, 1, polly.destination, timeout=None))
         await waiting(engine)
         engine.publish("parrot", "news")
         return [address_of(delivery) for delivery in await task]
@@ -204,7 +204,7 @@ def test_each_delivery_goes_to_one_task(engine):
 
 def test_a_backlog_lets_other_tasks_go_on(engine):
     async def main():
-        engine.publish_many("alice", [("x",)] * (3 * TURN))
+        engine.publish_many("alice", [("x",)] * (3 * SWITCH_AFTER))
         counted = 0
 
         async def other():
@@ -232,7 +232,7 @@ def test_waiting_costs_no_thread_and_no_poll(engine):
 
     async def main(counting):
         threads = threading.active_count()
-        tasks = [started(take(counting, 1, "nobody")) for _ in range(50)]
+        tasks = [started(take(counting, 1, "nobody", timeout=None)) for _ in range(50)]
         await waiting(counting, 50)
         before = len(asked)
         counting.create_queue("q")
@@ -245,7 +245,7 @@ def test_waiting_costs_no_thread_and_no_poll(engine):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert counting._waiters == []
+        assert counting._waiting_destinations == []
 
     with Counting() as counting:
         asyncio.run(main(counting))
@@ -257,15 +257,15 @@ def test_a_task_that_is_cancelled_while_it_waits_takes_nothing(engine):
     queue = credited(engine)
 
     async def main():
-        for waits in (lambda: take(engine, 1, "work"), lambda: anext(deliveries(engine, "work"))):
+        for waits in (lambda: take(engine, 1, "work", timeout=None), lambda: anext(deliveries(engine, "work"))):
             task = started(waits())
             await waiting(engine)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert engine._waiters == []
+            assert engine._waiting_destinations == []
         queue.publish("x")
-        return [address_of(delivery) for delivery in await take(engine, 1, "work")]
+        return [address_of(delivery) for delivery in await take(engine, 1, "work", timeout=None)]
 
     assert asyncio.run(main()) == ["x"]
 
@@ -284,7 +284,7 @@ def test_a_task_that_is_cancelled_when_it_was_woken_takes_nothing(engine):
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-                [delivery] = await take(engine, 1, "work")
+                [delivery] = await take(engine, 1, "work", timeout=None)
             else:
                 delivery = task.result()
             assert address_of(delivery) == str(n)
@@ -308,7 +308,7 @@ def test_an_iterator_goes_on_after_a_cancelled_wait(engine):
 
 def test_another_task_gets_what_a_cancelled_one_was_woken_for(engine):
     async def main():
-        first, second = started(take(engine, 1, "alice")), started(take(engine, 1, "alice"))
+        first, second = started(take(engine, 1, "alice", timeout=None)), started(take(engine, 1, "alice", timeout=None))
         await waiting(engine, 2)
         engine.publish("alice", "x")
         first.cancel()
@@ -353,17 +353,17 @@ def test_cancelled_at_random_nothing_is_lost(engine):
 
 def test_a_loop_that_ends_leaves_nothing_behind(engine):
     async def main():
-        started(take(engine, 1, "alice"))
+        started(take(engine, 1, "alice", timeout=None))
         await waiting(engine)
 
     asyncio.run(main())
-    assert engine._waiters == []
+    assert engine._waiting_destinations == []
     engine.publish("alice", "x")
 
 
 def test_a_loop_that_was_abandoned_harms_nobody(engine):
     loop = asyncio.new_event_loop()
-    task = loop.create_task(take(engine, 1, "alice"))
+    task = loop.create_task(take(engine, 1, "alice", timeout=None))
     loop.run_until_complete(waiting(engine))
     loop.close()
     engine.publish("alice", "x")
@@ -383,7 +383,7 @@ def test_publishers_in_other_threads_wake_the_loop(engine):
                 engine.publish("alice", f"{name} {n}")
 
         threads = [threading.Thread(target=publish, args=(name,)) for name in "abc"]
-        task = started(take(engine, 1, "alice"))
+        task = started(take(engine, 1, "alice", timeout=None))
         await waiting(engine)
         for thread in threads:
             thread.start()
@@ -441,7 +441,7 @@ def test_loops_and_threads_share_a_pack(engine):
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_closing_wakes_all_and_they_raise(engine, in_thread):
     async def main():
-        waits = take(engine, 1, "alice"), anext(deliveries(engine, "bob")), take(engine, 1, timeout=60)
+        waits = take(engine, 1, "alice", timeout=None), anext(deliveries(engine, "bob")), take(engine, 1, timeout=60)
         tasks = [started(wait) for wait in waits]
         await waiting(engine, 3)
         if in_thread:
@@ -453,7 +453,7 @@ def test_closing_wakes_all_and_they_raise(engine, in_thread):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     assert [type(result) for result in asyncio.run(main())] == [xump.Closed] * 3
-    assert engine._waiters == []
+    assert engine._waiting_destinations == []
 
 
 def test_after_the_end(engine):
@@ -461,4 +461,4 @@ def test_after_the_end(engine):
     with pytest.raises(xump.Closed):
         deliveries(engine, "alice")
     with pytest.raises(xump.Closed):
-        asyncio.run(take(engine, 1))
+        asyncio.run(take(engine, 1, timeout=None))

@@ -174,7 +174,7 @@ def test_a_fork_while_others_wait_and_work():
             threading.Thread(target=lambda: made.append(engine.create_queue("new"))),
         ]
         threads[0].start()
-        while not engine._waiters:
+        while not engine._waiting_destinations:
             pass
         threads[1].start()
         inside.wait()

@@ -1,4 +1,4 @@
-"""Many threads on one engine: nothing is lost or done twice, who waits is woken at once and by nothing else, close() ends it."""
+"""Many threads on one engine: nothing is lost or done twice, a call wakes at once and only for its reason, close() ends it."""
 
 import collections
 import contextlib
@@ -421,7 +421,7 @@ def test_a_timeout_ends_the_waiting(engine):
     assert list(engine.deliveries("d", timeout=0.001)) == []
     assert len(engine.take_batch(1, timeout=0.001)) == 0
     assert sum(engine.looks.values()) == 6      # before the waiting, and after it
-    assert engine._waiters == []
+    assert engine._waiting_destinations == []
     engine.publish("q")
     assert len(engine.take(1, timeout=0.001)) == 1
 
@@ -454,7 +454,7 @@ def test_close_wakes_all_who_wait(engine):
     engine.when_waiting(len(calls))
     engine.close()
     crew.join()
-    assert len(closed) == len(calls) and engine._waiters == []
+    assert len(closed) == len(calls) and engine._waiting_destinations == []
     with pytest.raises(Closed):
         engine.take(1, timeout=None)
 

@@ -1,4 +1,4 @@
-"""Housecat, Parrot and Wolfpack: who gets a message, who joins and leaves, and that a wolf leaves nothing behind."""
+"""Housecat, Parrot and Wolfpack: which recipients get a message, joining and leaving, and that a wolf leaves nothing behind."""
 
 import pytest
 

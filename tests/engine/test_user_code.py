@@ -697,7 +697,7 @@ def test_a_clock_that_raises_or_gives_nonsense_changes_nothing(now, error):
             lambda: engine.ack([first, second]), first.ack, first.nack, second.reject, selector.pay, lambda: selector.grant(1),
             selector.disable, selector.delete, lambda: engine.create_queue("r"), lambda: engine.delete_queue("q"), queue.hold,
             lambda: engine.create_selector("q", when=always, do=discard, name="new"), queue.purge, lambda: queue.delete(1),
-            lambda: queue.fetch(1), lambda: list(queue.browse()), lambda: commit(engine, first),
+            lambda: commit(engine, first), engine.tick, lambda: engine.get("q"),
             lambda: engine.building().__enter__(), lambda: engine.take_batch(1),
         ):
             with pytest.raises(error, match="^clock must return" if error is not now else None):

@@ -196,8 +196,16 @@ def other_key(data, meta, leaves):
 
 
 def used_and_free(data, meta, leaves):
-    at = nodes_of(data, meta.free.root)[0]
-    data[at + 24 : at + 32] = struct.pack("<Q", leaves[1])
+    """A page in place of another one of a list, which stays in order."""
+    for at in nodes_of(data, meta.free.root):
+        count = struct.unpack_from("<Q", data, at + 16)[0]
+        free = struct.unpack_from(f"<{count}Q", data, at + 24)
+        for number, bounds in enumerate(zip((meta.last + 1, *free), (*free[1:], 1), strict=True)):
+            for page in leaves:
+                if bounds[0] > page > bounds[1]:
+                    data[at + 24 + 8 * number : at + 32 + 8 * number] = struct.pack("<Q", page)
+                    return
+    raise AssertionError("no such page")
 
 
 def own_entry(data, meta, leaves):

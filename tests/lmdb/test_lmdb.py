@@ -14,6 +14,7 @@ import pytest
 from xump.testing import records_by_hand as hand
 from tests.lmdb.small_store import a_store, data_of, everything, run_child
 from xump.errors import StoreCorrupt, StoreFailed
+from xump.stores import lmdb_files as files
 from xump.stores.lmdb import LmdbStore
 from xump.stores.lmdb_content import META_KEY
 from xump.testing import StoreConformance
@@ -31,6 +32,7 @@ class TestLmdb(StoreConformance):
 # ---- options and paths
 
 @pytest.mark.parametrize("options, error, text", [
+    ({"durability": 3}, TypeError, "durability=3; allowed is a str: 'sync'"), ({"durability": []}, TypeError, "a str"),
     ({"durability": "always"}, ValueError, "'always'; allowed are 'sync', 'group', 'process', 'none'"),
     ({"group_ms": -1}, ValueError, "-1; allowed are 0 to 60000"), ({"group_ms": "2"}, TypeError, "'2'"),
     ({"max_bytes": 1000}, ValueError, "1000; allowed is 1048576 to"), ({"max_bytes": 1e9}, TypeError, "an int"),
@@ -86,8 +88,8 @@ def test_another_version_is_left_alone(tmp_path):
     a_store(tmp_path / "store", 1)
     with lmdb.open(str(tmp_path / "store")) as environment, environment.begin(write=True) as transaction:
         meta = transaction.get(META_KEY)
-        transaction.put(META_KEY, meta[:8] + b"\2\0\0\0" + meta[12:])
-    with pytest.raises(StoreCorrupt, match="version 2.*reads version 1"):
+        transaction.put(META_KEY, meta[:8] + b"\3\0\0\0" + meta[12:])
+    with pytest.raises(StoreCorrupt, match="version 3.*reads version 2"):
         LmdbStore("mine", path=tmp_path / "store")
 
 
@@ -119,13 +121,38 @@ def test_when_opening_fails_after_making(tmp_path, monkeypatch):
 # ---- failures, kills, forks
 
 def test_the_directories_are_made_durable(tmp_path, monkeypatch):
-    """The new file's entry, and the new directory's."""
-    steps, replace, fsync = [], os.replace, os.fsync
+    """The new file's entry, and the new directory's; and once more at each opening, whoever made them."""
+    steps, replace, fsync, reserve_lock = [], os.replace, os.fsync, files.reserve_lock
     monkeypatch.setattr(os, "replace", lambda *names: (replace(*names), steps.append("replace")))
     monkeypatch.setattr(os, "fsync", lambda fd: (fsync(fd), steps.append(os.fstat(fd).st_ino)))
     LmdbStore("mine", path=tmp_path / "store").close()
     behind = steps[steps.index("replace") :]
     assert os.stat(tmp_path).st_ino in behind and behind.count(os.stat(tmp_path / "store").st_ino) >= 2
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(tmp_path / "store")
+    steps.clear()
+    (tmp_path / "store" / "lock.mdb").unlink()
+    monkeypatch.setattr(files, "reserve_lock", lambda *arguments: (steps.append("lock"), reserve_lock(*arguments)))
+    LmdbStore("mine", path=tmp_path / "elsewhere" / "link").close()
+    assert os.stat(tmp_path).st_ino in steps
+    # A power loss that left the lock's name alone would look as if the environment had been taken away.
+    assert os.stat(tmp_path / "store").st_ino in steps[: steps.index("lock")]
+
+
+def test_a_directory_that_cannot_be_read(tmp_path, monkeypatch):
+    """Its entries become durable with everything else that the system holds."""
+    a_store(tmp_path / "store", 1)
+    real, synced = os.open, []
+
+    def refused(name, flags, *mode, **options):
+        if os.fspath(name) == str(tmp_path):
+            raise PermissionError(13, "Permission denied", name)
+        return real(name, flags, *mode, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    monkeypatch.setattr(os, "sync", lambda: synced.append("all"))
+    LmdbStore("mine", path=tmp_path / "store").close()
+    assert synced == ["all"]
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])

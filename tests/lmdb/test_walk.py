@@ -41,7 +41,7 @@ class File:
         walk = Walk(tree or (self.meta.main if mark == MAIN else self.meta.free), PAGE, self.meta.last, reached, mark, read,
                     lambda *damage: told.append(damage))
         if mark == FREE_LIST:
-            return walk.free_pages(), told
+            return walk.free_pages(self.meta.transaction), told
         while (records := walk.next_records(SALT, META_KEY)) is not None:
             found.append(bytes(records))
         assert walk.next_records(SALT, META_KEY) is None

@@ -50,7 +50,8 @@ header = names.map(lambda name: ("header", name))
 envelope = st.sampled_from(list(filter_syntax.SYSTEM)).map(lambda name: ("sys", name))
 
 messages = st.builds(
-    lambda address, body, headers, reply_to, timestamp: _rebuild(address, body, headers, reply_to, None, None, 1, timestamp, 0),
+    lambda address, body, headers, reply_to, timestamp: _rebuild(
+        address, body, headers, reply_to, None, None, 1, timestamp, 0, None, None, 0),
     texts, st.binary(max_size=10), st.dictionaries(names, values, max_size=8), st.none() | texts, st.integers(0, 2**63 - 1),
 )
 
@@ -243,7 +244,7 @@ HEADERS = {
     "n": 7, "zero": 0, "big": 2**53 + 1, "max": 2**63 - 1, "min": -(2**63), "f": 2.5, "whole": 7.0, "nan": float("nan"),
     "inf": float("inf"), "region": "EU", "empty": "", "raw": b"EU", "yes": True, "no": False, "umlaut": "größe", "lines": "a\nb",
 }
-MESSAGE = _rebuild("jobs.öl", b"12345", HEADERS, None, None, None, 9, 1_700_000_000_000_000_000, 0)
+MESSAGE = _rebuild("jobs.öl", b"12345", HEADERS, None, None, None, 9, 1_700_000_000_000_000_000, 0, None, None, 0)
 
 EXAMPLES = [
     # text, True / False / None
@@ -438,8 +439,9 @@ ERRORS = [
     ("a = 'it''s", 4, "not closed"),
     ('"a = 1', 0, "not closed"),
     ('"" = 1', 0, "empty header name"),
-    ("a != 1", 2, "write <>"),
-    ("a == 1", 2, "write ="),
+    ("a === 1", 4, "got '='"),
+    ("a =! 1", 3, "unexpected '!'"),
+    ("headers. = 1", 7, "headers.user.name"),
     ("a; DROP TABLE x", 1, "unexpected ';'"),
     ("a = 1 % 2", 6, "unexpected '%'"),
     ("a.b = 1", 1, "double quotes"),

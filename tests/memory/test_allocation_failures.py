@@ -144,17 +144,6 @@ def program(name):
     print(json.dumps(outcomes))
 
 
-@pytest.fixture(scope="module")
-def shim():
-    """Compiled once for each source."""
-    source = SHIM.with_suffix(".c")
-    if not SHIM.exists() or source.read_text() != SHIM_SOURCE:
-        SHIM.parent.mkdir(exist_ok=True)
-        source.write_text(SHIM_SOURCE)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", SHIM, source, "-ldl"], check=True)
-    return SHIM
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_every_allocation_may_fail(name, shim):
     done = subprocess.run([sys.executable, "-m", "tests.memory.test_allocation_failures", name], cwd=ROOT, capture_output=True,

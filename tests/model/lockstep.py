@@ -1,6 +1,6 @@
 """Two engines side by side, the compiled one and the model: every call goes to both, and all that can be seen is compared.
 
-A `World` knows nothing of Hypothesis: `tests/test_machine.py` and the soak choose the calls. Calls take small plain values, so
+A `World` knows nothing of Hypothesis: `test_state_machine.py` and the soak choose the calls. Calls take small plain values, so
 that a failure prints as a program that can be read and run again.
 """
 
@@ -63,7 +63,7 @@ FAST = Path("/dev/shm")     # where it is, files need no disk
 
 
 class World:
-    """The pair, the deliveries in the application's hands, and the journal of what was called. `stores`: types of durable ones,
+    """The pair, the deliveries in your program's hands, and the journal of what was called. `stores`: types of durable ones,
     which are named by them; `written`: by every call."""
 
     def __init__(self, hop_limit=6, dead_letter=None, stores=(), written=False):

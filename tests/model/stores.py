@@ -1,4 +1,4 @@
-"""What is there when the durable stores of a model are opened again, after an orderly end or a crash (DESIGN section 5).
+"""What is there when the durable stores of a model are opened again, after an orderly end or a crash.
 
 Nothing is left of queues in RAM and of selectors. Of what was synced everything is there: queues with their properties, ids and
 counts, held; their messages, in order of time, then of their queues' age.
@@ -6,13 +6,20 @@ counts, held; their messages, in order of time, then of their queues' age.
     ready           ready, routed or not, as it was
     outstanding     ready, and redelivered; but settled, if what it became is further down in a durable queue (after a crash: of
                     the same store; if it is in another one, both are ready, and the lower one may be marked redelivered)
+    delayed         delayed, until the same time; but ready after a crash, if it waited to be tried again
     history         history, in order of id
-    gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if somebody had it)
+    gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if it was handed out)
 
 What was handed out is known exactly after an orderly end. After a crash all that may have been handed out counts as that.
+
+What is due waits for its queue's release, in order of time. The window of duplicates is as it was. How many duplicates there were
+is counted anew: they were never written.
 """
 
+from tests.model import books
 from tests.model.engine import EITHER, ModelEngine
+from tests.model.entries import READY
+from tests.model.routing import is_aside
 
 AHEAD = 1024        # a crash: ids up to so many beyond the highest that was offered may have been handed out
 
@@ -20,11 +27,12 @@ AHEAD = 1024        # a crash: ids up to so many beyond the highest that was off
 def reopened(model, crashed):
     """A new engine over the stores of this one, whose calls are all over."""
     new = ModelEngine(clock=model.clock, hop_limit=model.hop_limit, dead_letter=model.dead_letter)
-    new.stores = model.stores
+    new.stores, new.strayed = model.stores, model.strayed
     queues = [queue for queue in model.queues.values() if queue.durable]
     queues.sort(key=lambda queue: model.stores.index(queue.store))
     frontiers = {queue: queue.frontier for queue in queues}
-    entries = [entry for queue in queues for entry in stays(model, queue, crashed)]
+    logged = {queue.name: entries_of(model, queue) for queue in queues}
+    entries = [entry for found in logged.values() for entry in found if stays(model, entry, crashed)]
     for entry in entries:
         come_back(entry, below(entry, model), frontiers[entry.queue], crashed)
     for queue in queues:
@@ -34,17 +42,22 @@ def reopened(model, crashed):
         new.sequence += 1
         open_entry(new.queue_by_name[entry.queue.name], entry, new.sequence)
     for queue in queues:
-        open_counts(new.queue_by_name[queue.name])
+        opened = new.queue_by_name[queue.name]
+        open_counts(opened, len(logged[queue.name]) if crashed else len(opened.entries))
     return new
 
 
-def stays(model, queue, crashed):
-    """The entries that its store has of a queue."""
+def entries_of(model, queue):
+    """The entries of a queue whose ends its store has not heard of."""
     lent = [e.owner for other in model.queues.values() for e in other.entries if e.owner is not None and e.owner.queue is queue]
     for entry in lent:
         entry.state = "lent"
-    found = {*queue.entries, *lent}
-    return [e for e in found if not (e.state in ("outstanding", "lent") and is_further_down(model, e, crashed))]
+    return {*queue.entries, *lent}
+
+
+def stays(model, entry, crashed):
+    """Whether it is ready again, or in the history. If it is further down, that is its end."""
+    return not (entry.state in ("outstanding", "lent") and is_further_down(model, entry, crashed))
 
 
 def is_further_down(model, entry, crashed):
@@ -52,7 +65,7 @@ def is_further_down(model, entry, crashed):
     queues = [queue for queue in model.queues.values() if queue.durable and queue.store in (entry.queue.store, *(
         () if crashed else model.stores))]
     live = [e for queue in queues for e in queue.entries if e.state != "history"]
-    return any(e.parent is not None and model._owner(e.parent) is entry for e in live)
+    return any(e.parent is not None and books.owner_of(model, e.parent) is entry for e in live)
 
 
 def below(entry, model):
@@ -77,14 +90,18 @@ def come_back(entry, became, frontier, crashed):
         entry.delivery_count = max(e.delivery_count for e in (entry, *became))
         entry.redelivered = True if was_taken or any(flag is True for flag in flags) else EITHER if EITHER in flags else False
     entry.logged = entry.delivery_count, entry.redelivered
-    entry.state = "waiting" if entry.id < frontier else "unrouted"
+    if entry.state == "delayed" and not (crashed and entry.retrying):
+        return
+    was_routed = entry.routed or (entry.id < frontier and not is_aside(entry))
+    entry.state = "waiting" if was_routed else "unrouted"
 
 
 def open_queue(new, old, crashed):
     queue = new.create_queue(
         old.name, store=old.store, limit=old.limit, history_limit=old.history_limit, auto_delete=old.auto_delete,
-        dead_letter=old.dead_letter, delivery_limit=old.delivery_limit)
-    queue.held = True
+        dead_letter=old.dead_letter, delivery_limit=old.delivery_limit, **old.terms)
+    queue.held = queue.reopened = True
+    queue.window = old.window
     new.reopened.append(queue)
     queue.next_id, queue.timestamp, queue.entered = old.next_id, old.timestamp, old.entered
     queue.durable_id = old.next_id - 1
@@ -97,9 +114,13 @@ def open_entry(queue, entry, sequence):
     entry.queue, entry.sequence = queue, sequence
     entry.parent = entry.child = entry.selector = entry.delivery = entry.owner = None
     entry.holds, entry.hits, entry.parked, entry.marked, entry.nack_number = {}, [], False, False, 0
-    entry.recovered = entry.state == "waiting"
-    entry.trip, entry.dead = None, False
-    if entry.dead_entry:
+    entry.routed = entry.recovered = entry.state == "waiting" or (entry.state == "delayed" and entry.home == "waiting")
+    entry.visited, entry.dead = None, False
+    entry.retrying = entry.retrying and entry.state == "delayed"
+    entry.by_hand, entry.kept, entry.waited, entry.answer_by = False, False, entry.state in READY, None
+    if not entry.came_delayed:
+        entry.since = entry.message.timestamp
+    if entry.dead_entry and entry.state != "history":
         entry.message = entry.message.replace(hops=0)
     queue.entries.append(entry)
     queue.entries.sort(key=lambda e: e.id)
@@ -107,9 +128,9 @@ def open_entry(queue, entry, sequence):
         queue.processed = [e for e in queue.entries if e.state == "history"]
 
 
-def open_counts(queue):
-    """What is gone was settled, but for what was dropped or deleted; counted anew where more than that has come back."""
+def open_counts(queue, logged):
+    """What is gone was settled, but for what was dropped or deleted; counted anew if the store has more than that, `logged`."""
     gone = queue.entered - len(queue.entries)
-    if queue.deleted + sum(queue.dropped.values()) > gone:
+    if queue.deleted + sum(queue.dropped.values()) > queue.entered - logged:
         queue.deleted, queue.dropped = 0, {}
     queue.settled = gone - queue.deleted - sum(queue.dropped.values())

@@ -1,5 +1,5 @@
 """Graphs in which room depends on the message: overflow by field, queues that move into themselves or overflow into where one
-comes from. Somebody who stands in a line for such room may find it whenever another message comes to wait, or leaves.
+comes from. A selector in the waiting list for such room may find it whenever another message comes to wait, or leaves.
 """
 
 import os

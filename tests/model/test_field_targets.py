@@ -92,7 +92,7 @@ def test_who_is_paid_by_what_makes_the_room_has_not_left_the_line(engine):
 
 
 def test_what_comes_back_with_the_room_that_it_leaves_has_its_turn(engine):
-    """Of two that stand in the line, the first one has lost the message that it waits for, and gets another."""
+    """Of two in the waiting list, the first one has lost the message that it waits for, and gets another."""
     engine.create_queue("q")
     engine.create_queue("later")
     engine.create_queue("full", limit=1)

@@ -1,8 +1,8 @@
 """The compiled engine against the model, over durable stores that are closed, or end by a crash, and are opened again: programs
-that take messages far, through durable queues and RAM, to the application.
+that take messages far, through durable queues and RAM, to your program.
 
-The machine of `tests/test_machine.py` uses every call; this one few, so that much is under way when all begins anew. A program is
-a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told).
+`test_state_machine.py` uses every call; this one few, so that much is under way when all begins anew. A program is
+a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which each mix of stores takes a twelfth).
 """
 
 import os
@@ -105,5 +105,5 @@ class Flow(AtRandom):
 def test_flows(mix, monkeypatch):
     """Most contents are read back from the stores."""
     monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
-    for seed in range(max(1, STEPS // 6 // STEPS_PER_RUN)):
+    for seed in range(max(1, STEPS // 12 // STEPS_PER_RUN)):
         Flow(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)

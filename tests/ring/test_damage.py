@@ -386,3 +386,42 @@ def test_damage_is_not_copied_forward(tmp_path):
             engine.write(hand.enter(1, n, body=bytes(8000)), hand.settle(1, n))
     assert kinds.HEAD.size == 32 and not isinstance(engine.store._barred, StoreFailed)
     engine.kill()
+
+
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_a_beginning_that_a_power_failure_took(tmp_path, behind):
+    """Under "none" the superblock may be on the disk, and the segment where the log begins not. Nothing says then that the log
+    was synced any further; it is damage all the same, with whatever there is behind it."""
+    engine = Engine(tmp_path / "ring", durability="none")
+    engine.sync = lambda: None
+    engine.write(hand.queue(1, "jobs"), hand.state(1, 1), sync=False)
+    id = 0
+    while engine.store._segments.begin // engine.store._segments.capacity < 2:
+        id += 1
+        old = [hand.settle(1, id - 6)] if id > 6 else []
+        engine._write([hand.enter(1, id, body=bytes([id & 255]) * 9000), *old], sync=False)
+        engine.clean()
+    first = engine.store._segments.begin // engine.store._segments.capacity
+    while engine.store.end // engine.store._segments.capacity < first + behind:
+        id += 1
+        engine._write([hand.enter(1, id, body=bytes([id & 255]) * 9000)], sync=False)
+    segments, live = engine.store._segments, engine.state.content()
+    assert segments.begin % segments.capacity
+    data = bytearray((tmp_path / "ring").read_bytes())
+    taken = [number for number in segments.slot_of if number == first or number > first + behind]
+    for number in taken:
+        at = segments.at(segments.slot_of[number])
+        data[at : at + SEGMENT] = bytes(SEGMENT)
+    places = {key: at // segments.capacity for key, (at, _, _) in engine.state.live.items()}
+    engine.kill()
+    (tmp_path / "ring").write_bytes(data)
+    with pytest.raises(StoreCorrupt, match=f"segment {first} of the log is missing; .* xump repair"):
+        Engine(tmp_path / "ring")
+    damage = RingStore.check(tmp_path / "ring").damage
+    assert damage and not any(one.harmless for one in damage)
+    assert RingStore.repair(tmp_path / "ring").damage
+    assert not RingStore.check(tmp_path / "ring").damage
+    found, _ = content_of(tmp_path / "ring")
+    kept = {key for key in live if key[0] == kinds.ENTER and first < places[key] < first + behind}
+    assert kept <= set(found) and (behind < 3 or kept)
+    assert all(found[key] == live[key] for key in kept)

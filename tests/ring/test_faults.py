@@ -60,7 +60,7 @@ class Program:
             engine.write(hand.queue(1, "jobs"), hand.state(1, 1))
         if what < 0.5:
             sizes = [rnd.choice([8, 100, 3000, 9000]) for _ in range(rnd.choice([1, 2, 6]))]
-            if engine.has_room(sum(sizes) + 200 * len(sizes)):
+            if engine.has_room(sum(sizes) + 200 * len(sizes), max(sizes)):
                 records = [hand.enter(1, self.next_id + n, body=rnd.randbytes(size)) for n, size in enumerate(sizes)]
                 self.next_id += len(sizes)
                 engine.write(*records, sync=rnd.random() < 0.6)
@@ -88,8 +88,8 @@ def run_program(program, steps):
 
 def refuses_all(store):
     batch = hand.batch(hand.Log(store.salt, store.end), hand.state(1, 1))
-    for refused in (lambda: RingStore.write(store, batch), lambda: RingStore.sync(store), lambda: store.oldest(Demand(0, 0, 0)),
-                    store.room, lambda: store.release(0)):
+    for refused in (lambda: RingStore.write(store, batch), lambda: RingStore.sync(store),
+                    lambda: store.oldest(Demand(0, 0, 0, 0)), store.room, lambda: store.release(0)):
         with pytest.raises(StoreFailed, match="open it anew"):
             refused()
 

@@ -1,7 +1,9 @@
 """A ring opened: made, options, files that are no ring, one owner, forks."""
 
+import errno
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +14,7 @@ import xump
 from xump.testing import records_by_hand as hand
 from tests.ring.ring_engine import SEGMENT, Engine, content_of, filled
 from tests.ring.ring_faults import Quick
-from xump.errors import Closed, Conflict, ForkedError, StoreCorrupt, StoreFull, StoreLocked
+from xump.errors import Closed, Conflict, ForkedError, StoreCorrupt, StoreFailed, StoreFull, StoreLocked
 from xump.stores import ring_disk
 from xump.stores.ring import RingStore
 from xump.stores.ring_file import COPY_AT, HEAD_BYTES, SLOTS_AT, SUPERBLOCK, Head
@@ -99,7 +101,7 @@ def test_segment_bytes_are_for_good(path):
 
 def test_misuse(path):
     store = RingStore("r", path=path, min_bytes=0, segment_bytes=SEGMENT)
-    for use in (store.sync, lambda: store.oldest(Demand(0, 0, 0)), lambda: store.release(0)):
+    for use in (store.sync, lambda: store.oldest(Demand(0, 0, 0, 0)), lambda: store.release(0)):
         with pytest.raises(RuntimeError, match="must be scanned"):
             use()
     list(store.scan())
@@ -111,6 +113,52 @@ def test_misuse(path):
     with pytest.raises(ValueError, match="release\\(8\\): the log of .* has positions 0 to 0"):
         store.release(8)
     store.close()
+
+
+def test_what_a_crash_left_is_removed(path):
+    """Files with other names stay, and so does the store, also where one name too many leads to it."""
+    engine = Engine(path)
+    filled(engine, 1, 3)
+    content = engine.state.content()
+    engine.close()
+    others = [path.with_name(name) for name in (
+        "a.ring.new-report", "a.ring.new-0123abcde", "xa.ring.new-0123abcd", "a.ring.quarantine-1", "a-ring.new-0123abcd")]
+    for other in others:
+        other.write_bytes(b"mine")
+    path.with_name("a.ring.new-0123abcd").hardlink_to(path)
+    path.with_name("a.ring.new-ffffffff").write_bytes(bytes(10_000))      # half made
+    path.with_name("a.ring.repair").write_bytes(b"half")
+    assert content_of(path) == (content, 0)
+    assert sorted(path.parent.iterdir()) == sorted([path, *others]) and path.stat().st_nlink == 1
+
+
+def test_its_name_is_durable(path, monkeypatch):
+    """At each opening: a process may have been killed before it got to that. A directory that cannot be read needs more."""
+    synced, real = [], os.open
+
+    class Noted(Quick):
+        def fsync(self, fd):
+            synced.append(os.fstat(fd).st_ino)
+
+        def open(self, name, flags, *mode):
+            if flags & os.O_RDWR == 0 and "refused" in synced:
+                raise PermissionError(13, "Permission denied", name)
+            return real(name, flags, *mode)
+
+        def sync(self):
+            synced.append("all")
+
+    monkeypatch.setattr(ring_disk, "os", Noted())
+    (path.parent / "link").mkdir()
+    for place in (path, path, path.parent / "link" / "to"):
+        if place != path:
+            place.symlink_to(path)
+        Engine(place).close()
+        assert os.stat(path.parent).st_ino in synced
+        synced.clear()
+    synced.append("refused")
+    Engine(path).close()
+    assert "all" in synced
 
 
 # ---- the path and the disk
@@ -287,7 +335,7 @@ def test_a_child_owns_nothing(path):
     if pid == 0:
         wrong = 0
         store = engine.store
-        for use in (store.room, store.sync, lambda: store.oldest(Demand(0, 0, 0)), lambda: store.fetch(1, 1, 0),
+        for use in (store.room, store.sync, lambda: store.oldest(Demand(0, 0, 0, 0)), lambda: store.fetch(1, 1, 0),
                     lambda: store.release(0), lambda: store.write(hand.batch(engine.log, hand.state(1, 1))),
                     lambda: list(store.scan())):
             try:
@@ -307,3 +355,42 @@ def test_a_child_owns_nothing(path):
     content = engine.state.content()
     engine.close()
     assert content_of(path) == (content, 0)
+
+
+@pytest.mark.parametrize("left", ["half made", "blank", "second name", "an unfinished copy"])
+def test_what_a_killed_process_left_is_removed(tmp_path, left):
+    path = tmp_path / "store"
+    name = tmp_path / ("store.repair" if left == "an unfinished copy" else "store.new-0123abcd")
+    blank = RingStore("ring", path=path, min_bytes=0)
+    if left == "half made":
+        name.write_bytes(bytes(5000))
+    elif left == "second name":
+        name.hardlink_to(path)
+    else:
+        shutil.copy(path, name)
+    blank._claim.release()      # as if it had been killed
+    RingStore("ring", path=path, min_bytes=0).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_copy_under_such_a_name_stays(tmp_path):
+    """A date has eight digits, too."""
+    engine = Engine(tmp_path / "store")
+    filled(engine, 1, 3)
+    engine.close()
+    shutil.copy(tmp_path / "store", tmp_path / "store.new-20261122")
+    Engine(tmp_path / "store").close()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_is_named(tmp_path, monkeypatch, code):
+    class Failing(Quick):
+        def fsync(self, fd):
+            raise OSError(code, os.strerror(code))
+    RingStore("ring", path=tmp_path / "store", min_bytes=0).close()
+    monkeypatch.setattr(ring_disk, "os", Failing())
+    path = str(tmp_path / "store")
+    for act in (lambda: RingStore("ring", path=path, min_bytes=0), lambda: RingStore.compact(path)):
+        with pytest.raises(StoreFull if code == errno.ENOSPC else StoreFailed, match=str(tmp_path)):
+            act()

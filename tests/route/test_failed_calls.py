@@ -1,4 +1,4 @@
-"""What went wrong once, each as small as it could be made: failed calls leave nothing behind, odd moments change nothing."""
+"""Regressions, each as small as it could be made: failed calls leave nothing behind, odd moments change nothing."""
 
 import datetime
 import os

@@ -1,5 +1,5 @@
 """Structures that small worlds do not reach: an index of many pages with gaps, a backlog that came back in any order, parked
-groups that are divided. After each bit of work the laws are checked, and what is seen is compared with a list."""
+waitsets that are divided. After each bit of work the laws are checked, and what is seen is compared with a list."""
 
 import random
 from datetime import UTC, datetime

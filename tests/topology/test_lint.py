@@ -1,4 +1,4 @@
-"""`topology.check`: what is legal in a description, and perhaps not what was meant."""
+"""`topology.check`: what is allowed in a description, but is probably a mistake."""
 
 from itertools import pairwise
 

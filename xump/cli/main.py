@@ -21,6 +21,7 @@ from typing import Any
 from xump import topology
 from xump.cli import store_commands
 from xump.cli.exit import CommandError, ExitCode
+from xump.store_types import types_of
 from xump.topology import drawing, picture
 
 SNIFFED_BYTES = 4096
@@ -68,8 +69,8 @@ examples:
 
 exit status:
     0   all is well
-    1   the topology or the store is wrong, does not exist, or is in use by another process
-    2   the command could not be carried out
+    1   the topology or the store is wrong, or the store does not exist or is in use by another process
+    2   a wrong option, or a file that cannot be read or written
 """
 
 GRAPH_EPILOG = """\
@@ -81,9 +82,9 @@ examples:
 """
 
 CHECK_EPILOG = """\
-For a topology, each line is a sentence. First come mistakes that an engine would refuse. Then comes what is legal and perhaps not
-what you meant: a queue without any selector, a dead letter queue that does not exist, a cycle of selectors that may wait for each
-other, a destination without a selector that delivers to it.
+For a topology, each line is a sentence. First come mistakes that an engine would refuse. Then comes what is allowed but is
+probably a mistake: a queue without any selector, a dead letter queue that does not exist, a cycle of selectors that may wait for
+each other, a destination without a selector that delivers to it.
 
 For a store, the command reads every record, compares it with its CRC, and follows every link. It changes nothing. Each line says
 what is damaged, where it is, and which message of which queue it was.
@@ -144,13 +145,13 @@ def _parser() -> argparse.ArgumentParser:
     graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
                                 formatter_class=form)
     graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is standard input")
-    graph.add_argument("--format", choices=FORMATS, help="default: that of the suffix of --output; without --output, mermaid")
+    graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output, else mermaid")
     graph.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
     graph.set_defaults(command=_graph, parser=graph)
 
     check = commands.add_parser("check", help="look for mistakes in a topology, or damage in a store", epilog=CHECK_EPILOG,
                                 description="Look for mistakes in a topology, or damage in a store.", formatter_class=form)
-    check.add_argument("path", metavar="PATH", help="a topology (NAME.toml; - is standard input) or a store: either will do")
+    check.add_argument("path", metavar="PATH", help="a topology file (NAME.toml, - for standard input) or the path of a store")
     store_commands.add_type(check)
     check.set_defaults(command=_check, parser=check)
 
@@ -190,7 +191,7 @@ def _may_be_topology(path: str) -> bool:
     if not os.path.isfile(path) or os.path.getsize(path) == 0:
         return path.endswith(".toml") and not os.path.isdir(path)
     with store_commands.plainly(path):
-        if store_commands.types_of(path)[0]:
+        if types_of(path)[0]:
             return False
         if path.endswith(".toml"):
             return True
@@ -251,7 +252,7 @@ def _by_graphviz(text: bytes, drawn: str) -> bytes:
 def _load(name: str) -> dict[str, Any]:
     if name != "-" and os.path.exists(name):
         with store_commands.plainly(name):
-            types = store_commands.types_of(name)[0]
+            types = types_of(name)[0]
         if types:
             said = f"{name} is not a topology, but a store of type {types[0]}; use xump stats, xump browse or xump check"
             raise CommandError(said, ExitCode.PROBLEM_FOUND)

@@ -32,7 +32,7 @@ from xump.cli.store_report import (
 )
 from xump.durability.viewing import viewing
 from xump.errors import StoreLocked, StoreNotFound, XumpError
-from xump.store_types import factory_of, store_types
+from xump.store_types import factory_of, store_types, types_of
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -105,13 +105,14 @@ def add_commands(commands: Any, form: Any) -> None:
 
 def add_type(parser: argparse.ArgumentParser) -> None:
     """Add the option `--type`."""
-    parser.add_argument("--type", metavar="TYPE", help="the type of the store, such as lmdb or ring; default: that of the files")
+    parser.add_argument("--type", metavar="TYPE",
+                        help="the type of the store, such as lmdb or ring; default: recognised from the files")
 
 
 def _add_browsing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE", help="the name of the queue")
     parser.add_argument("--where", metavar="FILTER", help="only messages that this filter selects")
-    parser.add_argument("--limit", metavar="N", type=_count, help="at most so many messages; default: all")
+    parser.add_argument("--limit", metavar="N", type=_count, help="at most N messages; default: all")
     parser.add_argument("--start", metavar="START", type=_start, default="head",
                         help="where to start: head (the default), current (the first message that was not routed yet), an id, "
                              "or a date and time (local time, unless it has a time zone)")
@@ -138,25 +139,6 @@ def _start(text: str) -> Any:
 
 
 # ---- the type of the store at a path
-
-def types_of(path: str) -> tuple[list[str], list[str]]:
-    """The types of stores that recognise a path; and a sentence for each type that could not be loaded."""
-    found, failed = [], []
-    types = store_types()
-    for type in types:
-        try:
-            factory = factory_of(type)
-        except ImportError as error:
-            failed.append(f"stores of type {type!r} cannot be loaded: {error}")
-            continue
-        own = getattr(factory, "type", type)
-        if own != type and own in types:        # another name for a type that is asked itself
-            continue
-        recognises = getattr(factory, "recognises", None)
-        if recognises is not None and recognises(path):
-            found.append(type)
-    return found, failed
-
 
 def type_of(path: str, given: str | None, also: str = "") -> str:
     """The type of the store at a path. Raises `CommandError`; `also`: what else is not there, for the error."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from xump.topology.drawing import printable, shortened
+from xump.topology.graph import printable, shortened
 
 if TYPE_CHECKING:
     from xump_ext.message.message import Message

@@ -1,6 +1,6 @@
 """The demo with a durable store: a process replays the flights and is killed half way; another one goes on from the store.
 
-Everything that must outlive a process is in the store, the application's own results, too: a worker publishes its results into
+Everything that must outlive a process is in the store, your program's own results, too: a worker publishes its results into
 the queue `results` in the same transaction in which it acks the flights. So a flight is parsed and counted, or neither.
 
     the child      publishes, works, and tells in a pipe: the flights handed out, before it touches them; how many are confirmed,

@@ -110,8 +110,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--messages", type=_count, default=FLIGHTS, metavar="N",
                         help=f"how many flights, up to {FLIGHTS:,} (default: all)")
     parser.add_argument("--store", choices=STORES, default="ram",
-                        help="where the queues are (default: ram); with another one, the process is killed half way, and what it "
-                             "had is recovered")
+                        help="where the queues are (default: ram); lmdb and ring: on disk, and the demo kills its process half "
+                             "way and recovers")
     parser.add_argument("--output", default="xump-demo", metavar="DIR",
                         help="folder for the pictures and the report (default: ./xump-demo)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")

@@ -27,14 +27,19 @@ open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def sync_stores(committers: list[Committer], timeout: float | None) -> None:
-    """Return when everything that was gathered for these stores is durable. Raises TimeoutError after `timeout` seconds."""
+    """Return when everything that was gathered for these stores is durable. Raises TimeoutError after `timeout` seconds.
+
+    The last round begins when nothing waits behind a fence any more: what went on meanwhile, in the group of another thread, is
+    written then, and this round waits for it. Records that join later do not count: other threads may go on.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
+    last = [(committer, committer.last_fenced) for committer in committers]
     again = True
     while again:
+        again = any(committer.is_fenced(number) for committer, number in last)
         for committer in committers:
             if not committer.sync(deadline):
                 raise TimeoutError(f"not everything is durable after {timeout} seconds; store {committer.name!r} is busy")
-        again = any(committer.fenced for committer in committers)
 
 
 def close_stores(

@@ -193,10 +193,16 @@ class Committer:
     def check(self) -> None:
         """Raises StoreFailed if the store has failed."""
         if self.error is not None:
-            self._told = True
-            why = str(self.error) or type(self.error).__name__
-            raise StoreFailed(f"store {self.name!r} has failed: {why}; close the engine, check the disk, and open the store again"
-                              ) from self.error
+            raise self.failure()
+
+    def failure(self) -> StoreFailed:
+        """The error to raise when a call needs the failed store."""
+        self._told = True
+        why = "out of memory" if self.error is None else str(self.error) or type(self.error).__name__
+        failure = StoreFailed(
+            f"store {self.name!r} has failed: {why}; close the engine, check the disk, and open the store again")
+        failure.__cause__ = self.error
+        return failure
 
     def crowded(self) -> None:
         """Called when much has come in: the thread writes it without waiting any longer.
@@ -295,6 +301,15 @@ class Committer:
     def fenced(self) -> bool:
         """Whether records of this store wait for other stores. Records wait no longer for a store that has failed."""
         return self.error is None and self._port.fenced > 0
+
+    @property
+    def last_fenced(self) -> int:
+        """The number of the last record that waits for other stores, or of the last one that did."""
+        return self._port.fences_passed + self._port.fenced
+
+    def is_fenced(self, number: int) -> bool:
+        """Whether records of this store up to this number wait for other stores."""
+        return self.fenced and self._port.fences_passed < number
 
     def flush(self, errors: list[BaseException]) -> None:
         """Make durable what can be, while the engine is being closed. Adds what is raised to `errors`."""

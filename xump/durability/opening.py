@@ -34,7 +34,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
     queues: list[Queue] = []
     read = 0
 
-    def create(number: int, name: str, properties: tuple[Any, ...]) -> None:
+    def create(number: int, name: str, properties: dict[str, Any]) -> None:
         queue = Queue.__new__(Queue)
         queue._name(engine, name, store)
         engine._create_recovered(queue, properties, journal, number)

@@ -3,11 +3,13 @@
     or         = and {OR and}                           sum      = product {(+ | -) product}
     and        = not {AND not}                          product  = sign {(* | /) sign}
     not        = {NOT} predicate                        sign     = {+ | -} value
-    predicate  = sum [(= | <> | < | <= | > | >=) sum]   value    = ( or ) | literal | name | sys.NAME | "name"
-               | sum [NOT] BETWEEN sum AND sum
+    predicate  = sum [(= | <> | < | <= | > | >=) sum]   value    = ( or ) | literal | name | "name"
+               | sum [NOT] BETWEEN sum AND sum                     | headers.NAME | sys.NAME
                | sum [NOT] IN (literal {, literal})
                | sum [NOT] LIKE 'pattern' [ESCAPE 'c']
                | sum IS [NOT] NULL
+
+`==` and `!=` are read as `=` and `<>`. A name with dots is a header's name after `headers.`, or in double quotes.
 
 The parser climbs precedences: `expression(level)` reads an operand, then goes on as long as the operators bind at least as
 tightly as `level`. `filter_depth_max` limits two depths, each on its own: the operators around a term (which are the tree, and
@@ -41,6 +43,10 @@ BINDING = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
 )
 
 
+SPELLINGS = {"==": "=", "!=": "<>"}
+"""What other languages write, and its meaning here."""
+
+
 class Token(NamedTuple):
     """A piece of the text."""
 
@@ -61,6 +67,7 @@ TOKEN = re.compile(
     | (?P<integer>(?:0[xX][0-9a-fA-F]+|[0-9]+)[lL]?(?![\w$.]))
     | (?P<real>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w$])
     | (?P<sys>sys\.[\w$]*)
+    | headers\.(?P<header>(?:[^\W\d]|\$)[\w$]*(?:\.[\w$]+)*)
     | (?P<name>(?:[^\W\d]|\$)[\w$]*)
     | (?P<symbol><>|<=|>=|!=|==|[=<>()+*/,-])
     | (?P<end>\Z)
@@ -112,9 +119,9 @@ def _token(kind: str, text: str, position: int) -> Token:
         if keyword in KEYWORDS:
             return Token("keyword", keyword, text, position)
         return Token("name", ("header", text), text, position)
-    if text in ("!=", "=="):
-        raise InvalidFilter(f"unknown operator {text} at {position}; write {'<>' if text == '!=' else '='}", position)
-    return Token(kind, text, text, position)
+    if kind == "header":
+        return Token("name", ("header", text), text, position)
+    return Token(kind, SPELLINGS.get(text, text), text, position)
 
 
 def _integer(text: str, position: int) -> int:
@@ -137,7 +144,7 @@ def _unreadable(text: str, position: int) -> InvalidFilter:
         return InvalidFilter(f"the {character} at {position} is not closed", position)
     if character in ".0123456789" and (number := re.match(r"[\w$.]+", text[position:])) and len(number[0]) > 1:
         return InvalidFilter(f"{number[0][:40]!r} at {position} is not a number; a name like it goes in double quotes", position)
-    hint = '; names with dots go in double quotes: "user.name"' if character == "." else ""
+    hint = '; write headers.user.name, or "user.name" in double quotes, for a name with a dot' if character == "." else ""
     return InvalidFilter(f"unexpected {character!r} at {position}{hint}", position)
 
 

@@ -88,6 +88,10 @@ class Model:
         """Of the live records."""
         return sum(len(record) for part in (self.queues, self.states, self.entries, self.marks) for record in part.values())
 
+    def largest_bytes(self) -> int:
+        """The size of the largest live message."""
+        return max(map(len, self.entries.values()), default=0)
+
     def says(self) -> dict[Any, bytes]:
         """To be compared. A mark of what is gone says nothing."""
         said: dict[Any, bytes] = {}
@@ -112,6 +116,13 @@ class Driver:
         self.carried = 0
         self.copied_bytes = 0
 
+    def room(self, largest: int = 0) -> int:
+        """The room that the engine gives to publishes, if the largest message among them takes so many bytes."""
+        largest = 2 * max(largest, self.model.largest_bytes())
+        kept: int = getattr(self.store, "kept_bytes", 0) + largest
+        room: int = self.store.room()
+        return max(0, room - kept - (largest if getattr(self.store, "copies_forward", False) else 0))
+
     def batch(self, *records: hand.Record) -> hand.Batch:
         return hand.batch(self.log, *records)
 
@@ -119,11 +130,11 @@ class Driver:
         """One group; and what the store wants to have moved."""
         self._write(self.batch(*records))
         for _ in range(CARRIED_MAX):
-            oldest = self.store.oldest(Demand(0, self.model.live_bytes(), self.copied_bytes))
+            oldest = self.store.oldest(Demand(0, self.model.live_bytes(), self.model.largest_bytes(), self.copied_bytes))
             if oldest is None:
                 return
             self._copy_forward(*oldest)
-        raise AssertionError(f"oldest() wanted to have something moved {CARRIED_MAX} times in a row")
+        raise AssertionError(f"oldest() gave records to copy forward {CARRIED_MAX} times in a row, and made no room")
 
     def _write(self, batch: hand.Batch) -> None:
         self.store.write(batch)

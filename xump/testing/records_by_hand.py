@@ -32,11 +32,11 @@ Record = tuple[int, int, int, int, bytes, bytes]
 
 
 def queue(number: int, name: str, limit: int | None = None, history_limit: int | None = 0, auto_delete: bool = False,
-          dead_letter: str | None = None, delivery_limit: int = 0) -> Record:
+          dead_letter: str | None = None, delivery_limit: int = 0, incarnation: int = 1) -> Record:
     letters = b"" if dead_letter is None else dead_letter.encode()
     fixed = struct.pack(
-        "<QQIHH", UNLIMITED if limit is None else limit, UNLIMITED if history_limit is None else history_limit, delivery_limit,
-        len(name.encode()), NO_TEXT if dead_letter is None else len(letters))
+        "<QQIHHQ", UNLIMITED if limit is None else limit, UNLIMITED if history_limit is None else history_limit, delivery_limit,
+        len(name.encode()), NO_TEXT if dead_letter is None else len(letters), incarnation)
     texts = name.encode() + letters
     return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + texts + bytes(-(HEAD.size + len(fixed + texts)) % 8), b""
 

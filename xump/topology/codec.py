@@ -6,6 +6,7 @@
              {all = [ … ]}                                  one or more of the tables above, joined
     do       {copy_to = "q"}, {move_to = "q"}, {bounce_to = "q"}, {deliver = "d"}, {deliver = "d", queue = "q"}, "discard"
     a name   "q", or {field = "headers.NAME"}: the message names it
+    group    {field = "headers.NAME"}: the field whose value orders messages
     credit   a number, or "INFINITE"
     bytes    {hex = "00ff"}, where a filter compares a header with them
 
@@ -26,8 +27,9 @@ from typing import Any
 from xump.actions import VERBS, Action, Field, deliver, discard, field
 from xump.conditions import All, Condition, Match, Role, Where, always, default, match, overflow, where
 from xump_ext.infinite import INFINITE, Infinite
+from xump_ext.message.times import seconds_ns, seconds_of
 
-ROLES = {condition.name: condition for condition in (always, default, overflow)}
+CONDITIONS = {condition.name: condition for condition in (always, default, overflow)}
 TARGETED = {f"{name}_to": partial(Action, name) for name, verb in VERBS.items() if verb.queue}
 
 WHEN = ('allowed are "always", "default", "overflow", {match = OPERATOR, pattern = TEXT}, {where = FILTER} and '
@@ -68,8 +70,8 @@ def decode_condition(encoded: object) -> Condition:
     >>> decode_condition({"match": "topic", "pattern": "flight.#"})
     match('topic', 'flight.#')
     """
-    if isinstance(encoded, str) and encoded in ROLES:
-        return ROLES[encoded]
+    if isinstance(encoded, str) and encoded in CONDITIONS:
+        return CONDITIONS[encoded]
     if isinstance(encoded, Mapping):
         if "match" in encoded:
             _only(encoded, {"match", "pattern", "field"}, "when", WHEN)
@@ -82,7 +84,7 @@ def decode_condition(encoded: object) -> Condition:
         if "all" in encoded:
             _only(encoded, {"all"}, "when", WHEN)
             return _decode_all(encoded["all"])
-    names = [*ROLES, "match", "where", "all", "pattern", "field"]
+    names = [*CONDITIONS, "match", "where", "all", "pattern", "field"]
     raise ValueError(f"when = {_shown(encoded)}: {_unknown(encoded, names)}{WHEN}")
 
 
@@ -130,9 +132,9 @@ def encode_action(do: Action) -> Any:
     if do.verb == "discard":
         return "discard"
     if do.verb != "deliver":
-        return {f"{do.verb}_to": _encode_name(do.queue)}
-    encoded = {"deliver": _encode_name(do.destination)}
-    return encoded if do.queue is None else encoded | {"queue": _encode_name(do.queue)}
+        return {f"{do.verb}_to": encode_name(do.queue)}
+    encoded = {"deliver": encode_name(do.destination)}
+    return encoded if do.queue is None else encoded | {"queue": encode_name(do.queue)}
 
 
 def decode_action(encoded: object) -> Action:
@@ -154,7 +156,8 @@ def decode_action(encoded: object) -> Action:
     raise ValueError(f"do = {_shown(encoded)}: {_unknown(encoded, [*TARGETED, 'deliver', 'discard', 'queue'])}{DO}")
 
 
-def _encode_name(name: str | Field | None) -> Any:
+def encode_name(name: str | Field | None) -> Any:
+    """Encode a name, or the field that names it."""
     return {"field": name.name} if isinstance(name, Field) else name
 
 
@@ -166,7 +169,20 @@ def _decode_name(encoded: object) -> str | Field:
     raise ValueError(f'{_shown(encoded)} is not a name: allowed are a text, and {{field = "headers.NAME"}}')
 
 
-# ---- credit, options
+def decode_group(encoded: object) -> Field:
+    """Decode the field that orders the messages of a queue.
+
+    >>> decode_group({"field": "headers.customer"})
+    field('headers.customer')
+    """
+    if isinstance(encoded, Field):
+        return encoded
+    if isinstance(encoded, Mapping) and set(encoded) == {"field"}:
+        return field(encoded["field"])
+    raise ValueError(f'group = {_shown(encoded)}: allowed is {{field = "headers.NAME"}}, or another field')
+
+
+# ---- credit, times, options
 
 def encode_credit(credit: int | Infinite) -> int | str:
     """Encode credit: a number, or "INFINITE"."""
@@ -180,6 +196,11 @@ def decode_credit(encoded: object) -> int | Infinite:
     if isinstance(encoded, bool) or not isinstance(encoded, int):
         raise TypeError(f'credit = {_shown(encoded)}: allowed are a number and "INFINITE"')
     return encoded
+
+
+def decode_ack_timeout(encoded: object) -> float | None:
+    """Decode an `ack_timeout`, as a selector has it."""
+    return None if encoded is None else seconds_of(seconds_ns(encoded, "ack_timeout"))
 
 
 def encode_option(value: Any) -> Any:

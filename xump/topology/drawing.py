@@ -2,7 +2,7 @@
 
     queue               a box: name, store and limit, and how many messages are ready, outstanding and in the history
     selector            a line: number or name and condition; then the action and the credit
-    destination         a round node: the application takes deliveries under that name
+    destination         a round node: your program takes deliveries under that name
     named by a field    a hexagon: the message names the target, so there is no line to a single queue
     discarded           a small circle
     dead letters        a dashed line; to a dashed box if the dead letter queue does not exist
@@ -14,22 +14,16 @@ read is escaped. `xump.topology.picture` draws SVG with the same texts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field as dataclass_field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from xump.actions import Field
-from xump.conditions import All, Condition, Where
-from xump_ext.infinite import INFINITE, Infinite
+from xump.actions import Action, Field
+from xump.topology.graph import CHARS_MAX, SelectorShown, credit_text, extract, shortened
+from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:
     from xump.engine import Engine
-    from xump.queue import Queue
-    from xump.selector import Selector
-
-CHARS_MAX = 60
-"""A longer name or condition is cut in a label, and ends in an ellipsis."""
-
 
 Notes = Mapping[str, Sequence[str]]
 """More lines of text for the box of a queue, by its name. A program may know of queues and selectors that were deleted."""
@@ -82,89 +76,32 @@ class Drawing:
 
 def draw(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> Drawing:
     """The graph as it is now. Without counts the drawing is that of an engine which was never used."""
-    engine._check_open()
+    graph = extract(engine, counts)
     drawing = Drawing()
-    with engine._build_lock:
-        stats = engine.stats()
-        for queue in engine.queues.values():
-            lines = _queue_lines(queue, stats["queues"][queue.name], counts)
-            drawing.node("queue", queue.name, lines + list(map(_short, notes.get(queue.name, ()))))
-        for selector in engine.selectors.values():
-            target = _target(drawing, selector)
-            lines = _selector_lines(selector, stats["selectors"][selector.id], counts)
-            drawing.edges.append(Edge(drawing.nodes["queue", selector.source.name].id, target, lines,
-                                      "selector" if selector.enabled else "disabled"))
-        for source, letters, reasons, _ in letters_of(engine, stats, counts):
-            kind = "queue" if letters in engine.queues else "missing"
-            target = drawing.node(kind, letters, [_short(letters), "no such queue"])
-            lines = ["dead letters", *([", ".join(reasons)] if reasons else [])]
-            drawing.edges.append(Edge(drawing.nodes["queue", source].id, target, lines, "dead letters"))
+    for queue in graph.queues.values():
+        lines = [_short(queue.name), *(", ".join(texts) for texts in (queue.properties, queue.counts) if texts)]
+        drawing.node("queue", queue.name, [*lines, *map(_short, notes.get(queue.name, ()))])
+    for selector in graph.selectors:
+        kind = "selector" if selector.enabled else "disabled"
+        target = _target(drawing, selector.action)
+        drawing.edges.append(Edge(drawing.nodes["queue", selector.source].id, target, _selector_lines(selector, counts), kind))
+    for path in graph.dead_letters:
+        kind = "queue" if path.target in graph.queues else "missing"
+        target = drawing.node(kind, path.target, [_short(path.target), "no such queue"])
+        lines = ["dead letters", *([", ".join(path.reasons)] if path.reasons else [])]
+        drawing.edges.append(Edge(drawing.nodes["queue", path.source].id, target, lines, "dead letters"))
     return drawing
 
 
-def letters_of(engine: Engine, stats: dict[str, Any], counts: bool) -> Iterator[tuple[str, str, list[str], int]]:
-    """The paths of dead letters: (from queue, to queue, texts with the number of messages for each reason, number of messages).
-
-    The path to a queue's own dead letter queue is always there. The path to the engine's, which is open to every queue, is
-    there if messages went along it.
-    """
-    for queue in engine.queues.values():
-        reasons = stats["queues"][queue.name]["dead_lettered"] if counts else {}
-        went = [f"{count:,} {reason}" for reason, count in reasons.items()], sum(reasons.values())
-        to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # a queue that does not exist gets none
-        if queue.dead_letter is not None:
-            yield queue.name, queue.dead_letter, *(went if to_own else ([], 0))
-        if reasons and engine.dead_letter not in (None, queue.name) and not to_own:
-            yield queue.name, engine.dead_letter, *went
-
-
-def queue_properties(queue: Queue, counts: bool) -> list[str]:
-    """The properties of a queue that differ from the default; with `counts` its state too."""
-    properties = [] if queue.store.name == "ram" else [f"in {_short(queue.store.name)}"]
-    if queue.limit is not None:
-        properties.append(f"limit {queue.limit:,}")
-    if queue.history_limit is None or (queue.history_limit and not counts):
-        properties.append("keeps all history" if queue.history_limit is None else f"keeps {queue.history_limit:,}")
-    if queue.auto_delete:
-        properties.append("deletes itself")
-    if queue.held and counts:
-        properties.append("held")
-    return properties
-
-
-def queue_counts(numbers: dict[str, Any]) -> list[str]:
-    """How many messages entered, and how many of them are there or were dropped."""
-    texts = [f"{numbers['entered']:,} entered"]
-    texts += [f"{numbers[what]:,} {what}" for what in ("ready", "outstanding") if numbers[what]]
-    if numbers["history"]:
-        texts.append(f"{numbers['history']:,} in history")
-    dropped = sum(numbers["dropped"].values())
-    return [*texts, f"{dropped:,} dropped"] if dropped else texts
-
-
-def credit_text(credit: int | Infinite) -> str:
-    """The credit that a selector was created with.
-
-    >>> credit_text(10_000), credit_text(INFINITE)
-    ('credit 10,000', 'credit INFINITE')
-    """
-    return f"credit {credit!r}" if credit is INFINITE else f"credit {credit:,}"
-
-
-def _queue_lines(queue: Queue, numbers: dict[str, Any], counts: bool) -> list[str]:
-    lines = [[_short(queue.name)], queue_properties(queue, counts), queue_counts(numbers) if counts else []]
-    return [", ".join(texts) for texts in lines if texts]
-
-
-def _selector_lines(selector: Selector, numbers: dict[str, Any], counts: bool) -> list[str]:
+def _selector_lines(selector: SelectorShown, counts: bool) -> list[str]:
     title = f"{selector.id}" if selector.name is None else f"{selector.id} {_short(selector.name)}"
-    verb = selector.do.verb
-    if verb == "deliver" and selector.do.queue is not None:
-        verb += f" to {_name(selector.do.destination)}"
-    does = [f"{verb} {numbers['copied'] + numbers['served']:,}" if counts else verb]        # a selector does one or the other
+    verb, numbers = selector.action.verb, selector.numbers
+    if verb == "deliver" and selector.action.queue is not None:
+        verb += f" to {_name(selector.action.destination)}"
+    does = [f"{verb} {selector.count:,}" if counts else verb]
     if counts and numbers["dropped"]:
         does.append(f"{numbers['dropped']:,} dropped")
-    if selector.do.credited:
+    if selector.action.credited:
         if selector.credit is INFINITE or not counts:
             does.append(credit_text(selector.credit))
         else:
@@ -173,11 +110,11 @@ def _selector_lines(selector: Selector, numbers: dict[str, Any], counts: bool) -
         does.append("blocked")
     if not selector.enabled:
         does.append("disabled")
-    return [f"{title}, {_short(' & '.join(condition_texts(selector.when)))}", ", ".join(does)]
+    return [f"{title}, {_short(' & '.join(selector.conditions))}", ", ".join(does)]
 
 
-def _target(drawing: Drawing, selector: Selector) -> str:
-    queue, destination = selector.do.queue, selector.do.destination
+def _target(drawing: Drawing, action: Action) -> str:
+    queue, destination = action.queue, action.destination
     if isinstance(queue, Field):
         return drawing.node("field", f"queue {queue.name}", ["the queue named by", _short(queue.name)])
     if queue is not None:
@@ -191,34 +128,6 @@ def _target(drawing: Drawing, selector: Selector) -> str:
 
 def _name(name: str | Field | None) -> str:
     return _short(name.name if isinstance(name, Field) else str(name))
-
-
-def condition_texts(when: Condition) -> list[str]:
-    """The conditions that `&` has joined in this one, as texts. A function is shown by its name, without its address in memory.
-
-    >>> from xump import match, where
-    >>> condition_texts(match("eq", "audit") & where(print))
-    ["match('eq', 'audit')", 'where(print)']
-    """
-    return [_text_of(part) for part in (when.parts if isinstance(when, All) else (when,))]
-
-
-def _text_of(part: Condition) -> str:
-    if isinstance(part, Where) and callable(part.source):
-        name = getattr(part.source, "__qualname__", type(part.source).__qualname__)
-        return f"where({name.rpartition('<locals>.')[2]})"
-    return repr(part)
-
-
-def printable(text: str) -> str:
-    """The text with escapes for control characters, which would look like spaces, or like nothing."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def shortened(text: str, chars_max: int) -> str:
-    """The text made printable, and cut to `chars_max` with an ellipsis."""
-    text = printable(text)
-    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
 def _short(text: str) -> str:

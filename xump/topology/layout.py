@@ -1,8 +1,8 @@
-"""Places the nodes of a drawing in columns from left to right. `xump.topology.picture` draws them, and says why by own code.
+"""Places the nodes of a drawing in columns from left to right. `xump.topology.picture` draws them, and says why Xump has its own.
 
 A layered drawing is easy to read. It takes the usual four passes (Sugiyama, Tagawa, Toda 1981):
 
-    1. rank     in each cycle, the line that the fewest messages went along is turned round; then each node is placed one column
+    1. rank     in each cycle, the line with the fewest messages is reversed; then each node is placed one column
                 to the right of the last node that has a line to it
     2. split    a line over several columns gets a bend in each of them
     3. order    the nodes of a column are sorted by the mean place of their neighbours, forth and back; the order with the fewest
@@ -64,7 +64,7 @@ class Line:
     """Whether it is the line of dead letters."""
     arrow: bool = True
     """Whether it ends in an arrow."""
-    turned: bool = False
+    backwards: bool = False
     """Whether it goes from right to left."""
     bends: list[Node] = dataclass_field(default_factory=list)
     """Its bends, from its start to its end."""
@@ -90,13 +90,13 @@ def _rank(nodes: list[Node], lines: list[Line]) -> None:
         outgoing[id(line.start)].append(line)
     while (sequence := _sequence(nodes, outgoing)) is None:
         pass
-    fed = {id(line.end) for line in lines if not line.turned}
+    fed = {id(line.end) for line in lines if not line.backwards}
     for node in reversed(sequence):
         for line in outgoing[id(node)]:
-            if not line.turned:
+            if not line.backwards:
                 line.end.rank = max(line.end.rank, node.rank + 1)
     for node in sequence:               # a node without a line to it is placed directly before the first node that it leads to
-        ahead = [line.end.rank for line in outgoing[id(node)] if not line.turned]
+        ahead = [line.end.rank for line in outgoing[id(node)] if not line.backwards]
         if id(node) not in fed and ahead:
             node.rank = min(ahead) - 1
 
@@ -113,7 +113,7 @@ def _sequence(nodes: list[Node], outgoing: dict[int, list[Line]]) -> list[Node] 
         stack = [(root, iter(outgoing[id(root)]))]
         while stack:
             node, rest = stack[-1]
-            line = next((line for line in rest if not line.turned), None)
+            line = next((line for line in rest if not line.backwards), None)
             if line is None:
                 done[id(node)] = True
                 sequence.append(node)
@@ -123,7 +123,7 @@ def _sequence(nodes: list[Node], outgoing: dict[int, list[Line]]) -> list[Node] 
             path.append(line)
             if done.get(id(line.end)) is False:
                 cycle = path[next(at for at, one in enumerate(path) if one.start is line.end):]
-                min(cycle, key=lambda one: (one.count, -one.end.came)).turned = True
+                min(cycle, key=lambda one: (one.count, -one.end.came)).backwards = True
                 return None
             if id(line.end) in done:
                 path.pop()
@@ -140,7 +140,7 @@ def _columns(nodes: list[Node], lines: list[Line]) -> list[list[Node]]:
     for node in nodes:
         columns[node.rank].append(node)
     for line in lines:
-        left, right = (line.end, line.start) if line.turned else (line.start, line.end)
+        left, right = (line.end, line.start) if line.backwards else (line.start, line.end)
         previous = left
         for rank in range(left.rank + 1, right.rank):
             bend = Node("bend", [], rank=rank)
@@ -149,7 +149,7 @@ def _columns(nodes: list[Node], lines: list[Line]) -> list[list[Node]]:
             _join(previous, bend)
             previous = bend
         _join(previous, right)
-        if line.turned:
+        if line.backwards:
             line.bends.reverse()
     return columns
 

@@ -1,4 +1,4 @@
-"""Warnings about a description that `apply` accepts: a graph that is legal, and perhaps not what was meant.
+"""Warnings about a description that `apply` accepts: a graph that is allowed, but is probably a mistake.
 
 Each warning is a function from a `Description` to sentences. `xump.topology.network` finds the mistakes that `apply` refuses.
 """
@@ -55,7 +55,7 @@ def _alone(description: Description) -> Iterator[str]:
 
 
 def _undelivered_destinations(description: Description) -> Iterator[str]:
-    """Selectors that stamp a destination on messages, and put them where no selector delivers to the application."""
+    """Selectors that stamp a destination on messages, and put them where no selector delivers to your program."""
     edges = _edges(description.selectors)
     delivering = [selector for selector in description.selectors if selector.do.verb == "deliver"]
     hand_over = {selector.source for selector in delivering if selector.do.queue is None}
@@ -64,7 +64,7 @@ def _undelivered_destinations(description: Description) -> Iterator[str]:
         queue = selector.do.queue
         if isinstance(queue, str) and hand_over.isdisjoint(_reached(queue, edges)):
             yield (f"{selector} stamps the destination {selector.do.destination!r} on what it puts into queue {queue!r}, "
-                   "from where no selector delivers to the application")
+                   "from where no selector delivers to your program")
 
 
 def _cycles(description: Description) -> Iterator[str]:

@@ -23,12 +23,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from xump._names import REPLIES
+from xump._queue_properties import CHECKS, QUEUE_DEFAULTS
 from xump.conditions import Role
 from xump.errors import Conflict, XumpError
 from xump.store_types import factory_of
-from xump.topology.codec import NotEncodable, encode_action, encode_condition, encode_credit, encode_option
+from xump.topology.codec import NotEncodable, encode_action, encode_condition, encode_credit, encode_name, encode_option
 from xump.topology.lint import lint
-from xump.topology.schema import ALL_HISTORY, QUEUE_DEFAULTS, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
+from xump.topology.schema import ALL_HISTORY, VERSION, Description, QueueItem, SelectorItem, StoreItem, read
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -50,7 +52,7 @@ def describe(engine: Engine) -> dict[str, Any]:
         described = {
             "version": VERSION,
             "stores": {name: _describe_store(store, refused) for name, store in engine.stores.items() if name != "ram"},
-            "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items()},
+            "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items() if name != REPLIES},
             "selectors": [_describe_selector(selector, refused) for selector in engine.selectors.values()],
         }
     if refused:
@@ -74,7 +76,7 @@ def _properties(queue: Queue) -> dict[str, Any]:
 
 def _describe_queue(queue: Queue) -> dict[str, Any]:
     return {
-        key: ALL_HISTORY if key == "history_limit" and value is None else value
+        key: ALL_HISTORY if key == "history_limit" and value is None else encode_name(value) if key == "group" else value
         for key, value in _properties(queue).items() if value != QUEUE_DEFAULTS[key]
     }
 
@@ -92,6 +94,8 @@ def _describe_selector(selector: Selector, refused: list[str]) -> dict[str, Any]
         described["credit"] = encode_credit(selector.credit)
     if not selector.enabled:
         described["enabled"] = False
+    if selector.ack_timeout is not None:
+        described["ack_timeout"] = selector.ack_timeout
     return described
 
 
@@ -127,7 +131,8 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
 
 
 def _create(engine: Engine, item: SelectorItem) -> None:
-    engine.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=item.enabled, name=item.name)
+    engine.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=item.enabled,
+                           ack_timeout=item.ack_timeout, name=item.name)
 
 
 def _agree(description: Description, engine: Engine, undo: ExitStack) -> list[SelectorItem]:
@@ -169,7 +174,7 @@ def refusals(mapping: Mapping[str, Any]) -> list[str]:
 
 
 def check(mapping: Mapping[str, Any]) -> list[str]:
-    """Check a description. Returns sentences: first the mistakes that `apply` refuses, then what is legal and perhaps not meant.
+    """Check a description. Returns sentences: first the mistakes that `apply` refuses, then what is probably one.
 
     The description is checked by itself: every queue that it names must be in it. Opens no store.
 
@@ -233,10 +238,18 @@ def _queue_conflicts(description: Description, engine: Engine) -> list[str]:
         queue = engine.queues.get(item.name)
         had = {} if queue is None else _properties(queue)
         for key, value in had.items():
-            if value != item.properties[key]:
-                wanted = item.properties[key]
+            wanted = item.properties[key]
+            if value != wanted and not _same_property(queue, key, wanted):
                 faults.append(f"queue {item.name!r} exists with {key}={value!r}; the topology says {key}={wanted!r}")
     return faults
+
+
+def _same_property(queue: Queue | None, key: str, wanted: Any) -> bool:
+    """Whether the queue has the property, though it may be written in another way: retry_delay = 1 and [1.0], say."""
+    try:
+        return queue is not None and key in CHECKS and bool(queue._properties()[key] == CHECKS[key](wanted))
+    except (XumpError, TypeError, ValueError):
+        return False
 
 
 def _recognise(description: Description, engine: Engine, faults: list[str]) -> list[SelectorItem]:
@@ -257,11 +270,11 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
 
 
 def _now(selector: Selector) -> tuple[Any, ...]:
-    return selector.source.name, selector.when, selector.do, selector.credit, selector.enabled
+    return selector.source.name, selector.when, selector.do, selector.credit, selector.enabled, selector.ack_timeout
 
 
 def _at_first(selector: Selector) -> tuple[Any, ...]:
-    created: tuple[Any, ...] = selector._created[:5]
+    created: tuple[Any, ...] = selector._created[:6]
     return created
 
 
@@ -347,7 +360,8 @@ def _rehearse_selector(paper: Engine, item: SelectorItem, brings: bool) -> list[
     if faults:
         return faults
     try:
-        paper.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=False, name=item.name)
+        paper.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=False,
+                              ack_timeout=item.ack_timeout, name=item.name)
     except (XumpError, TypeError, ValueError) as error:
         return [f"{item}: {error}"]
     return []

@@ -1,13 +1,14 @@
 """Draws the graph of an engine as SVG, without any other program.
 
-Why by own code: a drawing should need nothing that is not installed with Xump. On PyPI (looked up in November 2026), `graphviz`
-0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not draw.
-Mermaid's own renderer runs in a browser, and the renderers without one (`merm`, `merman`, `mermaidx`) are young, all before 1.0.
-`pygraphviz` 2.0 brings Graphviz along in its wheels and draws well, with 108 MB of shared libraries: too much for one picture in
-a package that is meant to be small. This file and `layout.py` are 450 lines; should a drawing ever need more, take that library.
+Why Xump has its own: a drawing should need nothing that is not installed with Xump. On PyPI (looked up in November 2026),
+`graphviz` 0.21 calls Graphviz' programs, which have to be installed separately. `grandalf` 0.8 computes a layout and does not
+draw. Mermaid's own renderer runs in a browser, and the renderers without one (`merm`, `merman`, `mermaidx`) are young, all before
+1.0. `pygraphviz` 2.0 brings Graphviz along in its wheels and draws well, with 108 MB of shared libraries: too much for one
+picture in a package that is meant to be small. This file and `layout.py` are some 500 lines; should a drawing ever need more,
+take that library.
 
-Queues and selectors are both nodes, so that the text of a selector never lies on a line. A selector that delivers to the
-application, or discards, has round ends. `xump.topology.layout` places the nodes, and `xump.topology.drawing` has their texts.
+Queues and selectors are both nodes, so that the text of a selector never lies on a line. A selector that delivers to your
+program, or discards, has round ends. `xump.topology.graph` reads the graph, `xump.topology.layout` places the nodes.
 Texts have the width of a fixed-width font, so nothing has to be measured. docs/stats.md explains the numbers.
 """
 
@@ -15,25 +16,14 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import Any
+from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from xump.actions import Field
 from xump.engine import Engine
-from xump.selector import Selector
-from xump.topology.drawing import (
-    NO_NOTES,
-    Notes,
-    condition_texts,
-    credit_text,
-    letters_of,
-    printable,
-    queue_counts,
-    queue_properties,
-    shortened,
-)
+from xump.topology.drawing import NO_NOTES, Notes
+from xump.topology.graph import Graph, QueueShown, SelectorShown, credit_text, extract, printable, shortened
 from xump.topology.layout import Line, Node, lay_out
-from xump_ext.infinite import INFINITE
 
 CHAR_WIDTH = 6.7
 """The width of a character at 11 px: 0.6 em, and a little."""
@@ -60,8 +50,8 @@ def to_svg(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> s
 
     Args:
         engine: The engine.
-        counts: Whether to show the counts of messages; the more messages went along a line, the thicker it is. Without them the
-            drawing is that of an engine which was never used.
+        counts: Whether to show the counts of messages. Line width shows message volume. Without them the drawing is that of an
+            engine which was never used.
         notes: More lines of text for the boxes of queues, by the name of the queue.
 
     Returns:
@@ -79,7 +69,7 @@ def to_svg(engine: Engine, *, counts: bool = True, notes: Notes = NO_NOTES) -> s
     ...     to_svg(engine).startswith("<svg ")
     True
     """
-    nodes, lines = _graph(engine, counts, notes)
+    nodes, lines = _nodes_and_lines(extract(engine, counts), counts, notes)
     for node in nodes:
         _measure(node)
     return _draw(lay_out(nodes, lines), lines)
@@ -102,53 +92,53 @@ def _columns_of(character: str) -> int:
 
 # ---- the nodes and lines
 
-def _graph(engine: Engine, counts: bool, notes: Notes) -> tuple[list[Node], list[Line]]:
-    with engine._build_lock:        # so that queues, selectors and counts are of the same moment
-        stats = engine.stats()
-        queues = {name: _queue_node(queue, stats["queues"][name], counts, notes) for name, queue in engine.queues.items()}
-        nodes, lines = list(queues.values()), []
-        fields: dict[str, Node] = {}
-        for selector in sorted(engine.selectors.values(), key=lambda selector: selector.id):
-            numbers = stats["selectors"][selector.id]
-            count = (numbers["copied"] + numbers["served"]) if counts else 0        # a selector does one or the other
-            colour = COLOURS[selector.do.verb]
-            tag = _selector_node(selector, numbers, count, counts)
-            nodes.append(tag)
-            lines.append(Line(queues[selector.source.name], tag, colour, count, arrow=tag.kind == "end"))
-            target = selector.do.queue
-            if isinstance(target, Field):
-                if target.name not in fields:
-                    fields[target.name] = Node("field", [f"queue named by {_short(target.name)}"], colour)
-                    nodes.append(fields[target.name])
-                lines.append(Line(tag, fields[target.name], colour, count))
-            elif target is not None:
-                lines.append(Line(tag, queues[str(target)], colour, count))
-        missing: dict[str, Node] = {}
-        for queue, letters, texts, total in letters_of(engine, stats, counts):
-            if letters not in queues and letters not in missing:
-                missing[letters] = Node("missing", [_short(letters), "no such queue"], COLOURS["dead"])
-                nodes.append(missing[letters])
-            tag = Node("tag", ["dead letters", *texts], COLOURS["dead"])
-            nodes.append(tag)
-            lines.append(Line(queues[queue], tag, COLOURS["dead"], total, dashed=True, arrow=False))
-            lines.append(Line(tag, queues.get(letters) or missing[letters], COLOURS["dead"], total, dashed=True))
-    letters_queues = {id(line.end) for line in lines if line.dashed}
+def _nodes_and_lines(graph: Graph, counts: bool, notes: Notes) -> tuple[list[Node], list[Line]]:
+    queues = {name: _queue_node(queue, notes.get(name, ())) for name, queue in graph.queues.items()}
+    nodes, lines = list(queues.values()), []
+    fields: dict[str, Node] = {}
+    for selector in graph.selectors:
+        colour = COLOURS[selector.action.verb]
+        tag = _selector_node(selector, counts)
+        nodes.append(tag)
+        lines.append(Line(queues[selector.source], tag, colour, selector.count, arrow=tag.kind == "end"))
+        target = selector.action.queue
+        if isinstance(target, Field):
+            if target.name not in fields:
+                fields[target.name] = Node("field", [f"queue named by {_short(target.name)}"], colour)
+                nodes.append(fields[target.name])
+            lines.append(Line(tag, fields[target.name], colour, selector.count))
+        elif target is not None:
+            lines.append(Line(tag, queues[target], colour, selector.count))
+    _add_dead_letters(graph, queues, nodes, lines)
+    ends = {id(line.end) for line in lines if line.dashed}
     for name, node in queues.items():
-        if id(node) not in letters_queues:      # many messages of dead letter queues come from queues that are gone
-            node.came = stats["queues"][name]["entered"] - sum(line.count for line in lines if line.end is node)
+        if id(node) not in ends:        # many messages of dead letter queues come from queues that are gone
+            node.came = graph.queues[name].entered - sum(line.count for line in lines if line.end is node)
     return nodes or [Node("field", ["no queues"], COLOURS["discard"])], lines
 
 
-def _queue_node(queue: Any, numbers: dict[str, Any], counts: bool, notes: Notes) -> Node:
-    texts = [queue.name, *queue_properties(queue, counts), *(queue_counts(numbers) if counts else []), *notes.get(queue.name, ())]
+def _add_dead_letters(graph: Graph, queues: dict[str, Node], nodes: list[Node], lines: list[Line]) -> None:
+    missing: dict[str, Node] = {}
+    for path in graph.dead_letters:
+        if path.target not in queues and path.target not in missing:
+            missing[path.target] = Node("missing", [_short(path.target), "no such queue"], COLOURS["dead"])
+            nodes.append(missing[path.target])
+        tag = Node("tag", ["dead letters", *path.reasons], COLOURS["dead"])
+        nodes.append(tag)
+        lines.append(Line(queues[path.source], tag, COLOURS["dead"], path.count, dashed=True, arrow=False))
+        lines.append(Line(tag, queues.get(path.target) or missing[path.target], COLOURS["dead"], path.count, dashed=True))
+
+
+def _queue_node(queue: QueueShown, notes: Sequence[str]) -> Node:
+    texts = [queue.name, *queue.properties, *queue.counts, *notes]
     return Node("queue", list(map(_short, texts)), title=queue.name)
 
 
-def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, counts: bool) -> Node:
-    parts = condition_texts(selector.when)
+def _selector_node(selector: SelectorShown, counts: bool) -> Node:
+    parts, action, numbers = selector.conditions, selector.action, selector.numbers
     texts = [("& " if at else "") + part for at, part in enumerate(parts)]
-    verb, destination = selector.do.verb, selector.do.destination
-    kind = "tag" if selector.do.queue is not None else "end"
+    verb, destination = action.verb, action.destination
+    kind = "tag" if action.queue is not None else "end"
     if destination is not None:
         texts.append(f"deliver named by {destination.name}" if isinstance(destination, Field) else f"deliver to {destination}")
         verb = ""
@@ -156,13 +146,13 @@ def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, coun
         del texts[0]
     if selector.name is not None:
         texts.insert(0, selector.name)
-    state = [f"{verb} {count:,}".strip() if counts else verb]
+    state = [f"{verb} {selector.count:,}".strip() if counts else verb]
     if counts and numbers["dropped"]:
         state.append(f"dropped {numbers['dropped']:,}")
-    if selector.do.credited:
+    if action.credited:
         if not counts:
             state.append(credit_text(selector.credit))
-        elif selector.credit is not INFINITE and numbers["available"] <= 0:
+        elif numbers["available"] == 0:
             state.append("no credit left")
     if counts and numbers["blocked"]:
         state.append("blocked")
@@ -170,8 +160,8 @@ def _selector_node(selector: Selector, numbers: dict[str, Any], count: int, coun
         state.append("disabled")
     texts.append(", ".join(filter(None, state)))
     name = "" if selector.name is None else f" {selector.name}"
-    title = f"{selector.id}{name}: when {' & '.join(parts)}, do {selector.do!r}, credit {selector.credit!r}"
-    return Node(kind, list(map(_short, filter(None, texts))), COLOURS[selector.do.verb], title)
+    title = f"{selector.id}{name}: when {' & '.join(parts)}, do {action!r}, credit {selector.credit!r}"
+    return Node(kind, list(map(_short, filter(None, texts))), COLOURS[action.verb], title)
 
 
 def _short(text: str) -> str:
@@ -218,24 +208,24 @@ def _draw_line(line: Line, lefts: list[float], widths: list[float]) -> str:
     def edges(node: Node) -> tuple[float, float]:
         return lefts[node.rank], lefts[node.rank] + widths[node.rank]
 
-    port = PORT if line.turned else 0
+    port = PORT if line.backwards else 0
     y = line.start.y + MARGIN + port
     left, right = edges(line.start)
-    path = f"M{left:.1f} {y:.1f}" if line.turned else f"M{left + line.start.width:.1f} {y:.1f}H{right:.1f}"
-    x = left if line.turned else right
+    path = f"M{left:.1f} {y:.1f}" if line.backwards else f"M{left + line.start.width:.1f} {y:.1f}H{right:.1f}"
+    x = left if line.backwards else right
     for node in [*line.bends, line.end]:
         left, right = edges(node)
-        enter, leave = (right, left) if line.turned else (left, right)
+        enter, leave = (right, left) if line.backwards else (left, right)
         middle, level = (x + enter) / 2, node.y + MARGIN + (0 if node.kind == "bend" else port)
         path += f"C{middle:.1f} {y:.1f} {middle:.1f} {level:.1f} {enter:.1f} {level:.1f}"
         if node.kind == "bend":
             path += f"H{leave:.1f}"
-        elif line.turned:
+        elif line.backwards:
             path += f"H{left + node.width:.1f}"
         x, y = leave, level
     thickness = 1.0 + 0.5 * math.log10(line.count + 1)
     dash = ' stroke-dasharray="5 4"' if line.dashed else ""
-    arrow = f' marker-end="url(#arrow-{line.colour[1:]})"' if line.arrow or line.turned else ""
+    arrow = f' marker-end="url(#arrow-{line.colour[1:]})"' if line.arrow or line.backwards else ""
     stroke = f'stroke="{line.colour}" stroke-width="{thickness:.1f}" stroke-opacity=".8"'
     return f'<path d="{path}" fill="none" {stroke}{dash}{arrow}/>'
 

@@ -10,6 +10,8 @@
     limit = 100_000
     history_limit = 1_000           # "all": no limit
     dead_letter = "dead"
+    retry_delay = [1, 10, 60]       # seconds
+    group = {field = "headers.customer"}
 
     [[selectors]]                   # source, when and do are required; `xump.topology.codec` explains their values
     source = "jobs"
@@ -26,19 +28,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field as dataclass_field
 from typing import Any
 
+from xump._queue_properties import QUEUE_DEFAULTS
 from xump.actions import Action
 from xump.conditions import Condition
 from xump.errors import XumpError
 from xump.store_types import factory_of, wrong_options
-from xump.topology.codec import decode_action, decode_condition, decode_credit, encode_option
+from xump.topology.codec import (
+    decode_ack_timeout,
+    decode_action,
+    decode_condition,
+    decode_credit,
+    decode_group,
+    encode_option,
+)
 from xump_ext.infinite import Infinite
 
 VERSION = 1
 
-QUEUE_DEFAULTS: dict[str, Any] = {
-    "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
-}
-SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "name")
+SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "name")
 ALL_HISTORY = "all"
 
 
@@ -80,13 +87,15 @@ class SelectorItem:
     """Its credit."""
     enabled: bool
     """Whether it is enabled."""
+    ack_timeout: float | None
+    """In how many seconds a delivery must be answered, or None."""
     name: str | None
     """Its name, or None."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Its properties without name and place: equal for two selectors that are alike."""
-        return self.source, self.when, self.do, self.credit, self.enabled
+        return self.source, self.when, self.do, self.credit, self.enabled, self.ack_timeout
 
     def __str__(self) -> str:
         return selector_title(self.position, self.name)
@@ -173,6 +182,12 @@ def _read_queue(description: Description, name: str, table: Mapping[str, Any]) -
     if not isinstance(properties["store"], str):
         description.faults.append(f"queue {name!r}: store must be the name of a store, got {type(properties['store']).__name__}")
         properties["store"] = "ram"
+    if properties["group"] is not None:
+        try:
+            properties["group"] = decode_group(properties["group"])
+        except (XumpError, TypeError, ValueError) as error:
+            description.faults.append(f"queue {name!r}: {error}")
+            properties["group"] = None
     description.queues[name] = QueueItem(name, properties)
 
 
@@ -192,8 +207,9 @@ def _read_selectors(description: Description, selectors: object) -> None:
             faults.append(f"{title} has the name of selector {named[name]}; give it another name")
         parts: dict[str, Any] = {}
         for key, decode, value in (("when", decode_condition, table.get("when")), ("do", decode_action, table.get("do")),
-                                   ("credit", decode_credit, table.get("credit", 1))):
-            if key in table or key == "credit":
+                                   ("credit", decode_credit, table.get("credit", 1)),
+                                   ("ack_timeout", decode_ack_timeout, table.get("ack_timeout"))):
+            if key in table or key in ("credit", "ack_timeout"):
                 try:
                     parts[key] = decode(value)
                 except (XumpError, TypeError, ValueError) as error:

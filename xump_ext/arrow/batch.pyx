@@ -15,7 +15,7 @@ from xump_ext.arrow.read cimport BatchReader
 from xump_ext.arrow.write cimport ArrowBatch, batch_of_rows, batch_row_t
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.delivery cimport (
-    Delivery, counted, delivery_new, first_offer, is_redelivered, is_spent, keep_undelivered, nack_entry, next_undelivered,
+    Delivery, counted, delivery_new, key_counted, first_offer, is_redelivered, keep_undelivered, next_undelivered,
 )
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
@@ -24,10 +24,13 @@ from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_new
 from xump_ext.route.admission cimport Admissions
+from xump_ext.route.arrivals cimport due_at
 from xump_ext.route.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
+from xump_ext.route.requeue cimport is_over_limit, nack_entry
 from xump_ext.route.routing cimport go_on, run
-from xump_ext.state.constants cimport DELIVERIES_MAX, UNLIMITED
-from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t
+from xump_ext.state.constants cimport DELIVERIES_MAX, NEVER
+from xump_ext.state.limits cimport is_limited
+from xump_ext.state.graph cimport engine_t, entry_t, offer_t, queue_t, selector_t
 from xump_ext.state.lazy_content cimport content_at, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t
 
 cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
@@ -54,19 +57,21 @@ def publish_batch(Core core, queue, data):
     core.begin_call()
     try:
         target = core.queue_of(queue)
-        if target == NULL or target.limit != UNLIMITED or target.durable:
-            return core.admit_all(admissions_of(reader, queue), target)
+        if target == NULL or is_limited(target) or target.special or target.durable or reader.says_more():
+            return core.admit_all(admissions_of(&core.e, reader, queue), target)
         return enter_all(core, reader, target)
     finally:
         core.unlock()
 
 
-cdef Admissions admissions_of(BatchReader reader, object queue):
+cdef Admissions admissions_of(engine_t* engine, BatchReader reader, object queue):
     cdef Admissions batch = Admissions.__new__(Admissions)
     cdef content_t* content
     while reader.fill(&content, 1):
         batch.push(content)
+        batch.items[batch.count - 1].due = due_at(engine, reader.due_at(batch.count - 1))
     batch.name = queue
+    batch.timed = reader.says_more()
     return batch
 
 
@@ -96,10 +101,11 @@ cdef content_t* row_content(void* reader, uint64_t row) except NULL:
 
 
 cdef class DeliveryBatch:
-    """Deliveries as Arrow columns: `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`,
-    `reply_to`, `message_id`.
+    """Deliveries as Arrow columns. Created by `Engine.take_batch`.
 
-    It has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`.
+    The columns are `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to` and
+    `message_id`. The batch has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`. Its
+    length is the number of deliveries.
     """
 
     cdef Core core
@@ -143,14 +149,41 @@ cdef class DeliveryBatch:
         return self.columns.__arrow_c_stream__(requested_schema)
 
     def ack(self, ids=None):
-        """Acks these ids, or all rows that were not answered yet. `StaleDelivery` if one is stale; then nothing has changed.
+        """Acknowledge rows of the batch with one call and one run: all of them, or none.
 
-        `ids` are ints or (queue, id) pairs, or a part of the column `id`, of pyarrow, Polars or numpy.
+        Args:
+            ids: The ids of the messages: ints, `(queue, id)` pairs if the batch is from several queues, or a part of the column
+                `id`, of pyarrow, Polars or numpy. None: all rows that were not answered yet.
+
+        Raises:
+            StaleDelivery: A row was answered before, the engine took the message back, or it is given twice.
+            StoreFailed: The store of a message has failed: what was decided counts in memory only.
+            Closed: The engine is closed.
+            TypeError, ValueError: An id is not an int or a pair, or is not in the batch.
+
+        If it raises another error, nothing has changed.
+
+        Cost: O(rows), and the run that follows.
         """
         self.answer(self.rows_of(ids), True)
 
     def nack(self, ids=None):
-        """Nacks these ids, or all rows that were not answered yet; each message waits at its old place again."""
+        """Return messages of the batch to their old places in their queues, to be taken again.
+
+        Args:
+            ids: As for `ack`.
+
+        Raises:
+            StaleDelivery: A row was answered before, the engine took the message back, or it is given twice.
+            StoreFailed: The store of a message has failed: what was decided counts in memory only.
+            Closed: The engine is closed.
+            TypeError, ValueError: An id is not an int or a pair, or is not in the batch.
+
+        If it raises another error, nothing has changed. A message that your program has taken as often as its
+        `delivery_limit` allows is dead-lettered.
+
+        Cost: O(rows × log messages that returned before), and the run that follows.
+        """
         self.answer(self.rows_of(ids), False)
 
     cdef list rows_of(self, object ids):
@@ -182,12 +215,12 @@ cdef class DeliveryBatch:
             rows = [row for row in rows if self.answered[row] != SETTLED]
             for row in rows:
                 if self.answered[row] or not in_hands(self.entries[row]):
-                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered, "
-                                        "or taken back by the engine")
+                    raise StaleDelivery(f"message {self.keys[row][1]} of queue {self.keys[row][0]!r} is stale: it was answered "
+                                        "before, or the engine has taken the message back")
             if len(set(rows)) < len(rows):
                 raise StaleDelivery("an id was given twice")
             for row in rows if not paid else ():
-                if is_spent(self.entries[row]):
+                if is_over_limit(self.entries[row]):
                     content_at(self.entries[row])       # for the bounce: a failed read changes nothing yet
             for row in rows:
                 entry = self.entries[row]
@@ -195,7 +228,7 @@ cdef class DeliveryBatch:
                 if paid:
                     pay(&self.core.e, entry)
                 else:
-                    nack_entry(&self.core.e, entry)
+                    nack_entry(&self.core.e, entry, NEVER, True)
             go_on(&self.core.e)
         finally:
             self.core.unlock()
@@ -348,6 +381,7 @@ cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
         delivery.destination = counted(<void*> taken.row.destination)
         delivery.queue = counted(taken.handle)
         delivery.selector = counted(taken.selector)
+        delivery.key = key_counted(batch.entries[i])
         delivery.answered = False
         delivery.checked = 0
         delivery.delivery_count = taken.row.delivery_count

@@ -31,6 +31,8 @@ cdef enum:
     TEXTS_ALLOWED
     BYTES_ALLOWED
     HEADERS_ALLOWED
+    MOMENTS_ALLOWED
+    INTEGERS_ALLOWED
 
 # The type of a column, as the schema has it.
 cdef struct type_t:
@@ -38,6 +40,7 @@ cdef struct type_t:
     int index_kind          # of the indices into a dictionary; COLUMN_NULL without one
     bint text
     int64_t width           # of COLUMN_FIXED
+    int64_t unit            # of moments: nanoseconds
 
 # A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above. Validity and values are copies
 # that begin at a multiple of eight rows, so that a row has the same number in both.
@@ -161,8 +164,10 @@ cdef int column_open(
 # Copies the bytes of text or bytes values too; of a dictionary, those of its values.
 cdef int column_own(column_t* column) except -1
 cdef void column_close(column_t* column) noexcept
+# Raises ValueError with the row for an integer that is not from `least` to `most`.
+cdef int range_check(const column_t* column, int64_t least, int64_t most, object what, int64_t row_first) except -1
 # A copy of bits `first - first % 8` to `first + rows`; bit `first` has the number `first % 8` in it.
 cdef const uint8_t* bits_copy(const uint8_t* bits, int64_t first, int64_t rows) except NULL
 # A copy of the values of that kind, with the same bounds as in `bits_copy`.
 cdef const char* values_copy(const char* values, int kind, int64_t first, int64_t rows) except NULL
-cdef object place(object what, int64_t row_first, int64_t row)
+cdef object row_text(object what, int64_t row_first, int64_t row)

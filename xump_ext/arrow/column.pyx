@@ -61,7 +61,10 @@ cdef dict ALLOWED = {
                            "these and null"),
     HEADERS_ALLOWED: (frozenset(KINDS), "bool, integers, floats, utf8 and binary in all their forms, dictionaries of text or "
                                         "bytes, and null"),
+    MOMENTS_ALLOWED: (frozenset((b"l",)), "timestamps, int64 (POSIX nanoseconds) and null"),
+    INTEGERS_ALLOWED: (frozenset((b"c", b"s", b"i", b"l", b"C", b"S", b"I")), "int8 to int64, uint8 to uint32 and null"),
 }
+cdef dict UNITS = {b"tss:": 10 ** 9, b"tsm:": 10 ** 6, b"tsu:": 1000, b"tsn:": 1}       # of timestamps, in nanoseconds
 
 
 # ---- types
@@ -78,6 +81,10 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
         type.index_kind = KINDS[index][0]
         formats = formats & BYTES
     format = format_of(values, what)
+    type.unit = 1
+    if allowed == MOMENTS_ALLOWED and format[:4] in UNITS:      # an int64; a time zone follows, which says how it is shown
+        type.unit = UNITS[format[:4]]
+        format = b"l"
     key = b"w" if format[:2] == b"w:" and format[2:].isdigit() else format
     if (key not in formats and key != b"n") or format == b"w":
         name = KINDS[key][1] if key in KINDS else f"Arrow format {format.decode('ascii', 'backslashreplace')!r}"
@@ -148,7 +155,7 @@ cdef const uint8_t* validity_of(const ArrowArray* array, object what) except? NU
     return <const uint8_t*> array.buffers[0]
 
 
-cdef object place(object what, int64_t row_first, int64_t row):
+cdef object row_text(object what, int64_t row_first, int64_t row):
     return f"{what}, row {row_first + row}" if row_first >= 0 else f"{what}, entry {row}"
 
 
@@ -205,6 +212,18 @@ cdef int column_open(
         longest_check(column, bytes_max, what, row_first)
     if utf8 and type.text and kind != COLUMN_DICTIONARY:
         text_check(column, bytes_max, what, row_first)
+    return 0
+
+
+cdef int range_check(const column_t* column, int64_t least, int64_t most, object what, int64_t row_first) except -1:
+    cdef int64_t row, number
+    if column.kind == COLUMN_NULL:
+        return 0
+    for row in range(column.rows):
+        if not column_absent(column, row):
+            number = column_number(column, column.kind, row)
+            if not least <= number <= most:
+                raise ValueError(f"{row_text(what, row_first, row)}: {number}, allowed are {least} to {most}")
     return 0
 
 
@@ -312,7 +331,7 @@ cdef int64_t offsets_check(
     for row in range(first, first + rows):
         if offset_at(offsets, row + 1, large) < offset_at(offsets, row, large):
             break
-    raise ValueError(f"{place(what, row_first, row - first)}: offset {offset_at(offsets, row, large)} is followed by "
+    raise ValueError(f"{row_text(what, row_first, row - first)}: offset {offset_at(offsets, row, large)} is followed by "
                      f"{offset_at(offsets, row + 1, large)}, offsets never decrease")
 
 
@@ -330,13 +349,13 @@ cdef int views_check(column_t* column, const ArrowArray* array, object what, int
         view = column.values + 16 * (column.first + row)
         size, block, start = int32_at(view, 0), int32_at(view, 2), int32_at(view, 3)
         if size < 0:
-            raise ValueError(f"{place(what, row_first, row)}: a view of {size} bytes")
+            raise ValueError(f"{row_text(what, row_first, row)}: a view of {size} bytes")
         if size > 12:
             if not 0 <= block < blocks or column.blocks[block] == NULL:
-                raise ValueError(f"{place(what, row_first, row)}: a view into block {block}, there are {blocks}")
+                raise ValueError(f"{row_text(what, row_first, row)}: a view into block {block}, there are {blocks}")
             if start < 0 or <int64_t> start + size > int64_at(sizes, block):
-                raise ValueError(f"{place(what, row_first, row)}: a view of bytes {start} to {<int64_t> start + size} of a block "
-                                 f"that has {int64_at(sizes, block)}")
+                raise ValueError(f"{row_text(what, row_first, row)}: a view of bytes {start} to {<int64_t> start + size} of a "
+                                 f"block that has {int64_at(sizes, block)}")
         if size > column.longest:
             column.longest = size
     return 0
@@ -370,8 +389,8 @@ cdef int dictionary_open(
         if not 0 <= index < dictionary.rows:
             reason = f"into a dictionary of {dictionary.rows} values"
             if column.index_kind == COLUMN_UINT64:
-                raise ValueError(f"{place(what, row_first, row)}: index {<uint64_t> index} {reason}")
-            raise ValueError(f"{place(what, row_first, row)}: index {index} {reason}")
+                raise ValueError(f"{row_text(what, row_first, row)}: index {<uint64_t> index} {reason}")
+            raise ValueError(f"{row_text(what, row_first, row)}: index {index} {reason}")
     return 0
 
 
@@ -381,7 +400,7 @@ cdef int longest_check(const column_t* column, int64_t bytes_max, object what, i
     cdef const char* text = NULL
     for row in range(column.rows):
         if not column_absent(column, row) and column_bytes(column, row, &text, &size) and size > bytes_max:
-            raise ValueError(f"{place(what, row_first, row)}: {size} bytes, allowed are {bytes_max}")
+            raise ValueError(f"{row_text(what, row_first, row)}: {size} bytes, allowed are {bytes_max}")
     return 0
 
 
@@ -404,7 +423,7 @@ cdef int text_check(column_t* column, int64_t bytes_max, object what, int64_t ro
             continue
         column.ascii = False
         if not utf8_valid(text, size):
-            raise ValueError(f"{place(what, row_first, row)}: {text[:min(size, 40)]!r} is not UTF-8")
+            raise ValueError(f"{row_text(what, row_first, row)}: {text[:min(size, 40)]!r} is not UTF-8")
     return 0
 
 

@@ -17,7 +17,7 @@ from xump_ext.arrow.c_data cimport bit_at, int32_at
 from xump_ext.arrow.column cimport (
     BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, TEXTS_ALLOWED,
     array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open,
-    column_own, format_of, name_of, offsets_check, place, type_read, utf8_valid, validity_of, values_copy,
+    column_own, format_of, name_of, offsets_check, row_text, type_read, utf8_valid, validity_of, values_copy,
 )
 from xump_ext.memory.short_copy cimport ascii_only, copy_short
 from xump_ext.message.headers cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
@@ -170,7 +170,7 @@ cdef int struct_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArra
     for row in range(chunk.rows):
         size = headers_measure(headers, chunk, row)
         if size > HEADERS_BYTES_MAX:
-            raise ValueError(f"{place(COLUMN, chunk.row_first, row)}: {size} bytes, allowed are {HEADERS_BYTES_MAX}")
+            raise ValueError(f"{row_text(COLUMN, chunk.row_first, row)}: {size} bytes, allowed are {HEADERS_BYTES_MAX}")
     return 0
 
 
@@ -179,7 +179,7 @@ cdef int signed_check(const column_t* column, const header_column_t* field, int6
     for row in range(column.rows):
         if column_number(column, COLUMN_UINT64, row) < 0 and not column_absent(column, row):
             number = <uint64_t> column_number(column, COLUMN_UINT64, row)
-            raise ValueError(f"{place(field_what(field), row_first, row)}: {number} does not fit in 64 bits, "
+            raise ValueError(f"{row_text(field_what(field), row_first, row)}: {number} does not fit in 64 bits, "
                              "allowed are -2**63 to 2**63 - 1")
     return 0
 
@@ -221,9 +221,9 @@ cdef int entries_check(headers_t* headers, const headers_chunk_t* chunk) except 
         names = set() if end - start > QUADRATIC_MAX else None
         for entry in range(start, end):
             if column_absent(&chunk.columns[0], entry) or not column_bytes(&chunk.columns[0], entry, &name, &name_bytes):
-                raise ValueError(f"{place(COLUMN, chunk.row_first, row)}: a key is null")
+                raise ValueError(f"{row_text(COLUMN, chunk.row_first, row)}: a key is null")
             if not 1 <= name_bytes <= NAME_BYTES_MAX:
-                raise ValueError(f"{place(COLUMN, chunk.row_first, row)}: a name has {name_bytes} bytes, allowed are 1 to "
+                raise ValueError(f"{row_text(COLUMN, chunk.row_first, row)}: a name has {name_bytes} bytes, allowed are 1 to "
                                  f"{NAME_BYTES_MAX}")
             if names is None:
                 twice = key_before(&chunk.columns[0], start, entry, name, name_bytes)
@@ -231,10 +231,10 @@ cdef int entries_check(headers_t* headers, const headers_chunk_t* chunk) except 
                 twice = name[:name_bytes] in names
                 names.add(name[:name_bytes])
             if twice:
-                raise ValueError(f"{place(COLUMN, chunk.row_first, row)}: {name[:name_bytes].decode()!r} is there twice")
+                raise ValueError(f"{row_text(COLUMN, chunk.row_first, row)}: {name[:name_bytes].decode()!r} is there twice")
         size = headers_measure(headers, chunk, row)
         if size > HEADERS_BYTES_MAX:
-            raise ValueError(f"{place(COLUMN, chunk.row_first, row)}: {size} bytes or more, allowed are {HEADERS_BYTES_MAX}")
+            raise ValueError(f"{row_text(COLUMN, chunk.row_first, row)}: {size} bytes or more, allowed are {HEADERS_BYTES_MAX}")
     return 0
 
 

@@ -7,11 +7,24 @@ from xump_ext.arrow.column cimport column_t, type_t
 from xump_ext.arrow.headers cimport headers_chunk_t, headers_t
 from xump_ext.message.headers cimport content_t
 
+cdef enum:
+    # the columns of a batch
+    COLUMN_ADDRESS = 0
+    COLUMN_BODY = 1
+    COLUMN_REPLY_TO = 2
+    COLUMN_MESSAGE_ID = 3
+    COLUMN_CORRELATION_ID = 4
+    COLUMN_AT = 5
+    COLUMN_EXPIRES = 6
+    COLUMN_PRIORITY = 7
+    COLUMN_HEADERS = 8          # the only one that is no `column_t`
+    COLUMNS_READ = 9
+
 cdef struct chunk_t:
     ArrowArray array
     int64_t rows
     int64_t row_first           # the number of row 0 in the batch
-    column_t columns[4]         # address, body, reply_to, message_id
+    column_t columns[COLUMN_HEADERS]
     headers_chunk_t headers
 
 # A str made before, found again by its bytes.
@@ -23,9 +36,9 @@ cdef struct slot_t:
 
 cdef class BatchReader:
     cdef readonly Py_ssize_t rows
-    cdef int64_t places[5]      # of each column, the number of its child, or -1
+    cdef int64_t places[COLUMNS_READ]   # of each column, the number of its child, or -1
     cdef int64_t table_columns
-    cdef type_t types[4]
+    cdef type_t types[COLUMN_HEADERS]
     cdef headers_t headers
     cdef chunk_t* chunks
     cdef Py_ssize_t chunk_count
@@ -40,12 +53,19 @@ cdef class BatchReader:
     # A new reference to the content of that row. Raises MemoryError only. Rows asked for in order are found at once.
     cdef content_t* content_at(self, int64_t row) except NULL
 
+    # Whether rows say when they are due, when they expire, or their priority: what their entries must know at once.
+    cdef bint says_more(self) noexcept
+    # When that row is due, in POSIX ns; NEVER: at once.
+    cdef int64_t due_at(self, int64_t row) noexcept
+
     cdef int take_stream(self, object capsule) except -1
     cdef int take_array(self, object schema_capsule, object array_capsule) except -1
     cdef chunk_t* chunk_add(self) except NULL
     cdef int read_schema(self, const ArrowSchema* schema) except -1
     cdef int open_chunk(self, chunk_t* chunk) except -1
+    cdef chunk_t* chunk_with(self, int64_t row) noexcept
     cdef Py_ssize_t chunk_of(self, int64_t row) noexcept
+    cdef int64_t moment_at(self, chunk_t* chunk, int column, int64_t row) noexcept
     cdef content_t* content_of_row(self, chunk_t* chunk, int64_t row) except NULL
     cdef object checked_utf8(self, column_t* column, int64_t row, bint shared)
     cdef object text_shared(self, const char* text, int64_t size, bint ascii)

@@ -18,17 +18,19 @@ from libc.string cimport memcpy, memset, strlen
 
 from xump_ext.arrow.c_data cimport ArrowArrayStream, bit_at, int32_at
 from xump_ext.arrow.column cimport (
-    BYTES_ALLOWED, COLUMN_DICTIONARY, COLUMN_NULL, TEXTS_ALLOWED, array_check, children_check, column_bytes, column_close,
-    column_null, column_number, column_open, format_of, name_of, type_read, validity_of,
+    BYTES_ALLOWED, COLUMN_DICTIONARY, COLUMN_NULL, INTEGERS_ALLOWED, MOMENTS_ALLOWED, TEXTS_ALLOWED, array_check, children_check,
+    column_absent, column_bytes, column_close, column_null, column_number, column_open, format_of, name_of, range_check,
+    type_read, validity_of,
 )
 from xump_ext.arrow.headers cimport (
     HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
 )
 from xump_ext.memory.short_copy cimport ascii_only, same_short
 from xump_ext.message import message
-from xump_ext.message.content cimport content_of_buffers, content_release
+from xump_ext.message.content cimport content_of_buffers, content_release, no_parts, parts_t, pointer_or_null
 from xump_ext.message.headers cimport headers_of
 from xump_ext.message.message cimport message_object
+from xump_ext.message.times cimport NEVER
 
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t, Py_UCS4)
@@ -36,22 +38,16 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object)
 
 cdef enum:
-    COLUMN_ADDRESS = 0
-    COLUMN_BODY = 1
-    COLUMN_REPLY_TO = 2
-    COLUMN_MESSAGE_ID = 3
-    COLUMN_HEADERS = 4
-
-cdef enum:
     SLOTS = 1024            # 24 KiB; a handful of addresses touches a handful of cache lines
     SLOT_SHIFT = 22         # leaves the 10 bits of a hash that number the slots
     PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
 
-cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "headers")
+cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "correlation_id", "at", "expires", "priority", "headers")
 cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp"))  # columns of a taken batch
 
 cdef int64_t ADDRESS_BYTES_MAX = message.address_bytes_max
 cdef int64_t BODY_BYTES_MAX = message.body_bytes_max
+cdef int64_t PRIORITY_MAX = 255
 cdef str EMPTY = ""
 cdef bytes QUESTIONED = bytes(range(128)) + b"?" * 128
 
@@ -60,9 +56,10 @@ cdef bytes QUESTIONED = bytes(range(128)) + b"?" * 128
 cdef class BatchReader:
     """The messages in `data`, which has `__arrow_c_stream__` or `__arrow_c_array__`.
 
-    The data is a table of the columns address, body, headers, reply_to and message_id; each of them may be missing. `headers` is
-    a struct, whose fields are the headers (null is a missing header), or a map of text to text or bytes. The other columns of a
-    taken batch (id, queue, destination, delivery_count, timestamp) are ignored. `rows` is the number of rows.
+    The data is a table of the columns address, body, headers, reply_to, message_id, correlation_id, at, expires and priority;
+    each of them may be missing. `headers` is a struct, whose fields are the headers (null is a missing header), or a map of text
+    to text or bytes; `at` and `expires` are timestamps, or nanoseconds. The other columns of a taken batch (id, queue,
+    destination, delivery_count, timestamp) are ignored. `rows` is the number of rows.
 
     Raises TypeError for data or a column of a type that it does not read. Raises ValueError, with column and row, for a column
     of another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.
@@ -134,11 +131,31 @@ cdef class BatchReader:
         return made
 
     cdef content_t* content_at(self, int64_t row) except NULL:
+        cdef chunk_t* chunk = self.chunk_with(row)
+        return self.content_of_row(chunk, row - chunk.row_first)
+
+    cdef bint says_more(self) noexcept:
+        return self.places[COLUMN_AT] >= 0 or self.places[COLUMN_EXPIRES] >= 0 or self.places[COLUMN_PRIORITY] >= 0
+
+    cdef int64_t due_at(self, int64_t row) noexcept:
+        cdef chunk_t* chunk
+        if self.places[COLUMN_AT] < 0:
+            return NEVER
+        chunk = &self.chunks[self.chunk_of(row)]
+        return self.moment_at(chunk, COLUMN_AT, row - chunk.row_first)
+
+    cdef int64_t moment_at(self, chunk_t* chunk, int column, int64_t row) noexcept:
+        if chunk.columns[column].kind == COLUMN_NULL or column_absent(&chunk.columns[column], row):
+            return NEVER
+        return column_number(&chunk.columns[column], chunk.columns[column].kind, row) * self.types[column].unit
+
+    cdef chunk_t* chunk_with(self, int64_t row) noexcept:
+        """The chunk of the row, which is then the present one."""
         cdef chunk_t* chunk = &self.chunks[self.chunk_at]
         if not chunk.row_first <= row < chunk.row_first + chunk.rows:
             self.chunk_at = self.chunk_of(row)
             chunk = &self.chunks[self.chunk_at]
-        return self.content_of_row(chunk, row - chunk.row_first)
+        return chunk
 
     cdef Py_ssize_t chunk_of(self, int64_t row) noexcept:
         """The last chunk that starts at or before the row. It has the row: an empty chunk starts where the next one does."""
@@ -219,7 +236,7 @@ cdef class BatchReader:
         cdef int64_t child
         cdef int column
         cdef bytes format = format_of(schema, "the batch")
-        for column in range(5):
+        for column in range(COLUMNS_READ):
             self.places[column] = -1
         if format != b"+s":
             raise TypeError("a batch must be a table or an array of structs, got the Arrow format "
@@ -231,7 +248,7 @@ cdef class BatchReader:
             if name in IGNORED:
                 continue
             if name not in COLUMNS:
-                raise ValueError(f"column {name!r} is unknown, allowed are address, body, headers, reply_to and message_id")
+                raise ValueError(f"column {name!r} is unknown, allowed are {', '.join(COLUMNS)}")
             column = COLUMNS.index(name)
             if self.places[column] >= 0:
                 raise ValueError(f"column {name!r} is there twice")
@@ -239,14 +256,13 @@ cdef class BatchReader:
             if column == COLUMN_HEADERS:
                 headers_read_schema(&self.headers, schema.children[child])
             else:
-                type_read(&self.types[column], schema.children[child], BYTES_ALLOWED if column == COLUMN_BODY else TEXTS_ALLOWED,
-                          f"column {name!r}")
+                type_read(&self.types[column], schema.children[child], allowed_in(column), f"column {name!r}")
         return 0
 
     cdef int open_chunk(self, chunk_t* chunk) except -1:
         cdef const ArrowArray* array = &chunk.array
         cdef const uint8_t* validity
-        cdef int64_t row, bytes_max
+        cdef int64_t row, bytes_max, moment_max
         cdef int column
         array_check(array, 0, self.table_columns, 1, "the batch")
         validity = validity_of(array, "the batch")
@@ -256,11 +272,17 @@ cdef class BatchReader:
             for row in range(chunk.rows):
                 if not bit_at(validity, array.offset + row):
                     raise ValueError(f"row {self.rows + row} is null as a whole")
-        for column in range(4):
+        for column in range(COLUMN_HEADERS):
             if self.places[column] >= 0:
+                what = f"column {COLUMNS[column]!r}"
                 bytes_max = BODY_BYTES_MAX if column == COLUMN_BODY else ADDRESS_BYTES_MAX
                 column_open(&chunk.columns[column], &self.types[column], array.children[self.places[column]], array.offset,
-                            chunk.rows, NULL, 0, bytes_max, column != COLUMN_BODY, f"column {COLUMNS[column]!r}", self.rows)
+                            chunk.rows, NULL, 0, bytes_max, column != COLUMN_BODY, what, self.rows)
+                if column == COLUMN_PRIORITY:
+                    range_check(&chunk.columns[column], 0, PRIORITY_MAX, what, self.rows)
+                elif column == COLUMN_AT or column == COLUMN_EXPIRES:
+                    moment_max = (NEVER - 1) // self.types[column].unit
+                    range_check(&chunk.columns[column], -moment_max, moment_max, what, self.rows)
         if self.headers.kind != HEADERS_NONE:
             headers_open(&self.headers, &chunk.headers, array.children[self.places[COLUMN_HEADERS]], array.offset, chunk.rows,
                          self.rows)
@@ -273,19 +295,30 @@ cdef class BatchReader:
         cdef const char* body = ""
         cdef int64_t body_bytes = 0, header_bytes
         cdef content_t* content
-        cdef object address = EMPTY, reply_to = None, message_id = None
+        cdef object address = EMPTY, reply_to = None, message_id = None, correlation_id = None
+        cdef parts_t parts = no_parts()
         if chunk.columns[COLUMN_ADDRESS].kind != COLUMN_NULL:
             address = self.checked_utf8(&chunk.columns[COLUMN_ADDRESS], row, True)
             if address is None:
                 address = EMPTY
         if chunk.columns[COLUMN_REPLY_TO].kind != COLUMN_NULL:
             reply_to = self.checked_utf8(&chunk.columns[COLUMN_REPLY_TO], row, True)
+            parts.reply_to = pointer_or_null(reply_to)
         if chunk.columns[COLUMN_MESSAGE_ID].kind != COLUMN_NULL:
             message_id = self.checked_utf8(&chunk.columns[COLUMN_MESSAGE_ID], row, False)
+            parts.message_id = pointer_or_null(message_id)
+        if chunk.columns[COLUMN_CORRELATION_ID].kind != COLUMN_NULL:
+            correlation_id = self.checked_utf8(&chunk.columns[COLUMN_CORRELATION_ID], row, False)
+            parts.correlation_id = pointer_or_null(correlation_id)
+        if self.places[COLUMN_EXPIRES] >= 0:
+            parts.expires = self.moment_at(chunk, COLUMN_EXPIRES, row)
+        if chunk.columns[COLUMN_PRIORITY].kind != COLUMN_NULL and not column_absent(&chunk.columns[COLUMN_PRIORITY], row):
+            parts.priority = <uint8_t> column_number(
+                &chunk.columns[COLUMN_PRIORITY], chunk.columns[COLUMN_PRIORITY].kind, row)
         column_bytes(&chunk.columns[COLUMN_BODY], row, &body, &body_bytes)
         header_bytes = headers_measure(&self.headers, &chunk.headers, row)
-        content = content_of_buffers(address, body, <uint32_t> body_bytes, reply_to, message_id,
-                                     <uint32_t> self.headers.found_count, <uint32_t> header_bytes)
+        content = content_of_buffers(
+            address, body, <uint32_t> body_bytes, &parts, <uint32_t> self.headers.found_count, <uint32_t> header_bytes)
         headers_write(&self.headers, &chunk.headers, row, <char*> headers_of(content))
         return content
 
@@ -339,9 +372,18 @@ cdef class BatchReader:
         return string
 
 
+cdef int allowed_in(int column) noexcept:
+    """The types that a column may have."""
+    if column == COLUMN_BODY:
+        return BYTES_ALLOWED
+    if column == COLUMN_PRIORITY:
+        return INTEGERS_ALLOWED
+    return MOMENTS_ALLOWED if column == COLUMN_AT or column == COLUMN_EXPIRES else TEXTS_ALLOWED
+
+
 cdef void chunk_close(chunk_t* chunk, const headers_t* headers) noexcept:
     cdef int column
-    for column in range(4):
+    for column in range(COLUMN_HEADERS):
         column_close(&chunk.columns[column])
     headers_chunk_close(headers, &chunk.headers)
     with nogil:

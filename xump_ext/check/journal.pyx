@@ -10,16 +10,17 @@ They are kept by `log/journal.pyx`, `log/append.pyx`, `log/fences.pyx` and `log/
     Once       a durable message owns one entry in RAM, and an entry has one owner
 """
 
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check.structure cimport broken, of_entry, of_queue
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.log.journal cimport Journal
+from xump_ext.log.live_sizes cimport size_class
 from xump_ext.log.owners cimport Owner, has_owner
 from xump_ext.log.writer cimport entry_charge, made_bytes, store_queue
 from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
 from xump_ext.state.constants cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED
-from xump_ext.state.graph cimport entry_t, fence_t, queue_t, store_t
+from xump_ext.state.graph cimport SIZE_CLASSES, entry_t, fence_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
 from xump_ext.state.lazy_content cimport is_lazy, is_loaded
 
@@ -35,7 +36,7 @@ cdef int check_journal(Books books) except -1:
         check_touched(books, &journal.store)
         check_open_group(&journal.store)
         check_fences(books, &journal.store, waiting)
-        check_bytes(&journal.store, waiting.get(<uintptr_t> &journal.store, 0))
+        check_bytes(&journal.store, waiting.get(<uintptr_t> &journal.store, []))
     return 0
 
 
@@ -66,7 +67,7 @@ cdef int check_stores(Books books) except -1:
         if store.engine != books.e or store.handle != <void*> journal or store.queues != <void*> journal.queues:
             raise broken("Links", of_store(store), "its engine, its journal or its queues are those of another one")
     if books.e.claim != NULL:
-        raise broken("Quiet", "engine", "an entry in RAM was to end a durable message, and did not come")
+        raise broken("Quiet", "engine", "a durable message waits for an entry in RAM that never came")
     return check_dirty(books, known)
 
 
@@ -82,8 +83,8 @@ cdef int check_dirty(Books books, set known) except -1:
         store = store.next_changed
     for journal in books.core.journals:
         if journal.store.is_changed != (<uintptr_t> &journal.store in listed):
-            raise broken("Links", of_store(&journal.store), "it is not in the list of those that have something to write and "
-                         "says so, or the other way round")
+            raise broken(
+                "Links", of_store(&journal.store), "its flag and the list of stores that have something to write disagree")
     return 0
 
 
@@ -104,7 +105,7 @@ cdef int check_queues(Books books) except -1:
         if queue.durable:
             check_durable_queue(queue)
         elif queue.touched or queue.durable_id or queue.frontier_waits:
-            raise broken("Links", of_queue(queue), "it is in RAM, and something of it is to be logged")
+            raise broken("Links", of_queue(queue), "it is in RAM, though its log has something to do")
     return 0
 
 
@@ -139,24 +140,25 @@ cdef int check_owners(Books books, dict waiting) except -1:
                 shadows.add(<uintptr_t> entry)
             entry = cursor_step(&at)
     if owned != set(books.core.owners):
-        raise broken("Links", "engine", f"{len(owned)} messages in RAM end a durable one, "
-                     f"{len(books.core.owners)} are known")
+        raise broken("Links", "engine", f"{len(owned)} messages in RAM are owned by a durable one, "
+                     f"{len(books.core.owners)} owners are known")
     check_shadows(books, shadows, waiting)
     if shadows:
-        raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "no entry in RAM owns its end")
+        raise broken("Links", of_entry(<entry_t*> <uintptr_t> shadows.pop()), "it is a shadow, though it owns no entry in RAM")
     return 0
 
 
 cdef int check_flags(entry_t* entry) except -1:
     cdef bint durable = entry.queue.durable
     if durable and (entry.flags & OWNED or is_lazy(entry)):
-        raise broken("Links", of_entry(entry), "it is in a durable queue, and its content or its end is elsewhere")
+        raise broken(
+            "Links", of_entry(entry), "it is durable, though its content is in Arrow columns or another durable message owns it")
     if not durable and (entry.flags & (SHADOW | STAINED) or not (is_loaded(entry) or is_lazy(entry))):
-        raise broken("Links", of_entry(entry), "it is in RAM, and a store should know of it")
+        raise broken("Links", of_entry(entry), "it is in RAM, though its flags or its content are those of a durable message")
     if entry.flags & SHADOW and entry.state != HISTORY:
-        raise broken("Links", of_entry(entry), "an entry in RAM is to end it, and it has not ended here")
+        raise broken("Links", of_entry(entry), "it is a shadow, though it has not ended here")
     if entry.flags & OWNED and entry.parent != NULL and has_owner(entry.parent):
-        raise broken("Once", of_entry(entry), "two messages are to hear of its end")
+        raise broken("Once", of_entry(entry), "two durable messages own it")
     return 0
 
 
@@ -170,17 +172,16 @@ cdef int check_shadows(Books books, set shadows, dict waiting) except -1:
     for owner in books.core.owners.values():
         store, number, id, charge = <uintptr_t> owner.store, owner.queue, owner.id, owner.charge
         if store not in stores or (store, number, id) in found:
-            raise broken("Once", "engine", f"message {id} of queue number {number} has two owners, or is of no store")
+            raise broken("Once", "engine", f"message {id} of queue number {number} owns two entries, or is of no store")
         found.add((store, number, id))
         queue = store_queue(<store_t*> <uintptr_t> store, number)
         if queue == NULL:
-            raise broken("Links", "engine", f"message {id} of queue number {number}, which was deleted, waits for "
-                         "its end")
+            raise broken("Links", "engine", f"message {id} of queue number {number} owns an entry, though the queue was deleted")
         entry = index_get(&queue.index, id)
         if entry == NULL:
-            waiting[store] = waiting.get(store, 0) + charge
+            waiting.setdefault(store, []).append(charge)
         elif <uintptr_t> entry not in shadows:
-            raise broken("Links", of_entry(entry), "an entry in RAM is to end it, and it does not know")
+            raise broken("Links", of_entry(entry), "it owns an entry in RAM, though it is no shadow")
         else:
             shadows.remove(<uintptr_t> entry)
     return 0
@@ -200,8 +201,7 @@ cdef int check_touched(Books books, store_t* store) except -1:
     for address in (<dict> store.queues).values():
         queue = <queue_t*> <uintptr_t> address
         if queue.touched != (address in listed):
-            raise broken("Links", of_queue(queue), "it is not in the list of queues whose state is to be written and says so, or "
-                         "the other way round")
+            raise broken("Links", of_queue(queue), "its flag and the list of queues whose state is to be written disagree")
     return 0
 
 
@@ -249,16 +249,15 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
         if fence.other != NULL:
             if <uintptr_t> fence.other not in stores or (fence.other == store and 0 < fence.group < UNLIMITED) or (
                     fence.group > fence.other.group and fence.other != store):
-                raise broken("Links", where, "a fence is for a store that is not there, or a group that will never be")
+                raise broken("Links", where, "a fence waits for a store or a group that does not exist")
             continue
         queue = store_queue(store, fence.queue)
         if fence.kind not in (SETTLE, MARK, STATE, GONE) or (fence.id == 0) != (fence.kind == GONE):
             raise broken("Links", where, f"a record of kind {fence.kind}, of message {fence.id}")
         if (queue == NULL) != (fence.queue in <set> store.leaving):
-            raise broken("Links", where, f"queue number {fence.queue} was deleted, and its end is not to be told, or the other "
-                         "way round")
+            raise broken("Links", where, f"the end of queue number {fence.queue} and the list of leaving queues disagree")
         if fence.kind == SETTLE:
-            waiting[<uintptr_t> store] = waiting.get(<uintptr_t> store, 0) + fence.charge
+            waiting.setdefault(<uintptr_t> store, []).append(fence.charge)
         if queue == NULL:
             continue
         if fence.id > queue.next_id or (fence.kind == SETTLE and index_get(&queue.index, fence.id) != NULL):
@@ -280,9 +279,12 @@ cdef int check_frontier(queue_t* queue, list ids) except -1:
     return 0
 
 
-cdef int check_bytes(store_t* store, uint64_t waiting) except -1:
+cdef int check_bytes(store_t* store, list waiting) except -1:
     """Bytes of contents in memory, and of messages in the store. Those count in that have ended without the log saying so."""
-    cdef uint64_t resident = 0, live = waiting
+    cdef uint64_t resident = 0, live = 0
+    cdef list charges = list(waiting)
+    cdef list sizes = [0] * SIZE_CLASSES
+    cdef uint32_t top = 0
     cdef cursor_t at
     cdef entry_t* entry
     for address in (<dict> store.queues).values():
@@ -291,10 +293,17 @@ cdef int check_bytes(store_t* store, uint64_t waiting) except -1:
         while entry != NULL:
             if is_loaded(entry):
                 resident += made_bytes(entry)
-            live += entry_charge(entry)
+            charges.append(entry_charge(entry))
             entry = cursor_step(&at)
+    for charge in charges:
+        live += charge
+        sizes[size_class(charge)] += 1
+        top = max(top, size_class(charge))
     if store.resident != resident:
         raise broken("Recount", of_store(store), f"contents in memory count {store.resident} bytes, found {resident}")
     if store.live != live:
         raise broken("Recount", of_store(store), f"messages in it count {store.live} bytes, found {live}")
+    if [store.sizes[i] for i in range(SIZE_CLASSES)] != sizes or store.size_top != top:
+        raise broken("Recount", of_store(store), f"of some size it counts more or fewer messages than there are; the largest is "
+                     f"of class {top}, and it counts up to {store.size_top}")
     return 0

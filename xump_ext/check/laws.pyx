@@ -1,6 +1,6 @@
 """Verifies all laws of the engine from scratch, for `Engine.check()`.
 
-    Conservation    entered = ready + outstanding + history + settled + dropped + deleted, for each queue
+    Conservation    entered = ready + delayed + outstanding + history + settled + dropped + deleted, for each queue
     Credit          window = available + outstanding, for each selector; selectors that can take stand ready
     Order           by id a queue's sequences ascend and its timestamps do not descend; lists and heaps are in order
     Once            ids, sequences, numbers and slots are issued once
@@ -20,6 +20,7 @@ from itertools import pairwise
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
+from xump_ext.check.extras cimport check_extras
 from xump_ext.check.journal cimport check_journal
 from xump_ext.check.quiescence cimport check_quiet
 from xump_ext.check.structure cimport Books, broken, check_structure, of_entry, of_queue, of_selector
@@ -27,8 +28,8 @@ from xump_ext.check.waiting cimport check_waiting
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.state.constants cimport (
-    BOUND, COPY, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT, SUSPENDED, TAKEN,
-    UNROUTED, WAITING,
+    APART, BOUND, COPY, DELAYED, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT,
+    SUSPENDED, TAKEN, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
 from xump_ext.state.graph cimport entry_t, queue_t, selector_t, waitset_t
@@ -36,16 +37,16 @@ from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
 from xump_ext.state.lazy_content cimport content_at, is_lazy, is_loaded, lazy_source_of, lazy_source_t
 
 cdef enum:
-    STATES = 7
+    STATES = 8
 
 cdef struct tally_t:
     uint64_t states[STATES]
-    uint64_t grouped        # waiting entries, as their waitsets count them
+    uint64_t in_waitsets    # waiting entries, as their waitsets count them
 
 
 def check_laws(Core engine not None):
     """Raise `InvariantError` if a law is broken; it says which, and where. Cost: everything."""
-    engine.begin_call()
+    engine.lock()
     try:
         check_books(Books(engine))
     finally:
@@ -65,6 +66,7 @@ cdef int check_books(Books books) except -1:
     for selector in books.core._selectors.values():
         check_credit(selector.selector)
     check_nacked(books)
+    check_extras(books)
     check_once(books)
     check_journal(books)
     return check_quiet(books)
@@ -94,7 +96,7 @@ cdef int check_entries(Books books, queue_t* queue) except -1:
             raise broken("Order", of_entry(entry), f"its timestamp {entry.timestamp} is before that of an older one, or ahead")
         if is_lazy(entry):
             if entry.state != UNROUTED:
-                raise broken("Links", of_entry(entry), "it was routed, and its content is not made")
+                raise broken("Links", of_entry(entry), "it was routed, though its content was never made")
             books.sources[<uintptr_t> lazy_source_of(entry)] = books.sources.get(<uintptr_t> lazy_source_of(entry), 0) + 1
         elif is_loaded(entry) and (entry.content.loaded == NULL or entry.content.loaded.references < 1):
             raise broken("Links", of_entry(entry), "it has no content")
@@ -111,20 +113,24 @@ cdef int check_state(Books books, entry_t* entry) except -1:
         raise broken("Links", of_entry(entry), f"its state is {entry.state}")
     if entry.flags & QUEUED or (entry.flags & SUSPENDED and (books.quiet or entry.state > WAITING)):
         raise broken("Quiet", of_entry(entry), "it is in the midst of a run")
-    if entry.flags & IN_RETURNED_HEAP and entry.state != WAITING:
-        raise broken("Links", of_entry(entry), "it is in the returned heap of others that wait, and does not wait")
+    if entry.flags & IN_RETURNED_HEAP and entry.state != WAITING and not entry.flags & APART:
+        raise broken("Links", of_entry(entry), "it is in a returned heap, though it does not wait")
     if entry.state == WAITING:
         if entry.holder == NULL or (<waitset_t*> entry.holder).queue != entry.queue:
             raise broken("Links", of_entry(entry), "it waits in a waitset of another queue")
-    elif entry.state == UNROUTED or entry.state == HISTORY:
+    elif entry.state == UNROUTED or entry.state == HISTORY or entry.state == DELAYED:
         if entry.holder != NULL:
-            raise broken("Links", of_entry(entry), "somebody holds it")
+            raise broken("Links", of_entry(entry), "a selector holds it, though it waits or is settled")
+    elif entry.state == TAKEN and entry.holder == NULL:         # by hand
+        if entry.below.delivery != NULL and entry.below.delivery[0] != entry:
+            raise broken("Links", of_entry(entry), "its delivery is of another message")
+        return 0
     elif <uintptr_t> entry.holder not in books.selectors:
         raise broken("Links", of_entry(entry), "the selector that holds it is not there")
     else:
         return check_held(books, entry, <selector_t*> entry.holder)
     if entry.below.any != NULL and not entry.flags & SUSPENDED:
-        raise broken("Links", of_entry(entry), "it is held by nobody, and became something")
+        raise broken("Links", of_entry(entry), "no selector holds it, though it was moved")
     return 0
 
 
@@ -132,7 +138,7 @@ cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1
     if selector.source != entry.queue or selector.infinite != (entry.state == BOUND):
         raise broken("Credit", of_entry(entry), f"{of_selector(selector)} holds it, which has another source or kind of credit")
     if (entry.state == MOVED) != selector.puts or (entry.state != MOVED and selector.verb != DELIVER):
-        raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, which does something else ({entry.state})")
+        raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, whose action is another (state {entry.state})")
     if entry.state == MOVED:
         return check_child(books, entry, entry.below.child, selector)
     if entry.state == TAKEN:
@@ -147,14 +153,14 @@ cdef int check_child(Books books, entry_t* entry, entry_t* child, selector_t* se
     """The child is what a MOVE made of the entry, or what INFINITE selectors downstream made of that."""
     cdef queue_t* target = target_of(selector, content_at(entry))
     if child == NULL or child.parent != entry:
-        raise broken("Links", of_entry(entry), "what it became is not there, or came from another message")
+        raise broken("Links", of_entry(entry), "its child is missing, or has another parent")
     if <uintptr_t> child.queue not in books.queues or index_get(&child.queue.index, child.id) != child:
-        raise broken("Links", of_entry(entry), "what it became is in no queue")
+        raise broken("Links", of_entry(entry), "its child is in no queue")
     if child.queue != target and child.hops < 2:
-        raise broken("Links", of_entry(entry), f"what it became is in {of_queue(child.queue)}, not where "
+        raise broken("Links", of_entry(entry), f"its child is in {of_queue(child.queue)}, not where "
                      f"{of_selector(selector)} puts it")
     if child.sequence <= entry.sequence:
-        raise broken("Order", of_entry(entry), "what it became is older")
+        raise broken("Order", of_entry(entry), "its child is older")
     return 0
 
 
@@ -163,11 +169,11 @@ cdef int check_parent(Books books, entry_t* entry) except -1:
     if parent == NULL:
         return 0
     if entry.state == HISTORY:
-        raise broken("Links", of_entry(entry), "it is settled, and its parent was not paid for")
+        raise broken("Links", of_entry(entry), "it is settled, though its parent is still outstanding")
     if <uintptr_t> parent.queue not in books.queues or index_get(&parent.queue.index, parent.id) != parent:
         raise broken("Links", of_entry(entry), "its parent is in no queue")
     if parent.state != MOVED or parent.below.child != entry:
-        raise broken("Links", of_entry(entry), f"its parent, {of_entry(parent)}, became something else (state {parent.state})")
+        raise broken("Links", of_entry(entry), f"its parent, {of_entry(parent)}, has another child (state {parent.state})")
     return 0
 
 
@@ -182,17 +188,18 @@ cdef int check_counts(queue_t* queue) except -1:
     cdef int reason
     check_count(queue, "unrouted", queue.unrouted, states[UNROUTED])
     check_count(queue, "ready", queue.ready, ready)
+    check_count(queue, "delayed", queue.delayed, states[DELAYED])
     check_count(queue, "outstanding", queue.outstanding, outstanding)
     check_count(queue, "history", queue.history.count, states[HISTORY])
     if queue.history.count > queue.history_limit:
         raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
-    if found.grouped != states[WAITING]:
-        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, and {found.grouped} do so in waitsets")
+    if found.in_waitsets != states[WAITING]:
+        raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, {found.in_waitsets} of them in waitsets")
     for reason in range(REASON_COUNT):
         gone += queue.dropped[reason]
-    if queue.next_id - 1 != ready + outstanding + states[HISTORY] + gone:
-        raise broken("Conservation", of_queue(queue), f"{queue.next_id - 1} entered, but {ready} are ready, {outstanding} "
-                     f"outstanding, {states[HISTORY]} in the history and {gone} gone")
+    if queue.next_id - 1 != ready + states[DELAYED] + outstanding + states[HISTORY] + gone:
+        raise broken("Conservation", of_queue(queue), f"{queue.next_id - 1} entered, but {ready} are ready, {states[DELAYED]} "
+                     f"delayed, {outstanding} outstanding, {states[HISTORY]} in the history and {gone} gone")
     return 0
 
 
@@ -207,10 +214,10 @@ cdef tally_t tally(queue_t* queue) noexcept:
         found.states[entry.state] += 1
         entry = cursor_step(&at)
     while waitset != NULL:
-        found.grouped += waitset.count
+        found.in_waitsets += waitset.count
         waitset = waitset.next
     if queue.returning != NULL:
-        found.grouped += queue.returning.count
+        found.in_waitsets += queue.returning.count
     return found
 
 
@@ -245,7 +252,7 @@ cdef int check_nacked(Books books) except -1:
 cdef int check_credit(selector_t* selector) except -1:
     """The counts of a selector fit the lists of messages that it holds. Those lists were verified, and `check_holders` compares
     them with the queue."""
-    cdef uint64_t outstanding = selector.taken.count + (0 if selector.infinite else selector.held.count)
+    cdef uint64_t outstanding = selector.taken.count + (0 if selector.infinite else selector.holding.count)
     cdef uint64_t ended = selector.paid + selector.returned
     where = of_selector(selector)
     if selector.infinite:
@@ -269,13 +276,14 @@ cdef int check_holders(Books books) except -1:
     cdef dict held = {}
     for handle in books.core._selectors.values():
         address = <uintptr_t> handle.selector.source
-        held[address] = held.get(address, 0) + handle.selector.held.count + handle.selector.taken.count
+        held[address] = held.get(address, 0) + handle.selector.holding.count + handle.selector.taken.count
     for queue in books.core._queues.values():
         found = tally(queue.queue)
         count = found.states[BOUND] + found.states[OFFERED] + found.states[TAKEN] + found.states[MOVED]
         listed = held.get(<uintptr_t> queue.queue, 0)
+        listed += queue.queue.by_hand.count
         if listed != count:
-            raise broken("Recount", of_queue(queue.queue), f"its selectors hold {listed}, found {count}")
+            raise broken("Recount", of_queue(queue.queue), f"its selectors and your program hold {listed}, found {count}")
     return 0
 
 

@@ -14,7 +14,8 @@ from xump_ext.memory.heap cimport heap_t
 from xump_ext.route.gather cimport has_acted
 from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
 from xump_ext.select.plan cimport Clause, Plan
-from xump_ext.state.constants cimport DIRTY, FIELD_NONE, ROOM_VARIES, SUSPENDED, UNROUTED
+from xump_ext.select.unrouted cimport is_kept
+from xump_ext.state.constants cimport APART, DIRTY, FIELD_NONE, ROOM_VARIES, SUSPENDED, UNROUTED
 from xump_ext.state.envelope cimport names_queue_now, queue_named
 from xump_ext.state.graph cimport entry_t, lane_t, queue_t, selector_t, waiter_t, waitset_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
@@ -53,21 +54,21 @@ cdef int check_all_waiters(Books books) except -1:
         count = 0
         while waiter != NULL:
             if <uintptr_t> waiter not in waiters:
-                raise broken("Links", of_selector(number.selector), "it has a place in no waiting list, or one twice")
+                raise broken("Links", of_selector(number.selector), "one of its waiters is in no waiting list, or in one twice")
             waiters.remove(<uintptr_t> waiter)
             if waiter.selector != number.selector or waiter_in(number.selector, waiter.target) != waiter:
                 raise broken(
                     "Once", of_selector(number.selector), f"it stands twice in the waiting list of {of_queue(waiter.target)}")
             if waiter.previous_of_selector != before:
-                raise broken("Links", of_selector(number.selector), "a place in a waiting list is not linked back")
+                raise broken("Links", of_selector(number.selector), "one of its waiters is not linked back")
             count += 1
             before = waiter
             waiter = waiter.next_of_selector
         if number.selector.waiter_count != count:
             raise broken(
-                "Recount", of_selector(number.selector), f"{number.selector.waiter_count} places in waiting lists, found {count}")
+                "Recount", of_selector(number.selector), f"{number.selector.waiter_count} waiters, found {count}")
     if waiters:
-        raise broken("Links", "engine", f"{len(waiters)} places in waiting lists belong to no selector")
+        raise broken("Links", "engine", f"{len(waiters)} waiters belong to no selector")
     return 0
 
 
@@ -79,7 +80,7 @@ cdef int check_waiters(Books books, queue_t* queue, set waiters) except -1:
     where = f"{of_queue(queue)}, its waiting list"
     while waiter != NULL:
         if waiter.previous != before or waiter.target != queue or <uintptr_t> waiter.selector not in books.selectors:
-            raise broken("Links", where, "a place is not linked back, or is that of another")
+            raise broken("Links", where, "a waiter is not linked back, or is in another list")
         if not waiter.selector.puts or (waiter.selector.target != queue and waiter.selector.to_queue.kind == FIELD_NONE):
             raise broken("Links", where, f"{of_selector(waiter.selector)} does not put anything here")
         waiters.add(<uintptr_t> waiter)
@@ -88,15 +89,15 @@ cdef int check_waiters(Books books, queue_t* queue, set waiters) except -1:
         before = waiter
         waiter = waiter.next
     if queue.waiters_tail != before:
-        raise broken("Links", where, "its last place is not in it")
+        raise broken("Links", where, "its last waiter is not in it")
     by_field = queue.overflow != NULL and (
         queue.overflow.to_queue.kind != FIELD_NONE or queue.overflow.to_destination.kind != FIELD_NONE)
     if queue.own_room != own_room:
-        raise broken("Recount", where, f"{queue.own_room} places make their own room, found {own_room}")
+        raise broken("Recount", where, f"{queue.own_room} waiters make their own room, found {own_room}")
     if queue.short and (before == NULL or not may_be_short(queue)):
-        raise broken("Links", where, "it lacks room in a store, and is in none, or nobody waits for that")
+        raise broken("Links", where, "it lacks room in a store, though it is in none, or no selector waits for that")
     if queue.is_listed[ROOM_VARIES] != (before != NULL and (by_field or own_room > 0 or queue.short)):
-        raise broken("Links", where, "room elsewhere may be room for it, and it is not listed for that, or the other way round")
+        raise broken("Links", where, "its flag and the list of queues that room elsewhere may help disagree")
     return 0
 
 
@@ -115,17 +116,16 @@ cdef int check_run_queue(Books books) except -1:
     if books.e.backlogs.count:
         raise broken("Quiet", "engine", f"{books.e.backlogs.count} backlogs are still to be routed")
     if books.quiet and (books.e.runnable.count or books.e.suspended_count):
-        raise broken("Quiet", "engine", f"{books.e.runnable.count} lanes or lines may go on, {books.e.suspended_count} visited "
-                                        f"sets have not "
-                     "ended")
+        raise broken("Quiet", "engine", f"{books.e.runnable.count} lanes or waiting lists are runnable, "
+                     f"{books.e.suspended_count} visited sets have not ended")
     if books.quiet and books.e.run_start != books.e.sequence + 1:
         raise broken("Quiet", "engine", f"the run that began at {books.e.run_start} has not ended at {books.e.sequence}")
     for i in range(books.e.suspended_count):
         entry = books.e.suspended[i].entry
         if books.e.suspended[i].visited == NULL or books.e.suspended[i].visited.references < 1:
-            raise broken("Links", "engine", "a visited set that goes on is not there")
+            raise broken("Links", "engine", "a visited set that goes on is missing")
         if entry != NULL and (not entry.flags & SUSPENDED or entry.below.position != i + 1):
-            raise broken("Links", of_entry(entry), "its visited set goes on, and it does not know")
+            raise broken("Links", of_entry(entry), "its visited set goes on, though its flag says that it does not")
     return 0
 
 
@@ -137,12 +137,12 @@ cdef int check_unrouted(Books books, queue_t* queue) except -1:
         raise broken("Order", of_queue(queue), f"its frontier is {queue.frontier}, the next id {queue.next_id}")
     while entry != NULL:
         if entry.state == UNROUTED:
-            if entry.id < queue.frontier:
+            if entry.id < queue.frontier and not entry.flags & APART:
                 raise broken("Order", of_entry(entry), f"it is not routed, and the frontier is {queue.frontier}")
-            if queue.active and not queue.held and (books.quiet or not queue.is_listed[DIRTY]):
+            if queue.active and not queue.held and not is_kept(entry) and (books.quiet or not queue.is_listed[DIRTY]):
                 raise broken("Quiet", of_entry(entry), "it can be routed")
         if entry.flags & SUSPENDED and books.e.suspended[entry.below.position - 1].entry != entry:
-            raise broken("Links", of_entry(entry), "the visited set that goes on with it is that of another")
+            raise broken("Links", of_entry(entry), "its visited set is that of another message")
         entry = cursor_step(&at)
     return 0
 
@@ -213,8 +213,7 @@ cdef int check_closed(Clause clause, lane_t* lane) except -1:
     for i in range(clause.c.count if target != NULL else 0):
         selector = clause.c.selectors[i]
         if (selector.ready.position or selector.refusals >= lane.closed) and waiter_in(selector, target) == NULL:
-            raise broken("Quiet", of_selector(selector), f"it does not stand in the waiting list of {of_queue(target)}, whose "
-                                                         f"lane "
+            raise broken("Quiet", of_selector(selector), f"it is not in the waiting list of {of_queue(target)}, whose lane "
                          "is closed")
     return 0
 
@@ -226,9 +225,8 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
     if lane.target != NULL:
         target = queue_named(lane.queue.engine, <object> lane.target)
     if target != NULL and waiter_in(selector, target) == NULL:
-        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and does not stand in the waiting "
-                                               f"list of "
-                     f"{of_queue(target)}")
+        raise broken("Quiet", of_entry(entry), f"{of_selector(selector)} has credit for it, and is not in the waiting "
+                     f"list of {of_queue(target)}")
     return 0
 
 

@@ -14,8 +14,11 @@ from xump_ext.state.envelope cimport DestinationRef, field_text
 from xump_ext.state.graph cimport PAGE_SHIFT, PAGE_SLOTS, destination_t, index_t, list_t, offer_t, page_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, page_find, page_from
 from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.schedule cimport schedule_check
 
-cdef tuple LISTS = ("dirty queues", "queues where something came back", "lines that wait for room elsewhere")
+cdef tuple LISTS = (
+    "dirty queues", "queues where something came back", "waiting lists that wait for room elsewhere", "overfull queues",
+)
 
 
 cdef class Books:
@@ -59,13 +62,15 @@ cdef int check_structure(Books books) except -1:
         check_pages(&queue.queue.index, queue.queue)
         check_table(&queue.queue.index, queue.queue)
         check_tree(&queue.queue.index, queue.queue)
+        check_list(&queue.queue.by_hand, 1 << TAKEN, NULL, of_queue(queue.queue) + ", what was taken by hand")
         check_list(&queue.queue.history, 1 << HISTORY, NULL, of_queue(queue.queue) + ", its history")
     for selector in books.core._selectors.values():
         states = 1 << BOUND if selector.selector.infinite else 1 << OFFERED | 1 << MOVED
-        check_list(&selector.selector.held, states, selector.selector, of_selector(selector.selector) + ", what it holds")
+        check_list(&selector.selector.holding, states, selector.selector, of_selector(selector.selector) + ", what it holds")
         check_list(&selector.selector.taken, 1 << TAKEN, selector.selector, of_selector(selector.selector) + ", what was taken")
     check_memory(books)
     check_offers(books)
+    schedule_check(&books.e.schedule)
     return check_destinations(books)
 
 
@@ -81,9 +86,9 @@ cdef int check_queue_names(Books books) except -1:
         if queue == NULL or queue.handle != <void*> handle or handle.name != name:
             raise broken("Links", where, "the mapping of names gives another queue")
         if queue.engine != books.e or queue.plan == NULL or queue.plan != <void*> handle.plan:
-            raise broken("Links", where, "its engine or plan is not its own")
+            raise broken("Links", where, "its engine or plan is that of another queue")
         if queue.dying:
-            raise broken("Links", where, "it is being deleted, and still there")
+            raise broken("Links", where, "it is being deleted, though it is still listed")
         slots.append(queue.slot)
         books.queues.add(<uintptr_t> queue)
     if (books.e.called == NULL) != (books.e.called_name == NULL) or (books.e.called != NULL and (
@@ -115,7 +120,7 @@ cdef int check_selector_numbers(Books books) except -1:
         if (selector.clause == NULL) != (selector.role == OVERFLOW):
             raise broken("Links", where, "a selector has a clause unless it is for overflow")
         if selector.puts != action_puts(selector):
-            raise broken("Links", where, "whether it puts messages into queues is not what its action says")
+            raise broken("Links", where, "its action and its flag for putting messages into queues disagree")
         books.selectors.add(<uintptr_t> selector)
     return 0
 
@@ -135,7 +140,7 @@ cdef int check_queue_list(Books books, int which) except -1:
         queue = queue.listed[which].next
     for handle in books.core._queues.values():
         if handle.queue.is_listed[which] != (<uintptr_t> handle.queue in listed):
-            raise broken("Links", of_queue(handle.queue), f"it is not in the list of {name} and says so, or the other way round")
+            raise broken("Links", of_queue(handle.queue), f"its flag and the list of {name} disagree")
     return 0
 
 
@@ -299,7 +304,7 @@ cdef int check_list(const list_t* entries, int states, selector_t* holder, str w
         if entry.link.previous != before:
             raise broken("Links", where, f"message {entry.id} is not linked back")
         if not states >> entry.state & 1 or entry.holder != holder or (holder != NULL and entry.queue != holder.source):
-            raise broken("Links", where, f"message {entry.id} is in this list and says that it is not (state {entry.state})")
+            raise broken("Links", where, f"message {entry.id} is in this list, though its state is {entry.state}")
         count += 1
         before = entry
         entry = entry.next
@@ -336,7 +341,7 @@ cdef int check_offer(Books books, offer_t* offer) except -1:
         raise broken("Once", of_entry(entry), f"its offer {offer.number} was not issued")
     selector = <selector_t*> entry.holder
     if <uintptr_t> selector not in books.selectors:
-        raise broken("Links", of_entry(entry), "it is offered, and no selector holds it")
+        raise broken("Links", of_entry(entry), "it is offered, though no selector holds it")
     if selector.destination != NULL:
         named = <object> selector.destination.name
     else:
@@ -362,7 +367,7 @@ cdef int check_destinations(Books books) except -1:
             raise broken(
                 "Recount", f"destination {name!r}", f"{reference.destination.pins} selectors name it, found another number")
         if reference.destination.pins == 0 and reference.destination.count == 0:
-            raise broken("Links", f"destination {name!r}", "nothing refers to it, and it is still there")
+            raise broken("Links", f"destination {name!r}", "it is still there, though no selector or offer refers to it")
         offers += check_destination(&reference.destination, f"destination {name!r}")
     if pins:
         raise broken("Links", "engine", "a selector names a destination that is not known")
@@ -402,7 +407,7 @@ cdef int check_heap(const heap_t* heap, str where) except -1:
         raise broken("Recount", where, f"a heap of {heap.count} nodes has room for {heap.capacity}")
     for i in range(heap.count):
         if heap.nodes[i].position != i + 1:
-            raise broken("Order", where, f"the node at {i + 1} in a heap thinks that it is at {heap.nodes[i].position}")
+            raise broken("Order", where, f"the node at {i + 1} in a heap has the stored position {heap.nodes[i].position}")
         if heap.nodes[i].key < heap.nodes[(i - 1) // 2 if i else 0].key:
             raise broken("Order", where, f"in a heap {heap.nodes[i].key} stands below {heap.nodes[(i - 1) // 2].key}")
     return 0

@@ -8,18 +8,19 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check.structure cimport broken, check_heap, of_entry, of_queue, of_selector, stands
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.memory.heap cimport node_t
+from xump_ext.memory.heap cimport heap_t, node_t
 from xump_ext.select.clause cimport copies_by_field
 from xump_ext.select.credit cimport can_take
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.waiting cimport route_slots
 from xump_ext.state.constants cimport (
-    COPY, DEFAULT, DIRTY, FIELD_NONE, IN_RETURNED_HEAP, LANE, MARKED, NAMED_LANE, RETURNED, UNLIMITED, WAITERS, WAITING,
+    BEHIND, COPY, DEFAULT, DEFAULTED, DIRTY, FIELD_NONE, INSIDE, IN_RETURNED_HEAP, LANE, NAMED_LANE, RETURNED, UNLIMITED, WAITERS,
+    WAITING,
 )
 from xump_ext.state.envelope cimport field_text, queue_named
 from xump_ext.state.graph cimport entry_t, lane_t, member_t, queue_t, route_t, selector_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.returned_heap cimport returned_position, waitset_oldest
+from xump_ext.state.returned_heap cimport order_of, returned_position, waitset_oldest
 
 
 cdef int check_waiting(Books books) except -1:
@@ -51,7 +52,7 @@ cdef entry_t* oldest(const lane_t* lane) noexcept:
     cdef uint32_t i
     for i in range(lane.waitsets.count):
         entry = waitset_oldest(<waitset_t*> lane.waitsets.nodes[i].owner)
-        if entry != NULL and (found == NULL or entry.sequence < found.sequence):
+        if entry != NULL and (found == NULL or order_of(entry) < order_of(found)):
             found = entry
     return found
 
@@ -72,9 +73,9 @@ cdef int check_clauses(Books books, Plan plan) except -1:
         if clause.c.handle != <void*> clause or clause.c.count == 0:
             raise broken("Links", where, f"the clause at {clause.c.slot} has no selectors")
         if clause.c.names_queue != (clause.c.consuming and clause.to_queue.kind != FIELD_NONE):
-            raise broken("Links", where, f"the clause at {clause.c.slot} names its queue by a field, or does not")
+            raise broken("Links", where, f"the clause at {clause.c.slot} has a wrong flag for a field that names its queue")
         if (clause.c.role == DEFAULT) != (clause in plan.defaults):
-            raise broken("Links", where, f"the clause at {clause.c.slot} is among the default ones, or is not")
+            raise broken("Links", where, f"the role of the clause at {clause.c.slot} and the list of default ones disagree")
     spare = [slot for slot, clause in enumerate(plan.by_slot) if clause is None]
     if sorted(plan.spare_slots) != spare or len(plan.by_slot) != slots + len(spare):
         raise broken("Once", where, f"slots of clauses were lost: {plan.spare_slots} are spare, found {spare}")
@@ -84,7 +85,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:
         if plan.clauses.get(clause.key) is not clause or not (plan.queue.is_listed[DIRTY] or plan.queue.held):
-            raise broken("Links", where, f"the new clause at {clause.c.slot} is forgotten")
+            raise broken("Links", where, f"the new clause at {clause.c.slot} is in no list of work to do")
     return 0
 
 
@@ -117,9 +118,10 @@ cdef int check_ready(selector_t* selector, Clause clause) except -1:
     if runnable != (selector.ready.position > 0):
         raise broken(
             "Credit", of_selector(selector),
-            "it can take, and is not ready" if runnable else "it is ready, and cannot take or in a line")
+            "it can take, though it is not ready" if runnable else
+            "it is ready, though it cannot take or is in a waiting list")
     if selector.ready.position and not stands(&clause.c.ready, &selector.ready):
-        raise broken("Order", of_selector(selector), "it does not stand where it thinks")
+        raise broken("Order", of_selector(selector), "its stored heap position is wrong")
     if selector.waiters != NULL and (
             not clause.c.consuming or (selector.waiters.next_of_selector != NULL and not clause.c.names_queue)):
         raise broken("Links", of_selector(selector), "it stands in more waiting lists than it may")
@@ -129,33 +131,52 @@ cdef int check_ready(selector_t* selector, Clause clause) except -1:
 # ---- the heap of runnable lanes and waiting lists
 
 cdef int check_runnable(Books books, set lanes) except -1:
-    """The heap has lanes and waiting lists of this engine only."""
+    """The heaps have lanes and waiting lists of this engine only, and the engine's has the queues that have a heap of their
+    own."""
+    cdef QueueHandle handle
+    check_runnable_heap(books, &books.e.runnable, NULL, lanes)
+    for handle in books.core._queues.values():
+        check_runnable_heap(books, &handle.queue.runnable_inside, handle.queue, lanes)
+        if (handle.queue.inside.position != 0) != (handle.queue.runnable_inside.count != 0):
+            raise broken("Links", of_queue(handle.queue), "whether something in it may go on is not what the engine's heap says")
+    return check_runnable_positions(books, lanes)
+
+
+cdef int check_runnable_heap(Books books, heap_t* heap, queue_t* inside, set lanes) except -1:
     cdef node_t* node
     cdef queue_t* queue
     cdef uint32_t i
-    check_heap(&books.e.runnable, "engine, what may go on")
-    for i in range(books.e.runnable.count):
-        node = books.e.runnable.nodes[i]
-        if node.kind == WAITERS and <uintptr_t> node.owner in books.queues:
+    where = "engine, what may go on" if inside == NULL else f"{of_queue(inside)}, what may go on"
+    check_heap(heap, where)
+    for i in range(heap.count):
+        node = heap.nodes[i]
+        if node.kind == WAITERS or node.kind == INSIDE:
             queue = <queue_t*> node.owner
-            if node == &queue.runnable:
+            if <uintptr_t> queue in books.queues and (
+                    node == &queue.inside and inside == NULL if node.kind == INSIDE
+                    else node == &queue.runnable and queue.stands_in == inside):
                 continue
-        elif node.kind != WAITERS and <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).runnable:
+        elif <uintptr_t> node.owner in lanes and node == &(<lane_t*> node.owner).runnable:
             continue
-        raise broken("Links", "engine, what may go on", f"the node at {i + 1} is no lane or waiting list")
-    return check_runnable_positions(books, lanes)
+        raise broken("Links", where, f"the node at {i + 1} is no lane or waiting list")
+    return 0
+
+
+cdef inline heap_t* heap_of(Books books, queue_t* inside) noexcept:
+    return &books.e.runnable if inside == NULL or inside.top_priority == 0 else &inside.runnable_inside
 
 
 cdef int check_runnable_positions(Books books, set lanes) except -1:
     cdef QueueHandle handle
     cdef lane_t* lane
     for handle in books.core._queues.values():
-        if handle.queue.runnable.position and not stands(&books.e.runnable, &handle.queue.runnable):
-            raise broken("Order", of_queue(handle.queue), "its waiting list does not stand where it thinks")
+        if handle.queue.runnable.position and not stands(heap_of(books, handle.queue.stands_in), &handle.queue.runnable):
+            raise broken("Order", of_queue(handle.queue), "the stored heap position of its waiting list is wrong")
     for address in lanes:
         lane = <lane_t*> <uintptr_t> address
-        if lane.runnable.position and not stands(&books.e.runnable, &lane.runnable):
-            raise broken("Order", of_queue(lane.queue), f"a lane of clause {lane.clause.slot} does not stand where it thinks")
+        if lane.runnable.position and not stands(heap_of(books, lane.queue), &lane.runnable):
+            raise broken(
+                "Order", of_queue(lane.queue), f"the stored heap position of a lane of clause {lane.clause.slot} is wrong")
     return 0
 
 
@@ -176,7 +197,7 @@ cdef int check_lanes(Clause clause, set lanes) except -1:
         if lane.clause != &clause.c or lane.queue != clause.queue or (target is None) == clause.c.names_queue:
             raise broken("Links", where, f"the lane of target {target!r} is another clause's")
         if target is not None and lane.members == 0:
-            raise broken("Links", where, f"nothing waits for target {target!r}, and its lane is still there")
+            raise broken("Links", where, f"no message waits for target {target!r}, though it has a lane")
         if lane.previous != before:
             raise broken("Links", where, f"the lane of target {target!r} is not linked back")
         check_heap(&lane.waitsets, f"{where}, lane of target {target!r}")
@@ -204,10 +225,10 @@ cdef int check_open(Clause clause, set lanes) except -1:
         entry = oldest(lane) if clause.c.names_queue else NULL
         open += lane.open.position > 0
         if lane.open.position and (lane.open.owner != lane or not stands(&clause.c.open, &lane.open)):
-            raise broken("Order", where, "an open lane does not stand where it thinks")
+            raise broken("Order", where, "the stored heap position of an open lane is wrong")
         if lane.closed and (lane.open.position or not clause.c.names_queue):
             raise broken("Once", where, "a lane is open and closed, or no field names its target")
-        if entry != NULL and not lane.closed and (lane.open.position == 0 or lane.open.key > entry.sequence):
+        if entry != NULL and not lane.closed and (lane.open.position == 0 or lane.open.key > order_of(entry)):
             raise broken("Order", of_entry(entry), f"a credit for clause {clause.c.slot} does not find it")
     if clause.c.open.count != open:
         raise broken("Recount", where, f"{clause.c.open.count} lanes are open, found {open}")
@@ -275,7 +296,7 @@ cdef int check_waitset(waitset_t* waitset) except -1:
     while entry != NULL:
         check_in_waitsets(waitset, entry)
         if entry.link.previous != before or entry.flags & IN_RETURNED_HEAP:
-            raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset and does not wait there")
+            raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset, though it does not wait there")
         if before != NULL and before.sequence >= entry.sequence:
             raise broken("Order", of_entry(entry), "it waits behind a younger one")
         count += 1
@@ -299,7 +320,7 @@ cdef int check_returned(waitset_t* waitset) except -1:
         entry = waitset.returned[i]
         check_in_waitsets(waitset, entry)
         if not entry.flags & IN_RETURNED_HEAP or returned_position(entry) != i:
-            raise broken("Links", of_entry(entry), "it is in the returned heap, and elsewhere than it thinks")
+            raise broken("Links", of_entry(entry), "its stored position in the returned heap is wrong")
         if i and entry.sequence <= waitset.returned[(i - 1) // 2].sequence:
             raise broken("Order", of_entry(entry), "it is in the returned heap, below a younger one")
     return 0
@@ -307,9 +328,9 @@ cdef int check_returned(waitset_t* waitset) except -1:
 
 cdef int check_in_waitsets(const waitset_t* waitset, entry_t* entry) except -1:
     if entry.holder != waitset or entry.state != WAITING or entry.queue != waitset.queue:
-        raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset and does not wait there")
-    if (entry.flags & MARKED != 0) != waitset.marked:
-        raise broken("Links", of_entry(entry), "it waits with those routed to the default role, or is one of them")
+        raise broken("Links", of_queue(waitset.queue), f"message {entry.id} is in a waitset, though it does not wait there")
+    if (entry.flags & DEFAULTED != 0) != waitset.defaulted:
+        raise broken("Links", of_entry(entry), "its flag for the default role and that of its waitset disagree")
     return 0
 
 
@@ -328,7 +349,7 @@ cdef int check_parked(Plan plan) except -1:
         if clause.parked != parked.pop(clause.c.slot, set()):
             raise broken("Links", where, "it hit other parked messages than it knows")
         if (clause.c.woken_from != UNLIMITED) != (clause in plan.woken):
-            raise broken("Links", where, "parked messages are to be looked at, and it is not known, or the other way round")
+            raise broken("Links", where, "its flag and the list of parked messages to be looked at disagree")
         if clause in plan.woken and not plan.queue.held and not plan.queue.is_listed[DIRTY]:
             raise broken("Quiet", where, "parked messages were forgotten")
     if parked:
@@ -342,7 +363,7 @@ cdef int check_waitset_key(Plan plan, waitset_t* waitset) except -1:
     cdef tuple key = <tuple> waitset.key
     cdef lane_t* lane
     where = of_queue(plan.queue)
-    if (waitset.marked != 0, waitset.parked != 0) != (key[0], key[1] is not None):
+    if (waitset.defaulted != 0, waitset.parked != 0, waitset.place) != (key[0], key[1] is not None, key[3]):
         raise broken("Links", where, f"waitset {key} is of another kind")
     slots = tuple([waitset.slots[i] for i in range(waitset.slot_count)]) if waitset.parked else None
     if slots != key[1]:
@@ -372,8 +393,10 @@ cdef int check_waitset_lanes(waitset_t* waitset, set lanes, dict members, dict s
         members[address] = members.get(address, 0) + 1
         standing[address] = standing.get(address, 0) + (member.node.position > 0)
         if member.node.position and not stands(&member.lane.waitsets, &member.node):
-            raise broken("Order", of_queue(waitset.queue), "a waitset does not stand in its lane where it thinks")
-        if first != NULL and (member.node.position == 0 or member.node.key > first.sequence):
+            raise broken("Order", of_queue(waitset.queue), "the stored position of a waitset in its lane is wrong")
+        if waitset.place & BEHIND and member.node.position:
+            raise broken("Links", of_queue(waitset.queue), "messages that are behind others of their key are in a lane")
+        if first != NULL and not waitset.place & BEHIND and (member.node.position == 0 or member.node.key > order_of(first)):
             raise broken("Order", of_entry(first), f"clause {member.lane.clause.slot} does not find it")
     return 0
 
@@ -422,7 +445,7 @@ cdef int check_members(Plan plan) except -1:
         entry = next_in(waitset, NULL)
         while entry != NULL:
             for clause in clauses:
-                if clause.c.role != DEFAULT or waitset.marked:
+                if clause.c.role != DEFAULT or waitset.defaulted:
                     check_member(clause, entry, lanes)
             entry = next_in(waitset, entry)
         waitset = waitset.next
@@ -463,16 +486,16 @@ cdef int check_pins(Plan plan) except -1:
             routes += 1
             if route.hash & plan.route_mask != i or routes > plan.route_count:
                 raise broken("Recount", where, f"{plan.route_count} routes are remembered, found another, or one out of place")
-            if route.waitset != NULL:
-                if <uintptr_t> route.waitset in pinned:
+            for address in waitsets_of(plan.queue, route):
+                if address in pinned:
                     raise broken("Once", where, "two routes refer to one waitset")
-                pinned.add(<uintptr_t> route.waitset)
+                pinned.add(address)
             route = route.next
     if routes != plan.route_count:
         raise broken("Recount", where, f"{plan.route_count} routes are remembered, found {routes}")
     while waitset != NULL:
         if waitset.pinned != (<uintptr_t> waitset in pinned):
-            raise broken("Links", where, f"waitset {<object> waitset.key} is pinned without a route, or the other way round")
+            raise broken("Links", where, f"the pin of waitset {<object> waitset.key} and the routes disagree")
         pinned.discard(<uintptr_t> waitset)
         waitset = waitset.next
     if pinned:
@@ -492,7 +515,7 @@ cdef int check_routes(Plan plan) except -1:
             check_route(plan, route)
             routes.add(<uintptr_t> route)
             route = route.next
-    if <uintptr_t> plan.everything not in routes or <uintptr_t> plan.otherwise not in routes:
+    if <uintptr_t> plan.route_of_all not in routes or <uintptr_t> plan.route_of_none not in routes:
         raise broken("Links", where, "the route of every message, or of every other, is not there")
     if not plan.stale:
         check_remembered(plan, where)
@@ -511,15 +534,18 @@ cdef int check_routes(Plan plan) except -1:
 cdef int check_remembered(Plan plan, str where) except -1:
     """The plan's tables are what its lists of clauses say."""
     cdef uint32_t i
+    cdef route_t* route
     if plan.by_address != (len(plan.addresses) > 0):
         raise broken("Links", where, "whether a condition asks for the address is not what the index says")
     if not plan.by_address:
-        found = [plan.candidates.items[plan.anywhere.first + i] for i in range(plan.anywhere.count)]
-        if sorted(found) != sorted((<Clause> clause).c.slot for clause in plan.always):
+        found = [plan.candidates.items[plan.known_of_any_address.first + i] for i in range(plan.known_of_any_address.count)]
+        if sorted(found) != sorted((<Clause> clause).c.slot for clause in plan.unconditional):
             raise broken("Links", where, "the candidates of any address are not those without a condition")
-    if not set(plan.scanned) <= set(plan.asked) <= set(plan.scanned) | set(plan.equal) or len(set(plan.asked)) != len(plan.asked):
+    evaluated, unindexed = set(plan.evaluated_always), set(plan.unindexed)
+    if not unindexed <= evaluated <= unindexed | set(plan.in_equality_index) or len(evaluated) != len(plan.evaluated_always):
         raise broken("Links", where, "others than those that no index knows are asked of every message")
-    if plan.otherwise != NULL and [route_slots(plan.otherwise)[i] for i in range(plan.otherwise.slot_count)] != sorted(
+    route = plan.route_of_none
+    if route != NULL and [route_slots(route)[i] for i in range(route.slot_count)] != sorted(
             (<Clause> clause).c.slot for clause in plan.defaults):
         raise broken("Links", where, "the route of all that hit nothing is not that of the defaults")
     return 0
@@ -527,6 +553,7 @@ cdef int check_remembered(Plan plan, str where) except -1:
 
 cdef int check_route(Plan plan, route_t* route) except -1:
     cdef Clause clause
+    cdef waitset_t* waitset
     cdef bint names_queue = False
     cdef uint32_t i
     cdef list copies = [], clauses = []
@@ -547,7 +574,18 @@ cdef int check_route(Plan plan, route_t* route) except -1:
         raise broken("Links", where, "those that consume are others")
     if [<uintptr_t> route.copies[i].selector for i in range(route.copy_count)] != [address for _, address in sorted(copies)]:
         raise broken("Links", where, "the copying selectors are others, or not in order of number")
-    if route.waitset != NULL and (
-            route.waitset.marked or route.waitset.parked or route.waitset.member_count != route.clause_count):
-        raise broken("Links", where, "its messages wait for others")
+    for address in waitsets_of(plan.queue, route):
+        waitset = <waitset_t*> <uintptr_t> address
+        if waitset.defaulted or waitset.parked or waitset.member_count != route.clause_count:
+            raise broken("Links", where, "its messages wait for others")
     return 0
+
+
+cdef list waitsets_of(queue_t* queue, route_t* route):
+    """The addresses of the waitsets that a route leads to."""
+    cdef uint32_t place
+    if route.waits.one == NULL:
+        return []
+    if queue.places == 0:
+        return [<uintptr_t> route.waits.one]
+    return [<uintptr_t> route.waits.by_place[place] for place in range(queue.places) if route.waits.by_place[place] != NULL]

@@ -14,7 +14,8 @@ cdef class Core(EnginePublish):
     cdef int set_start(self, selector_t* selector, object start) except -1
     cdef int enable(self, selector_t* selector) except -1
     cdef int check_replay(self, selector_t* selector, list ids) except -1
-    cdef Message seen(self, entry_t* entry, Filter filter)
+    cdef Message message_if_selected(self, entry_t* entry, Filter filter)
     cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL
-    cdef int close_books(self) except -1
-    cdef int release(self, queue_t* queue) except -1
+    cdef int free_graph(self) except -1
+    cdef int do_due_now(self) except -1
+    cdef int end_hold(self, queue_t* queue) except -1

@@ -7,6 +7,7 @@ Any stands for classes of the package `xump`, which this one does not know: for 
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from xump.types import Stats
 from xump_ext.engine.delivery import Delivery
 from xump_ext.engine.publish import EnginePublish
 from xump_ext.log.journal import Journal
@@ -16,20 +17,65 @@ from xump_ext.message.message import Message
 PAGE: int
 
 class Core(EnginePublish):
+    """The compiled base of `xump.Engine`: all four parts."""
+
     def __del__(self) -> None: ...
     def __reduce__(self) -> NoReturn: ...
-    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None: ...
-    def _take(self, n: int, destination: str | None) -> list[Delivery]: ...
-    def _create_queue(
-        self,
-        handle: Any,
-        limit: int | None,
-        history_limit: int | None,
-        auto_delete: bool,
-        letters: str | None,
-        delivery_limit: int | None,
-        journal: Journal | None,
-    ) -> None: ...
+    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
+        """Acknowledge many deliveries with one call and one run: all of them, or none.
+
+        Args:
+            deliveries: A `Delivery`, or an iterable of them.
+
+        Raises:
+            StaleDelivery: A delivery was answered before, the engine took it back, or it is given twice.
+            StoreFailed: The store of a message has failed: the message is settled in memory, and the store still has it.
+            Closed: The engine is closed.
+            TypeError: An item is not a `Delivery`.
+
+        If it raises another error, nothing has changed.
+
+        Cost: O(deliveries + queues that the messages were moved through), and the run that follows.
+
+        >>> from xump import Engine, always, deliver
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     worker = engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10)
+        ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",)])
+        ...     engine.ack(engine.take(10, "worker"))
+        ...     jobs.outstanding
+        0
+        """
+    def _take(self, n: int, destination: str | tuple[str, ...] | None) -> list[Delivery]: ...
+    def _get(self, handle: Any) -> Delivery | None: ...
+    def _begin_request(self, replies: Any, request: Any) -> None: ...
+    def _end_request(self, request: Any) -> None: ...
+    def _oldest(self, handle: Any) -> int | None: ...
+    @property
+    def next_due(self) -> int | None:
+        """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
+        was not answered in time. What waits for the release of its queue does not count. O(1) amortized.
+        """
+    def tick(self) -> None:
+        """Do what fell due, and nothing else. Every other call that changes something does that first, too.
+
+        Raises:
+            Closed: The engine is closed.
+
+        Cost: that of what fell due, and the run that follows.
+
+        >>> from xump import Engine
+        >>> now = 0
+        >>> with Engine(clock=lambda: now) as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     number = jobs.publish("resize", delay=60)
+        ...     before = jobs.delayed, jobs.ready, engine.next_due
+        ...     now = engine.next_due
+        ...     engine.tick()
+        ...     before, (jobs.delayed, jobs.ready, engine.next_due)
+        ((1, 0, 60000000000), (0, 1, None))
+        """
+    def _create_queue(self, handle: Any, properties: dict[str, Any], journal: Journal | None) -> None: ...
     def _free(self) -> None: ...
     def _delete_queue(self, name: Any) -> list[str]: ...
     def _create_selector(
@@ -43,6 +89,7 @@ class Core(EnginePublish):
         destination_field: str | None,
         destination: str | None,
         credit: Any,
+        ack_timeout: int | None,
         enabled: bool,
         start: Any,
     ) -> None: ...
@@ -58,5 +105,5 @@ class Core(EnginePublish):
     def _fetch(self, handle: Any, id: int) -> Message | None: ...
     def _delete_message(self, handle: Any, id: int) -> bool: ...
     def _purge(self, handle: Any) -> int: ...
-    def _stats(self) -> dict[str, Any]: ...
+    def _stats(self) -> Stats: ...
     def _close(self) -> bool: ...

@@ -8,7 +8,7 @@ Most calls have the same shape:
 
     self.begin_call()       takes the engine lock, so the call is alone
     …                       changes the books (counters and links)
-    go_on(&self.e)          drives the graph until it is quiet
+    go_on(&self.e)          runs the graph until nothing more happens
     self.unlock()           lets the next call in
 
 `xump.Engine` derives from `Core`. It checks the arguments and says what is wrong with them; here they are right, except for
@@ -19,7 +19,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
-from xump_ext.engine.delivery cimport Delivery, check_deliveries, first_offer, hand_over, keep_undelivered, next_undelivered
+from xump_ext.engine.delivery cimport (
+    Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
+)
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
@@ -32,12 +34,14 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_object
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
-from xump_ext.route.ledger cimport hops_of, mark_dirty, pay
+from xump_ext.route.due cimport release_due
+from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
+from xump_ext.route.oldest cimport first_free, oldest_ready
 from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.routing cimport go_on, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
-    BOUND, BROKEN, CLOSED, FORKED, HISTORY, IDLE, MOVED, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
+    BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
 from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
@@ -45,6 +49,7 @@ from xump_ext.state.index cimport index_from, index_get, index_since, index_unti
 from xump_ext.state.lazy_content cimport content_at, content_shown, is_loaded
 from xump_ext.state.offers cimport offers_free
 from xump_ext.state.run_queue cimport end_visited
+from xump_ext.state.schedule cimport schedule_free, schedule_next
 from xump_ext.state.visited cimport visited_free, visited_new, visited_release
 
 cdef extern from "Python.h":
@@ -54,7 +59,7 @@ PAGE = 256      # so many messages are looked at for a page of `browse`
 
 cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
                     "outstanding": (1 << OFFERED) | (1 << TAKEN) | (1 << MOVED),
-                    "history": 1 << HISTORY, None: 0xFF}
+                    "history": 1 << HISTORY, "delayed": 1 << DELAYED, None: 0xFF}
 
 
 cdef class Core(EnginePublish):
@@ -87,6 +92,20 @@ cdef class Core(EnginePublish):
                 keep_undelivered(self, taken)
         return taken
 
+    def _get(self, QueueHandle handle):
+        """Take the first message that is free, or None."""
+        cdef entry_t* entry
+        cdef Delivery delivery = None
+        self.begin_call()
+        try:
+            entry = first_free(handle.live())
+            if entry != NULL:
+                delivery = hand_by_hand(self, entry)
+                go_on(&self.e)
+        finally:
+            self.unlock()
+        return delivery
+
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
         cdef offer_t* offer
         cdef bint settled
@@ -112,9 +131,29 @@ cdef class Core(EnginePublish):
         return 0
 
     def ack(self, deliveries):
-        """Ack many deliveries at once: pay for them in order, then drive the graph once.
+        """Acknowledge many deliveries with one call and one run: all of them, or none.
 
-        Raises `StaleDelivery` if one of them is stale or given twice; then nothing was acked.
+        Args:
+            deliveries: A `Delivery`, or an iterable of them.
+
+        Raises:
+            StaleDelivery: A delivery was answered before, the engine took it back, or it is given twice.
+            StoreFailed: The store of a message has failed: the message is settled in memory, and the store still has it.
+            Closed: The engine is closed.
+            TypeError: An item is not a `Delivery`.
+
+        If it raises another error, nothing has changed.
+
+        Cost: O(deliveries + queues that the messages were moved through), and the run that follows.
+
+        >>> from xump import Engine, always, deliver
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     worker = engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10)
+        ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",)])
+        ...     engine.ack(engine.take(10, "worker"))
+        ...     jobs.outstanding
+        0
         """
         cdef PyObject* given
         cdef list checked
@@ -137,11 +176,10 @@ cdef class Core(EnginePublish):
 
     # ---- queues and selectors
 
-    def _create_queue(self, QueueHandle handle, limit, history_limit, auto_delete, letters, delivery_limit, journal):
+    def _create_queue(self, QueueHandle handle, dict properties, journal):
         self.begin_call()
         try:
-            queue_create(
-                &self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, 0)
+            queue_create(&self.e, handle, properties, self.spare_slots, journal, 0)
             go_on(&self.e)
         finally:
             self.unlock()
@@ -162,9 +200,9 @@ cdef class Core(EnginePublish):
 
     def _create_selector(
         self, SelectorHandle handle, int verb, int role, tuple terms, queue_field, target, destination_field, destination,
-        credit, bint enabled, start,
+        credit, ack_timeout, bint enabled, start,
     ):
-        """`start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
+        """`ack_timeout` is None or in nanoseconds; `start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
         cdef selector_t* selector
         self.begin_call()
         try:
@@ -172,7 +210,8 @@ cdef class Core(EnginePublish):
             if target is not None:
                 (<QueueHandle> target).live()
             selector_create(
-                &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, False)
+                &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, ack_timeout,
+                False)
             selector = handle.selector
             self._selectors[handle.id] = handle
             try:
@@ -193,6 +232,8 @@ cdef class Core(EnginePublish):
         """Set the id from which on messages are live for a COPY selector, and the one from which it replays."""
         cdef queue_t* queue = selector.source
         cdef uint64_t tail = queue.next_id
+        self.e.events += 1
+        selector.began = self.e.events
         selector.joined = (<QueueHandle> queue.handle).frontier
         if start == "current":
             selector.start = selector.replayed = (<QueueHandle> queue.handle).frontier
@@ -211,6 +252,8 @@ cdef class Core(EnginePublish):
         if selector.replay_due:
             ids = replay_of(&self.e, selector)
             self.check_replay(selector, ids)
+            self.e.events += 1
+            selector.began = self.e.events
             selector.start = selector.source.next_id
             selector.replayed = selector.replay_due
             selector.replay_due = 0
@@ -233,8 +276,7 @@ cdef class Core(EnginePublish):
                 if not batch.fits(target, content_at(entry)):
                     limit = "a full store" if target.limit == UNLIMITED else f"a limit of {target.limit}"
                     raise QueueFull(f"queue {(<QueueHandle> target.handle).name!r} has {target.ready} ready messages and "
-                                    f"{limit}: no "
-                                    f"room for a replay of {len(ids)} messages")
+                                    f"{limit}: no room for a replay of {len(ids)} messages")
         return 0
 
     def _delete_selector(self, SelectorHandle handle):
@@ -266,10 +308,10 @@ cdef class Core(EnginePublish):
         self.begin_call()
         try:
             selector = handle.live()
-            outstanding = selector.held.count + selector.taken.count
-            if selector.infinite:
+            outstanding = selector.holding.count + selector.taken.count
+            if n and selector.infinite:
                 raise ValueError(f"selector {handle.id} has INFINITE credit; there is nothing to grant")
-            if not outstanding <= selector.window + n <= 2 ** 62:
+            if n and not outstanding <= selector.window + n <= 2 ** 62:
                 raise ValueError(f"cannot grant {n}: selector {handle.id} has a window of {selector.window}, of which "
                                  f"{outstanding} are outstanding")
             selector.window += n
@@ -288,7 +330,7 @@ cdef class Core(EnginePublish):
             selector = handle.live()
             if n > selector.taken.count:
                 raise ValueError(
-                    f"cannot pay for {n}: the application has taken {selector.taken.count} from selector {handle.id}")
+                    f"cannot ack {n} messages: your program holds {selector.taken.count} of selector {handle.id}")
             for _ in range(n):
                 pay(&self.e, selector.taken.head)
             go_on(&self.e)
@@ -301,13 +343,16 @@ cdef class Core(EnginePublish):
         try:
             queue = handle.live()
             if not held:
-                self.release(queue)
+                self.end_hold(queue)
+                if queue.awaits_release:
+                    time_of(&self.e)
+                    release_due(&self.e, [handle])
             queue.held = held
             go_on(&self.e)
         finally:
             self.unlock()
 
-    cdef int release(self, queue_t* queue) except -1:
+    cdef int end_hold(self, queue_t* queue) except -1:
         """End the hold of a queue, so that its messages may go on."""
         if queue.held:
             queue.held = False
@@ -326,20 +371,90 @@ cdef class Core(EnginePublish):
         self.lock()
         try:
             if change > 0:
-                if self.clock is not None:
-                    self.read_clock()
+                self.do_due_now()
                 self.e.building += 1
                 return
-            self.e.building -= 1
-            self.e.interrupted = True
+            try:
+                self.do_due_now()       # still inside the block: it is routed with all the rest
+            finally:
+                self.e.building -= 1
+                self.e.interrupted = True
             if self.e.building == 0 and reopened:
-                for handle in reopened:
-                    if (<QueueHandle> handle).queue != NULL:
-                        self.release((<QueueHandle> handle).queue)
+                reopened_now = [handle for handle in reopened if (<QueueHandle> handle).queue != NULL]
                 reopened.clear()
-            if self.clock is not None:
-                self.read_clock()
+                for handle in reopened_now:
+                    self.end_hold((<QueueHandle> handle).queue)
+                time_of(&self.e)
+                release_due(&self.e, reopened_now)
             run(&self.e)
+        finally:
+            self.unlock()
+
+    cdef int do_due_now(self) except -1:
+        """Read the clock, and do what fell due, in a call that has only taken the lock."""
+        if self.clock is not None or self.e.schedule.live:
+            self.read_clock()
+            self.run_until()
+        return 0
+
+    def _begin_request(self, QueueHandle replies, request):
+        """From now on what comes to this queue is for the requests that wait; this is one of them."""
+        self.lock()
+        try:
+            self.e.replies = replies.live()
+            self.requests[request.message_id] = request
+        finally:
+            self.unlock()
+
+    def _end_request(self, request):
+        """The request does not wait any more."""
+        self.requests.pop(request.message_id, None)
+
+    def _oldest(self, QueueHandle handle):
+        """The timestamp of the oldest ready message, or None."""
+        cdef entry_t* entry
+        self.lock()
+        try:
+            entry = oldest_ready(handle.live())
+            return None if entry == NULL else entry.timestamp
+        finally:
+            self.unlock()
+
+    # ---- time
+
+    @property
+    def next_due(self):
+        """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
+        was not answered in time. What waits for the release of its queue does not count. O(1) amortized."""
+        self.lock()
+        try:
+            moment = schedule_next(&self.e.schedule)
+        finally:
+            self.unlock()
+        return None if moment == NEVER else moment
+
+    def tick(self):
+        """Do what fell due, and nothing else. Every other call that changes something does that first, too.
+
+        Raises:
+            Closed: The engine is closed.
+
+        Cost: that of what fell due, and the run that follows.
+
+        >>> from xump import Engine
+        >>> now = 0
+        >>> with Engine(clock=lambda: now) as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     number = jobs.publish("resize", delay=60)
+        ...     before = jobs.delayed, jobs.ready, engine.next_due
+        ...     now = engine.next_due
+        ...     engine.tick()
+        ...     before, (jobs.delayed, jobs.ready, engine.next_due)
+        ((1, 0, 60000000000), (0, 1, None))
+        """
+        self.begin_call()
+        try:
+            go_on(&self.e)
         finally:
             self.unlock()
 
@@ -352,7 +467,7 @@ cdef class Core(EnginePublish):
         cdef list found = []
         cdef int wanted = STATES[state], looked = 0
         cdef uint64_t at
-        self.begin_call()
+        self.lock()
         try:
             queue = handle.live()
             if not isinstance(start, tuple):
@@ -364,7 +479,7 @@ cdef class Core(EnginePublish):
             entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
             while entry != NULL and looked < PAGE:
                 if wanted >> entry.state & 1:
-                    message = self.seen(entry, filter)
+                    message = self.message_if_selected(entry, filter)
                     if message is not None:
                         found.append(message)
                 looked += 1
@@ -377,7 +492,7 @@ cdef class Core(EnginePublish):
         finally:
             self.unlock()
 
-    cdef Message seen(self, entry_t* entry, Filter filter):
+    cdef Message message_if_selected(self, entry_t* entry, Filter filter):
         """The message of an entry, or None if the filter does not select it."""
         cdef content_t* content = content_shown(entry)
         try:
@@ -389,10 +504,10 @@ cdef class Core(EnginePublish):
 
     def _fetch(self, QueueHandle handle, id):
         cdef entry_t* entry
-        self.begin_call()
+        self.lock()
         try:
             entry = self.entry_of(handle, id)
-            return None if entry == NULL else self.seen(entry, None)
+            return None if entry == NULL else self.message_if_selected(entry, None)
         finally:
             self.unlock()
 
@@ -414,7 +529,7 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     def _purge(self, QueueHandle handle):
-        """Delete the ready messages; return how many."""
+        """Delete the ready and the delayed messages; return how many."""
         cdef queue_t* queue
         cdef entry_t* entry
         cdef uint64_t count = 0
@@ -424,7 +539,7 @@ cdef class Core(EnginePublish):
             entry = index_from(&queue.index, 1)
             while entry != NULL:
                 id = entry.id
-                if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND:
+                if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND or entry.state == DELAYED:
                     message_delete(&self.e, entry)
                     count += 1
                 entry = index_from(&queue.index, id + 1)
@@ -462,9 +577,9 @@ cdef class Core(EnginePublish):
         """Free everything, after `_close` and when the stores have all that they need. Deliveries become stale."""
         for journal in list(self.journals):
             self.detach(journal)
-        self.close_books()
+        self.free_graph()
 
-    cdef int close_books(self) except -1:
+    cdef int free_graph(self) except -1:
         """Free all that the engine holds. Its queues and selectors are as if deleted."""
         cdef QueueHandle queue
         if self.e.handle == NULL:
@@ -482,6 +597,7 @@ cdef class Core(EnginePublish):
         visited_free(&self.e)
         heap_free(&self.e.runnable)
         heap_free(&self.e.backlogs)
+        schedule_free(&self.e.schedule)
         free(self.e.run_queue)
         free(self.e.parked)
         free(self.e.suspended)
@@ -489,7 +605,7 @@ cdef class Core(EnginePublish):
         self.e.parked = NULL
         self.e.suspended = NULL
         self.e.handle = NULL
-        self.spent.clear()
+        self.sources_to_drop.clear()
         return 0
 
 

@@ -2,9 +2,10 @@
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.route.ledger cimport in_hands
 from xump_ext.state.constants cimport REDELIVERED
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t
 
@@ -14,14 +15,15 @@ cdef class Delivery:
     cdef PyObject* destination
     cdef PyObject* queue
     cdef PyObject* selector
+    cdef PyObject* key              # str, owned; NULL: it has no key
     cdef readonly uint32_t delivery_count
     cdef readonly bint redelivered
     cdef bint settled               # by being taken: INFINITE credit
     cdef uint64_t checked           # the number of the last `check_deliveries` that saw it
-    cdef bint answered              # acked, nacked or rejected by the application
+    cdef bint answered              # acked, nacked or rejected by your program
     cdef PyObject* core(self) except NULL
     cdef int pay_for_it(self) except -1
-    cdef int give_back(self, bint requeue, object detail) except -1
+    cdef int return_or_reject(self, bint requeue, object detail, int64_t delay) except -1
 
 cdef class DeliveryIterator:
     cdef object engine
@@ -35,7 +37,7 @@ cdef class DeliveryIterator:
     cdef Delivery left_over(self)
     cdef bint is_picky(self) noexcept
     cdef offer_t* first_wanted(self) except? NULL
-    cdef offer_t* following(self, const offer_t* offer) noexcept
+    cdef offer_t* following(self, const offer_t* offer) except? NULL
 
 cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL
 cdef inline offer_t* first_offer(EngineLock core, object destination) except? NULL:
@@ -52,10 +54,15 @@ cdef inline bint is_redelivered(const entry_t* entry) noexcept:
     """Whether it was delivered before, or was outstanding and came back."""
     return entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
 
+cdef inline PyObject* key_counted(const entry_t* entry) noexcept:
+    """A new reference to the key of an entry; NULL if it has none, or your program has it no more."""
+    if not in_hands(entry) or entry.extra == NULL or entry.extra.group == NULL:
+        return NULL
+    return counted(entry.extra.group.key)
+
+cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
 cdef Delivery next_undelivered(EngineLock core, object destination)
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1
-cdef int nack_entry(engine_t* engine, entry_t* entry) except -1
 # Whether a nack dead-letters the message.
-cdef bint is_spent(const entry_t* entry) noexcept
 cdef int check_deliveries(EngineLock core, list deliveries) except -1

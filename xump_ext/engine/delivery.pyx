@@ -1,9 +1,9 @@
-"""Deliveries: messages in the application's hands, and the iterator that takes them (rules 8, 10).
+"""Deliveries: messages in your program's hands, and the iterator that takes them (rules 8, 10).
 
-While the application has a message, the delivery and the entry point to each other:
+While your program has a message, the delivery and the entry point to each other:
 
     Delivery.entry ──► entry_t                  NULL: stale        PAID: settled
-    entry_t.below.delivery ──► Delivery.entry   NULL: the application has dropped the delivery
+    entry_t.below.delivery ──► Delivery.entry   NULL: your program has dropped the delivery
 
 When the engine takes the message back, it clears both. So a stale delivery is recognised by one look at a pointer, and a dropped
 one needs no search. The collector does not track deliveries: that would cost a header each, and a look at all that are held.
@@ -12,7 +12,7 @@ one needs no search. The collector does not track deliveries: that would cost a 
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
@@ -20,13 +20,15 @@ from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
 from xump_ext.message.content cimport checked_text
 from xump_ext.message.message cimport Message, message_new
-from xump_ext.route.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay
-from xump_ext.route.requeue cimport note_nack, release, requeue_entry
+from xump_ext.message.times cimport NEVER, later, seconds_ns
+from xump_ext.route.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay, take_by_hand, time_of
+from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on, run
-from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_DELIVERY_LIMIT, REASON_REJECTED
+from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED, TIMER_ACK
 from xump_ext.state.envelope cimport DestinationRef
-from xump_ext.state.graph cimport engine_t, selector_t
+from xump_ext.state.graph cimport selector_t
 from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.schedule cimport schedule_add, schedule_reserve
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
@@ -51,6 +53,7 @@ cdef inline void delivery_clean(PyObject* object) noexcept:
         Py_XDECREF((<Delivery> object).destination)
         Py_XDECREF((<Delivery> object).queue)
         Py_XDECREF((<Delivery> object).selector)
+        Py_XDECREF((<Delivery> object).key)
 
 
 cdef void delivery_dealloc(PyObject* object) noexcept:
@@ -76,8 +79,23 @@ cdef Delivery delivery_new():
 @cython.final
 @cython.no_gc
 cdef class Delivery:
-    """A message handed to the application under a destination name. Ack it, nack it or reject it. As a context manager it is
-    acked when the block ends, and nacked when the block raises."""
+    """A message that was handed to your program under a destination (consumer name).
+
+    Answer it once, with `ack`, `nack` or `reject`. As a context manager it gives the message, and acks it when the block ends or
+    nacks it when the block raises. A delivery is stale once it was answered, or once the engine has taken the message back,
+    because its selector was deleted for example. If the selector has `INFINITE` credit, the delivery is settled already, and
+    answering it does nothing.
+
+    >>> from xump import Engine, always, deliver
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     worker = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    ...     number = jobs.publish("resize", b"cat.png")
+    ...     [delivery] = engine.take(1, "worker")
+    ...     with delivery as message:
+    ...         print(message.address, message.body)
+    resize b'cat.png'
+    """
 
     def __cinit__(self):
         if not making:
@@ -92,11 +110,91 @@ cdef class Delivery:
 
     @property
     def id(self):
-        """The message's id in its queue."""
+        """The id of the message in its queue."""
         return message_handle(self).id
 
+    @property
+    def address(self):
+        """The address of the message, by which it was routed."""
+        return message_handle(self).address
+
+    @property
+    def body(self):
+        """The body of the message, as bytes."""
+        return message_handle(self).body
+
+    @property
+    def headers(self):
+        """The headers of the message, a read-only mapping."""
+        return message_handle(self).headers
+
+    @property
+    def group(self):
+        """The key by which its queue orders the message, or None."""
+        return None if self.key == NULL else <object> self.key
+
+    def extend(self, seconds):
+        """Give your program more time to answer: so many seconds, from now on.
+
+        Args:
+            seconds: Instead of what was left of the selector's `ack_timeout`.
+
+        Raises:
+            StaleDelivery: It was answered before, or its time was over.
+            ValueError: Its selector has no `ack_timeout`, so it can be answered at any time; or `seconds` is wrong.
+            Closed: The engine is closed.
+
+        Cost: O(1).
+        """
+        cdef EngineLock core
+        cdef int64_t span = seconds_ns(seconds, "seconds")
+        core = <EngineLock> self.core()
+        if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
+            raise ValueError("this delivery has no deadline: its selector has no ack_timeout")
+        core.begin_call()
+        try:
+            if not in_hands(self.entry):
+                raise stale(self)
+            schedule_reserve(&core.e.schedule, 1)
+            schedule_add(&core.e.schedule, self.entry.extra, later(time_of(&core.e), span), TIMER_ACK)
+            go_on(&core.e)
+        finally:
+            core.unlock()
+
+    def reply(self, body=b"", headers=None):
+        """Publish a reply to the queue that the message names in `reply_to`. It acknowledges nothing.
+
+        Args:
+            body: Up to 64 MiB of bytes.
+            headers: Values by name.
+
+        Returns:
+            The id of the reply in that queue, as `Engine.publish` does. Its `correlation_id` is the `message_id` of this message,
+            or, if that has none, its `correlation_id`.
+
+        Raises:
+            ValueError: The message has no `reply_to`.
+            QueueNotFound, QueueFull, StoreFull, StoreFailed, Closed, TypeError: As `Engine.publish`.
+        """
+        cdef Message message = message_handle(self)
+        queue_handle(self).engine._check_open()
+        if message.reply_to is None:
+            raise ValueError(f"message {message.id} of queue {queue_handle(self).name!r} names no queue to reply to (reply_to)")
+        known_by = message.correlation_id if message.message_id is None else message.message_id
+        return queue_handle(self).engine.publish(message.reply_to, "", body, headers, correlation_id=known_by)
+
     def ack(self):
-        """Pay for this very message. Raises `StaleDelivery` if it was settled or taken back before. O(queues upstream)."""
+        """Acknowledge this message: it is settled in its queue, and in every queue that it was moved through.
+
+        Raises:
+            StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
+            Closed: The engine is closed.
+
+        If it raises another error, nothing has changed.
+
+        Cost: O(queues that it was moved through), and the run that follows.
+        """
         self.pay_for_it()
 
     cdef int pay_for_it(self) except -1:
@@ -115,20 +213,47 @@ cdef class Delivery:
             (<EngineLock> core).unlock()
         return 0
 
-    def nack(self, *, requeue=True):
-        """Give the message back: it waits at its old place again. With `requeue=False` it is dead-lettered; without a dead letter
-        queue it is dropped and counted."""
-        if requeue is not True and requeue is not False:
-            raise TypeError(f"requeue must be a bool, got {type(requeue).__name__}")
-        self.give_back(requeue, None)
+    def nack(self, *, requeue=True, delay=None):
+        """Return the message to its old place in its queue, to be taken again.
+
+        Args:
+            requeue: False: do not return the message; dead-letter it as `reject` does.
+            delay: After how many seconds it may be taken again; until then it is delayed in its queue. None: as the `retry_delay`
+                of its queue says, or of the nearest queue upstream that still waits for its payment; at once if none says so.
+
+        Raises:
+            StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFailed: The store of the message has failed: what was decided counts in memory only.
+            Closed: The engine is closed.
+            TypeError, ValueError: `requeue` is not a bool, or `delay` is wrong, or is given with `requeue=False`.
+
+        If it raises another error, nothing has changed. A message that your program has taken as often as its
+        `delivery_limit` allows is dead-lettered.
+
+        Cost: O(log messages that returned before), and the run that follows.
+        """
+        argument = nack_terms(self, requeue, delay)[2]
+        self.return_or_reject(requeue, None, argument if requeue else NEVER)
 
     def reject(self, reason="rejected"):
-        """Dead-letter the message; without a dead letter queue it is dropped and counted. A reason of your own goes into the
-        header `xump_detail`."""
-        reason = checked_text(reason, "reason")
-        self.give_back(False, None if reason == "rejected" else reason)
+        """Never deliver this message again: it goes to the dead letter queue, or is dropped and counted if there is none.
 
-    cdef int give_back(self, bint requeue, object detail) except -1:
+        Args:
+            reason: A text for the header `xump_detail` of the dead letter; the default adds no such header.
+
+        Raises:
+            StaleDelivery: It was answered before, or the engine has taken it back.
+            StoreFailed: The store of the message has failed: the message is settled in memory, and the store still has it.
+            Closed: The engine is closed.
+            TypeError, ValueError: `reason` is not a str, or is too long.
+
+        If it raises another error, nothing has changed.
+
+        Cost: O(queues that it was moved through), and the run that follows.
+        """
+        self.return_or_reject(False, reject_terms(self, reason)[2], NEVER)
+
+    cdef int return_or_reject(self, bint requeue, object detail, int64_t delay) except -1:
         cdef EngineLock core
         cdef entry_t* entry
         if self.settled:
@@ -139,13 +264,14 @@ cdef class Delivery:
             entry = self.entry
             if not in_hands(entry):
                 raise stale(self)
-            if not requeue or is_spent(entry):
+            if not requeue:
                 content_at(entry)       # the bounce needs it; if it cannot be read, this raises before anything has changed
-            self.answered = True
             if requeue:
-                nack_entry(&core.e, entry)
+                nack_entry(&core.e, entry, delay, True)
+                self.answered = True
             else:
-                release(&core.e, entry)
+                self.answered = True
+                recall(&core.e, entry)
                 dead_letter(&core.e, entry, REASON_REJECTED, detail, NULL)
             go_on(&core.e)
         finally:
@@ -153,6 +279,8 @@ cdef class Delivery:
         return 0
 
     def __enter__(self):
+        if not self.settled:
+            self.core()         # raises if it was answered before
         return message_handle(self)
 
     def __exit__(self, kind, error, traceback):
@@ -161,7 +289,10 @@ cdef class Delivery:
         if kind is None:
             self.pay_for_it()
         elif in_hands(self.entry):
-            self.give_back(True, None)
+            try:
+                self.return_or_reject(True, None, NEVER)
+            except StaleDelivery:       # its time to be answered was over; the error that ended the block is the one to raise
+                return
 
     def __reduce__(self):
         raise no_pickle(self)
@@ -172,29 +303,21 @@ cdef class Delivery:
                 f"{state}>")
 
 
-cdef int nack_entry(engine_t* engine, entry_t* entry) except -1:
-    """Return the message to its old place, or dead-letter it if the application has taken it too often (rule 10)."""
-    cdef bint spent = is_spent(entry)
-    release(engine, entry)
-    if spent:
-        return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
-    note_nack(engine, entry)
-    return requeue_entry(engine, entry)
+def nack_terms(delivery, requeue, delay):
+    """The operation of a transaction that a nack is: (verb, delivery, argument). Raises for arguments that are wrong."""
+    if requeue is not True and requeue is not False:
+        raise TypeError(f"requeue must be a bool, got {type(requeue).__name__}")
+    if delay is not None and not requeue:
+        raise ValueError(f"delay={delay!r} with requeue=False: a message that is not returned is not delayed; leave one out")
+    if not requeue:
+        return "reject", delivery, None
+    return "nack", delivery, NEVER if delay is None else seconds_ns(delay, "delay")
 
 
-cdef bint is_spent(const entry_t* entry) noexcept:
-    """Whether the application has taken the message as often as it may, so that a nack dead-letters it."""
-    cdef uint32_t limit = delivery_limit_of(entry)
-    return limit and entry.delivery_count >= limit
-
-
-cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
-    """The limit of the queue, else of the nearest queue upstream that still waits for its payment (rule 10); 0: none."""
-    while entry != NULL:
-        if entry.queue.delivery_limit:
-            return entry.queue.delivery_limit
-        entry = entry.parent
-    return 0
+def reject_terms(delivery, reason):
+    """The operation of a transaction that a reject is. Raises for a reason that is no text, or too long."""
+    reason = checked_text(reason, "reason")
+    return "reject", delivery, None if reason == "rejected" else reason
 
 
 cdef int check_deliveries(EngineLock core, list deliveries) except -1:
@@ -211,14 +334,19 @@ cdef int check_deliveries(EngineLock core, list deliveries) except -1:
             raise StaleDelivery(f"delivery of message {message_handle(<Delivery> given).id} belongs to another engine")
         if not (<Delivery> given).settled and (
                 not in_hands((<Delivery> given).entry) or (<Delivery> given).checked == core.checks):
-            raise stale(<Delivery> given)
+            raise given_twice(<Delivery> given) if in_hands((<Delivery> given).entry) else stale(<Delivery> given)
         (<Delivery> given).checked = core.checks
     return 0
 
 
 cdef object stale(Delivery delivery):
     return StaleDelivery(f"delivery of message {message_handle(delivery).id} in queue {queue_handle(delivery).name!r} is stale: "
-                         "it was settled, or taken back by the engine, or is given twice")
+                         "it was answered before, or the engine has taken the message back")
+
+
+cdef object given_twice(Delivery delivery):
+    return StaleDelivery(f"delivery of message {message_handle(delivery).id} in queue {queue_handle(delivery).name!r} is given "
+                         "twice in one call")
 
 
 cdef inline Message message_handle(Delivery delivery):
@@ -232,12 +360,27 @@ cdef inline QueueHandle queue_handle(Delivery delivery):
 # ---- taking
 
 cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL:
-    cdef PyObject* found = PyDict_GetItemWithError(core.destinations, destination)
+    """The oldest offer to this destination, or to one of a tuple."""
+    cdef PyObject* found
+    cdef offer_t* first = NULL
+    cdef offer_t* offer
+    if type(destination) is tuple:
+        for one in <tuple> destination:
+            offer = first_offer_to(core, one)
+            if offer != NULL and (first == NULL or offer.number < first.number):
+                first = offer
+        return first
+    found = PyDict_GetItemWithError(core.destinations, destination)
     return NULL if found == NULL else (<DestinationRef> found).destination.head
 
 
+cdef bint is_wanted(object destination, object name) except -1:
+    """Whether this destination (None: any; a tuple: one of these) is that one."""
+    return destination is None or (name in <tuple> destination if type(destination) is tuple else destination == name)
+
+
 cdef Delivery hand_over(EngineLock core, offer_t* offer):
-    """The delivery of an offer, which the application takes."""
+    """The delivery of an offer, which your program takes."""
     cdef PyObject* spare = xump_pool_get(&delivery_pool)
     cdef Delivery delivery
     cdef entry_t* entry = offer.entry
@@ -247,16 +390,35 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
     else:
         delivery = <Delivery> spare
         Py_XDECREF(spare)           # the pool's reference; `delivery` holds its own
-    delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
+    delivery_fill(core, delivery, entry)
     delivery.destination = counted(offer.destination.name)
-    delivery.queue = counted(entry.queue.handle)
     delivery.selector = counted(selector.handle)
+    delivery.settled = selector.infinite
+    accept(&core.e, entry, &delivery.entry)
+    return delivery
+
+
+cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry) except -1:
+    delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
+    delivery.queue = counted(entry.queue.handle)
+    delivery.key = key_counted(entry)
     delivery.answered = False
     delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
     delivery.redelivered = is_redelivered(entry)
-    delivery.settled = selector.infinite
-    accept(&core.e, entry, &delivery.entry)
+    return 0
+
+
+cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
+    """The delivery of a ready message that your program takes without a selector."""
+    cdef Delivery delivery
+    content_at(entry)           # may fail, so it comes before any change
+    delivery = delivery_new()
+    delivery_fill(core, delivery, entry)
+    delivery.destination = counted(<void*> None)
+    delivery.selector = counted(<void*> None)
+    delivery.settled = False
+    take_by_hand(&core.e, entry, &delivery.entry)
     return delivery
 
 
@@ -266,20 +428,23 @@ cdef Delivery next_undelivered(EngineLock core, object destination):
     for delivery in list(core.undelivered):
         if not in_hands(delivery.entry) and not delivery.settled:
             core.undelivered.remove(delivery)
-        elif destination is None or destination == <object> delivery.destination:
+        elif is_wanted(destination, <object> delivery.destination):
             core.undelivered.remove(delivery)
             return delivery
     return None
 
 
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1:
-    """Keep back deliveries of a call that raised, so that the application did not get them: they go before all others."""
+    """Keep back deliveries of a call that raised, so that your program did not get them: they go before all others."""
     core.undelivered[:0] = deliveries
     return core.wake({delivery.destination for delivery in deliveries}) if core.takers else 0
 
 
 cdef class DeliveryIterator:
-    """Yields deliveries until nothing has been deliverable for `timeout` seconds. Skips messages nacked after it began."""
+    """An iterator over deliveries, which ends when there has been none for `timeout` seconds. Created by `Engine.deliveries`.
+
+    It does not give messages again that were nacked after it was created.
+    """
 
     def __cinit__(self, EngineLock engine not None, destination, timeout):
         self.engine = engine
@@ -303,7 +468,7 @@ cdef class DeliveryIterator:
         return delivery
 
     def take(self):
-        """The next delivery, or None."""
+        """The next delivery, or None if there is none now. For `xump.aio`."""
         return self.next_delivery()
 
     cdef Delivery next_delivery(self):
@@ -356,8 +521,14 @@ cdef class DeliveryIterator:
             offer = self.following(offer)
         return offer
 
-    cdef inline offer_t* following(self, const offer_t* offer) noexcept:
-        return offer.below if self.destination is not None else offer.next
+    cdef offer_t* following(self, const offer_t* offer) except? NULL:
+        cdef offer_t* found
+        if self.destination is not None and type(self.destination) is not tuple:
+            return offer.below
+        found = offer.next
+        while found != NULL and not is_wanted(self.destination, <object> found.destination.name):
+            found = found.next
+        return found
 
 
 (<PyTypeObject*> Delivery).tp_dealloc = delivery_dealloc
@@ -366,14 +537,14 @@ xump_member(
     b"The message that was delivered.")
 xump_member(
     <PyTypeObject*> Delivery, &destination_member_def, b"destination", <size_t> &(<Delivery> NULL).destination,
-    b"The name it came under.")
+    b"The destination (consumer name) under which it was delivered.")
 xump_member(
     <PyTypeObject*> Delivery, &queue_member_def, b"queue", <size_t> &(<Delivery> NULL).queue,
     b"The queue that it was taken from.")
 xump_member(
     <PyTypeObject*> Delivery, &selector_member_def, b"selector", <size_t> &(<Delivery> NULL).selector,
-    b"The selector it came by.")
-document(Delivery, b"delivery_count", b"How often the application has taken this message, this time included.")
+    b"The selector that took the message and delivered it.")
+document(Delivery, b"delivery_count", b"How often your program has taken this message, this time included.")
 document(
     Delivery, b"redelivered",
     b"Whether it may have been handled before: it was delivered, or came back from a selector or a reopened store.")

@@ -5,7 +5,7 @@
 
 from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.state.constants cimport BUSY, IDLE, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, queue_t
@@ -21,10 +21,10 @@ cdef struct lock_waiter_t:          # a thread that waits for the engine lock; o
 cdef class EngineLock:
     cdef engine_t e
     cdef int state
-    cdef void* owner                # the thread that is inside
-    cdef lock_waiter_t* waiting     # first come, first called
-    cdef lock_waiter_t* last_waiting
-    cdef lock_waiter_t* next_owner  # for which the lock is RESERVED
+    cdef void* thread               # the thread that is inside
+    cdef lock_waiter_t* queued_threads  # first come, first called
+    cdef lock_waiter_t* last_queued_thread
+    cdef lock_waiter_t* next_thread  # for which the lock is RESERVED
     cdef object clock               # None: the clock of the system, read in C
     cdef readonly dict _stores
     cdef readonly dict _queues
@@ -35,20 +35,25 @@ cdef class EngineLock:
     cdef dict owners
     cdef list journals              # of the durable stores; they own the structs that `e.stores` links
     cdef list user_errors           # errors that user code raised in this call
-    cdef list spent                 # owners of lazy sources that are used up; dropped when the call ends
+    cdef list sources_to_drop       # owners of lazy sources that are used up; dropped when the call ends
     cdef uint64_t checks            # number of the last `check_deliveries`
     cdef list spare_slots           # of deleted queues
     cdef list undelivered           # deliveries taken by a call that raised: the next call that takes hands them out first
     cdef object _dead_letter
     cdef uint64_t offered_before    # the last offer that consumers were woken for
     cdef dict wakers                # callables that wake consumers which wait for deliveries: by destination, then by number
+    cdef list publishers            # that wait for room, first come first
+    cdef dict requests              # that wait for a reply, by message id
+    cdef dict waiting               # for what each of them waits, by number
     cdef Py_ssize_t takers          # how many of them
-    cdef uint64_t last_waiter       # the number of the last one
+    cdef uint64_t last_waker        # the number of the last one
+    cdef Py_ssize_t queues_waited_for   # how many of them wait for a message that can be taken by hand
+    cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
 
     cdef inline int begin_call(self) except -1:
-        """Take the engine lock, and read the user's clock, if there is one."""
+        """Take the engine lock, read the user's clock, if there is one, and do what fell due."""
         self.lock()
-        if self.clock is not None:
+        if self.clock is not None or self.e.schedule.live:
             self.begin_with_clock()
         return 0
 
@@ -57,27 +62,36 @@ cdef class EngineLock:
         if self.state != IDLE:
             self.wait_for_lock()
         self.state = BUSY
-        self.owner = <void*> PyThreadState_Get()
+        self.thread = <void*> PyThreadState_Get()
         self.e.now = TIME_UNREAD
         self.e.entered_stores = 0
         return 0
 
     cdef inline int unlock(self) except -1:
+        return self.unlock_now() if size_of(<PyObject*> self.publishers) == 0 else self.unlock_and_let_in()
+
+    cdef inline int unlock_now(self) except -1:
         if self.state == BUSY:      # else user code has forked, and this is the child
             self.state = self.e.at_rest
-        if <Py_ssize_t> (self.waiting != NULL) | size_of(<PyObject*> self.user_errors) | self.takers | (
-                size_of(<PyObject*> self.spent)) or self.e.changed_stores != NULL:
+        if <Py_ssize_t> (self.queued_threads != NULL) | size_of(<PyObject*> self.user_errors) | self.takers | (
+                size_of(<PyObject*> self.sources_to_drop)) or self.e.changed_stores != NULL:
             self.unlock_slowly()
         return 0
 
+    cdef int let_in(self) except -1
+    cdef int unlock_and_let_in(self) except -1
+    cdef int run_until(self) except -1
     cdef int wait_for_lock(self) except -1
     cdef int wake_next(self) except -1
-    cdef int check_state(self) except -1
-    cdef int wait_for_turn(self, lock_waiter_t* own) except -1
+    cdef int raise_if_unusable(self) except -1
+    cdef int wait_to_be_called(self, lock_waiter_t* own) except -1
     cdef bint lock_if_open(self) except -1
     cdef int begin_with_clock(self) except -1
     cdef int read_clock(self) except -1
     cdef int unlock_slowly(self) except -1
     cdef int wake_offered(self) except -1
     cdef int wake(self, set destinations) except -1
+    cdef int wake_waiting(self) except -1
+    cdef int wake_for_queues(self) except -1
+    cdef int wake_for_alarm(self) except -1
     cdef queue_t* queue_of(self, object queue) except? NULL

@@ -29,14 +29,20 @@ The lock is in one of these states; the last three are for good:
 
 from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import Closed, ForkedError, QueueNotFound, Reentrant
 from xump_ext.log.journal cimport tell_stores
-from xump_ext.state.constants cimport BROKEN, BUSY, CLOSED, FORKED, IDLE, NEW, RESERVED
+from xump_ext.message.times cimport NEVER
+from xump_ext.route.oldest cimport first_free
+from xump_ext.route.ledger cimport time_of
+from xump_ext.route.routing cimport run
+from xump_ext.state.constants cimport BROKEN, BUSY, CLOSED, FORKED, IDLE, NEW, RESERVED, TIME_UNREAD
 from xump_ext.state.envelope cimport QueueRef, queue_named
 from xump_ext.state.graph cimport destination_t, engine_t, offer_t, queue_t
+from xump_ext.state.schedule cimport schedule_is_due, schedule_next
 
 cdef extern from "pythread.h":
     ctypedef void* PyThread_type_lock
@@ -64,27 +70,32 @@ cdef class EngineLock:
         self.owners = {}
         self.journals = []
         self.user_errors = []
-        self.spent = []
+        self.sources_to_drop = []
         self.spare_slots = []
         self.undelivered = []
         self.wakers = {}
+        self.waiting = {}
+        self.requests = {}
+        self.publishers = []
         self.state = NEW
         self.e.run_start = 1
+        self.e.time = TIME_UNREAD
         self.e.queues = <void*> self._queues
         self.e.destinations = <void*> self.destinations
         self.e.nacked = <void*> self.nacked
         self.e.owners = <void*> self.owners
         self.e.user_errors = <void*> self.user_errors
-        self.e.spent = <void*> self.spent
+        self.e.sources_to_drop = <void*> self.sources_to_drop
+        self.e.requests = <void*> self.requests
         self.e.handle = <void*> self
 
-    def _configure(self, clock, hop_limit, letters):
+    def _configure(self, clock, hop_limit, dead_letter):
         if self.e.hop_limit:
             raise TypeError("an engine is made once: create another one")
         self.clock = clock
         self.e.hop_limit = hop_limit
-        self._dead_letter = letters
-        self.e.dead_letter = NULL if letters is None else <void*> letters
+        self._dead_letter = dead_letter
+        self.e.dead_letter = NULL if dead_letter is None else <void*> dead_letter
         if self.state == NEW:
             self.state = IDLE
 
@@ -102,10 +113,10 @@ cdef class EngineLock:
         own.lock = NULL
         own.overtaken = False
         try:
-            while self.state != IDLE and self.next_owner != &own:
-                self.check_state()
-                self.wait_for_turn(&own)
-            self.next_owner = NULL
+            while self.state != IDLE and self.next_thread != &own:
+                self.raise_if_unusable()
+                self.wait_to_be_called(&own)
+            self.next_thread = NULL
         except BaseException:
             if own.lock != NULL:
                 self.wake_next()
@@ -122,41 +133,41 @@ cdef class EngineLock:
         before, the lock is reserved for it: else a thread that gives up the interpreter only while it is inside would keep all
         others out.
         """
-        cdef lock_waiter_t* first = self.waiting
+        cdef lock_waiter_t* first = self.queued_threads
         if self.state == RESERVED:
             self.state = self.e.at_rest
         if first == NULL:
             return 0
-        self.waiting = first.next
+        self.queued_threads = first.next
         if first.next == NULL:
-            self.last_waiting = NULL
+            self.last_queued_thread = NULL
         if first.overtaken and self.state == IDLE:
             self.state = RESERVED
-            self.next_owner = first
+            self.next_thread = first
         PyThread_release_lock(first.lock)
         return 0
 
-    cdef int wait_for_turn(self, lock_waiter_t* own) except -1:
+    cdef int wait_to_be_called(self, lock_waiter_t* own) except -1:
         """Wait until called: as the last in the list, or as the first, if it was called before."""
         if own.lock == NULL:
             own.lock = PyThread_allocate_lock()
             if own.lock == NULL:
                 raise MemoryError()
             PyThread_acquire_lock(own.lock, 1)
-        own.next = self.waiting if own.overtaken else NULL
-        if self.waiting == NULL:
-            self.waiting = self.last_waiting = own
+        own.next = self.queued_threads if own.overtaken else NULL
+        if self.queued_threads == NULL:
+            self.queued_threads = self.last_queued_thread = own
         elif own.overtaken:
-            self.waiting = own
+            self.queued_threads = own
         else:
-            self.last_waiting.next = own
-            self.last_waiting = own
+            self.last_queued_thread.next = own
+            self.last_queued_thread = own
         with nogil:
             PyThread_acquire_lock(own.lock, 1)
         own.overtaken = True        # not read if the lock is free now
         return 0
 
-    cdef int check_state(self) except -1:
+    cdef int raise_if_unusable(self) except -1:
         """Raise if the engine will never be free, or if this thread is inside."""
         if self.state == CLOSED:
             raise Closed("the engine is closed; create another one")
@@ -167,7 +178,7 @@ cdef class EngineLock:
                          "that was written before: close it, and create another one")
         if self.state == FORKED:
             raise ForkedError("the engine belongs to the parent process; create another one in this process")
-        if self.state == BUSY and self.owner == <void*> PyThreadState_Get():
+        if self.state == BUSY and self.thread == <void*> PyThreadState_Get():
             raise Reentrant("the engine was called from inside a filter, an operator or its clock; do it after the call")
         return 0
 
@@ -191,13 +202,18 @@ cdef class EngineLock:
     cdef int begin_with_clock(self) except -1:
         try:
             self.read_clock()
+            self.run_until()
         except BaseException:
             self.unlock()
             raise
         return 0
 
     cdef int read_clock(self) except -1:
-        """Read the user's clock: an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not read."""
+        """Read the clock. That of a user gives an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not
+        read."""
+        if self.clock is None:
+            time_of(&self.e)
+            return 0
         now = self.clock()
         if not isinstance(now, int) or isinstance(now, bool):
             raise TypeError(f"clock must return POSIX nanoseconds as an int, got {type(now).__name__}")
@@ -206,12 +222,41 @@ cdef class EngineLock:
         self.e.now = now
         return 0
 
+    cdef int run_until(self) except -1:
+        """The clock was read: do what fell due until now, each moment at its own time. Publishers that wait for room are let in
+        at the end of each."""
+        cdef engine_t* engine = &self.e
+        cdef int64_t now = engine.now, until = max(engine.now, engine.time), moment
+        if schedule_is_due(&engine.schedule, until):
+            moment = schedule_next(&engine.schedule)
+            try:
+                while moment <= until:
+                    engine.now = engine.time = max(moment, engine.time)
+                    run(engine)
+                    if self.publishers:
+                        self.let_in()
+                    moment = schedule_next(&engine.schedule)
+            finally:
+                engine.now = now
+        engine.time = until
+        return 0
+
+    cdef int unlock_and_let_in(self) except -1:
+        try:
+            return self.let_in() if self.state == BUSY else 0
+        finally:
+            self.unlock_now()
+
+    cdef int let_in(self) except -1:
+        """Let publishers in that wait for room; `publish.pyx` says how."""
+        return 0
+
     cdef int unlock_slowly(self) except -1:
         """Wake the next thread and the waiting consumers, report errors of user code, tell the stores that changed."""
         self.wake_next()
-        self.spent.clear()
-        if self.takers and self.e.offered != self.offered_before:
-            self.wake_offered()
+        self.sources_to_drop.clear()
+        if self.takers:
+            self.wake_waiting()
         if self.user_errors:
             user_errors = list(self.user_errors)
             self.user_errors.clear()
@@ -220,34 +265,59 @@ cdef class EngineLock:
             tell_stores(&self.e)
         return 0
 
+    cdef int wake_waiting(self) except -1:
+        if self.e.offered != self.offered_before:
+            self.wake_offered()
+        if self.queues_waited_for:
+            self.wake_for_queues()
+        if self.takers and self.e.schedule.live:
+            self.wake_for_alarm()
+        return 0
+
     # ---- consumers that wait for deliveries
 
     def _await(self, destination, wake):
-        """Have `wake()` called once: when something is offered under that destination (None: any) from now on, or when the engine
-        is closed. Returns a waiter for `_withdraw`.
+        """Have `wake()` called once: when something is offered under that destination (None: any; a tuple: one of these) from now
+        on, when something falls due earlier than now known, or when the engine is closed. A `QueueHandle`: when a message of that
+        queue can be taken by hand. Returns a waiter for `_withdraw`.
 
-        Offers from before this call wake nobody, so the caller has to look for them once more. O(1).
+        What was there before this call wakes nobody, so the caller has to look for it once more. O(1).
         """
-        if destination is not None:
-            destination = str.__str__(destination)
+        cdef tuple keys
+        if isinstance(destination, QueueHandle):
+            keys = (("queue", destination.name),)
+            self.queues_waited_for += 1
+        elif isinstance(destination, tuple):
+            keys = destination
+        else:
+            keys = (None if destination is None else str.__str__(destination),)
         if not self.takers:
             self.offered_before = self.e.offered
-        self.last_waiter += 1
-        number = self.last_waiter
-        self.wakers.setdefault(destination, {})[number] = wake
+            self.alarm = schedule_next(&self.e.schedule)
+        self.last_waker += 1
+        number = self.last_waker
+        self.waiting[number] = keys
+        for key in keys:
+            self.wakers.setdefault(key, {})[number] = wake
         self.takers += 1
-        return destination, number
+        return keys, number
 
     def _withdraw(self, waiter):
         """Remove a waiter that `_await` returned. False: it was woken or withdrawn before. O(1)."""
-        destination, number = waiter
-        cdef dict same = self.wakers.get(destination)
-        if same is None or same.pop(number, None) is None:
-            return False
-        self.takers -= 1
-        if not same:
-            del self.wakers[destination]
-        return True
+        keys, number = waiter
+        cdef dict same
+        cdef bint found = False
+        for key in keys:
+            same = self.wakers.get(key)
+            if same is not None and same.pop(number, None) is not None:
+                found = True
+                if not same:
+                    del self.wakers[key]
+        if found:
+            del self.waiting[number]
+            self.takers -= 1
+            self.queues_waited_for -= isinstance(keys[0], tuple) and keys[0][0] == "queue"
+        return found
 
     cdef int wake_offered(self) except -1:
         """Wake the consumers that wait for messages offered since the last time. O(offers, and consumers woken)."""
@@ -268,15 +338,31 @@ cdef class EngineLock:
         """Wake the consumers that wait for one of these destinations, or for any, in the order in which they came."""
         if not destinations:
             return 0
-        woken = []
+        woken = {}
         for destination in (*destinations, None):
-            for number in list(self.wakers.get(destination, ())):
-                woken.append((number, destination))
-        woken.sort()
-        for number, destination in woken:
-            wake = self.wakers.get(destination, {}).get(number)
-            if self._withdraw((destination, number)):
-                wake()
+            woken.update(self.wakers.get(destination, ()))
+        for number in sorted(woken):
+            if self._withdraw((self.waiting.get(number, ()), number)):
+                woken[number]()
+        return 0
+
+    cdef int wake_for_queues(self) except -1:
+        """Wake those who wait for a message of a queue that can be taken by hand now."""
+        cdef QueueHandle handle
+        cdef set found = set()
+        for key in self.wakers:
+            if isinstance(key, tuple) and key[0] == "queue":
+                handle = self._queues.get(key[1])
+                if handle is None or first_free(handle.queue) != NULL:
+                    found.add(key)
+        return self.wake(found)
+
+    cdef int wake_for_alarm(self) except -1:
+        """Wake all who wait if something falls due before the moment until which they sleep."""
+        cdef int64_t moment = schedule_next(&self.e.schedule)
+        if moment < self.alarm:
+            self.alarm = moment
+            self.wake(set(self.wakers))
         return 0
 
     def _wake_all(self):
@@ -284,9 +370,25 @@ cdef class EngineLock:
         self.wake(set(self.wakers))
 
     @property
-    def _waiters(self):
+    def _waiting_destinations(self):
         """The destinations that consumers wait for (None: any), in the order in which these came; for tests."""
-        return [destination for _, destination in sorted([(n, name) for name, same in self.wakers.items() for n in same])]
+        found = [(number, name) for name, same in self.wakers.items() for number in same]
+        return [name for _, name in sorted(found, key=lambda one: one[0])]
+
+    def _seconds_until_due(self):
+        """How long a call that waits may sleep before something falls due; None: nothing does. It is known from now on that
+        somebody wakes then."""
+        cdef int64_t moment, now
+        self.lock()
+        try:
+            moment = self.alarm = schedule_next(&self.e.schedule)
+            if moment == NEVER:
+                return None
+            self.read_clock()
+            now = max(self.e.now, self.e.time)
+        finally:
+            self.unlock()
+        return max(0.0, (moment - now) / 1e9)
 
     cdef queue_t* queue_of(self, object queue) except? NULL:
         """A queue by its name or handle; NULL: there is none of that name."""
@@ -315,7 +417,7 @@ cdef class EngineLock:
         """In the child of a fork: the engine belongs to the parent."""
         if self.state != CLOSED:
             self.state = FORKED
-        self.waiting = self.last_waiting = self.next_owner = NULL     # these are threads of the parent
+        self.queued_threads = self.last_queued_thread = self.next_thread = NULL     # these are threads of the parent
 
     @property
     def closed(self):

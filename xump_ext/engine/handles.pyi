@@ -1,74 +1,212 @@
-"""Handles: queues and selectors as Python sees them. `xump.Queue` and `xump.Selector` derive from them, and add the verbs."""
+"""Handles: queues and selectors as Python sees them. `xump.Queue` and `xump.Selector` derive from them, and add verbs."""
 
+import datetime
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from xump.actions import Action
+from xump.conditions import Condition
+from xump.engine import Engine
+from xump.queue import Queue
+from xump.store_types import Store
+from xump.types import Unmatched, WhenFull
 from xump_ext.infinite import Infinite
+from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.state.envelope import QueueRef
 
 class QueueHandle(QueueRef):
+    """The properties of a queue. Each costs O(1)."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the queue, unique in its engine."""
     @property
-    def engine(self) -> Any: ...
+    def engine(self) -> Engine:
+        """The Engine that it belongs to."""
     @property
-    def store(self) -> Any: ...
+    def store(self) -> Store:
+        """The Store that keeps its messages."""
+    def publish(
+        self,
+        address: str | Message = "",
+        body: _Body = b"",
+        headers: Mapping[str, _HeaderValue] | None = None,
+        *,
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        delay: float | None = None,
+        at: datetime.datetime | int | None = None,
+        ttl: float | None = None,
+        expires: datetime.datetime | int | None = None,
+        priority: int = 0,
+    ) -> int:
+        """Publish a message into this queue, and run the graph until nothing more happens.
+
+        Args:
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
+                beside it only `delay`, `at` and `ttl`.
+            body: Up to 64 MiB of bytes.
+            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
+            reply_to: The address for answers.
+            message_id: Your own name for the message.
+            correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
+            delay: After how many seconds the message is due: until then it is in the queue, but not ready.
+            at: When the message is due, instead of `delay`: an aware datetime, or POSIX nanoseconds.
+            ttl: How many seconds the message may wait from when it is due; then it expires.
+            expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
+            priority: 0 to 255; queues with a priority take higher ones first.
+
+        Returns:
+            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
+
+        Raises:
+            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
+            StoreFull, StoreFailed: The store cannot write it.
+            QueueNotFound: No queue has this name any more, and no dead letter queue of the engine takes the message.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: that of `Engine.publish`, and a call.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     engine.create_queue("jobs").publish("resize", b"cat.png", {"width": 80})
+        1
+        """
     @property
-    def ready(self) -> int: ...
+    def ready(self) -> int:
+        """Messages that wait in the queue, routed or not."""
     @property
-    def outstanding(self) -> int: ...
+    def outstanding(self) -> int:
+        """Messages that selectors have taken and that are not settled (unacknowledged)."""
     @property
-    def history(self) -> int: ...
+    def delayed(self) -> int:
+        """Messages that are in the queue and not due yet: they are not routed, and not counted as ready."""
     @property
-    def limit(self) -> int | None: ...
+    def history(self) -> int:
+        """Processed messages that the queue keeps, at most `history_limit`."""
     @property
-    def history_limit(self) -> int | None: ...
+    def limit(self) -> int | None:
+        """How many messages may be ready; None: any number."""
     @property
-    def delivery_limit(self) -> int | None: ...
+    def history_limit(self) -> int | None:
+        """How many processed messages are kept; None: all of them."""
     @property
-    def auto_delete(self) -> bool: ...
+    def delivery_limit(self) -> int | None:
+        """After how many takes a nacked message is dead-lettered; None: never."""
     @property
-    def dead_letter(self) -> str | None: ...
+    def auto_delete(self) -> bool:
+        """Whether the queue deletes itself with its last selector."""
     @property
-    def held(self) -> bool: ...
+    def dead_letter(self) -> str | None:
+        """The name of the dead letter queue: it gets messages that cannot be processed here. None: the engine's."""
     @property
-    def last_id(self) -> int: ...
+    def retry_delay(self) -> list[float] | None:
+        """After how many seconds a nacked message is ready again: after its first delivery, its second one and so on; then the
+        last of the list. None: at once, or as a queue upstream says.
+        """
     @property
-    def durable_id(self) -> int: ...
+    def ttl(self) -> float | None:
+        """After how many seconds in the queue a message expires; None: never."""
     @property
-    def frontier(self) -> int: ...
+    def priority(self) -> int | None:
+        """The highest priority that the queue knows, which higher ones count as; None: it takes the oldest message first,
+        whatever its priority.
+        """
+    @property
+    def dedup(self) -> float | None:
+        """For how many seconds the queue remembers the `message_id` of what was published into it, to enter it only once. None:
+        it does not.
+        """
+    @property
+    def dedup_limit(self) -> int:
+        """How many of these the queue remembers at most."""
+    @property
+    def limit_bytes(self) -> int | None:
+        """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
+    @property
+    def when_full(self) -> WhenFull:
+        """What happens to a publish when the queue is full: `"refuse"`, or `"drop_oldest"`, which makes room for it."""
+    @property
+    def unmatched(self) -> Unmatched:
+        """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
+    def _properties(self) -> dict[str, Any]: ...
+    @property
+    def held(self) -> bool:
+        """Whether the queue is held: it routes nothing until `release()`."""
+    @property
+    def last_id(self) -> int:
+        """The id that the queue issued last; 0: none yet."""
+    @property
+    def durable_id(self) -> int:
+        """Ids up to this one are durable; always 0 in RAM.
+
+        After a crash, higher ids are issued again, to other messages. A program that remembers ids should remember none above
+        this one, and `incarnation` beside it.
+        """
+    @property
+    def incarnation(self) -> int:
+        """A random number that this queue got when it was made, and keeps as long as it exists, through reopening and repair.
+
+        An id says which message only together with it: a queue that is deleted and made again begins with id 1, and has another
+        incarnation.
+        """
+    @property
+    def frontier(self) -> int:
+        """The lowest id that has not been routed yet, or the next one to be issued."""
     def _enabled_selector(self, role: int) -> int | None: ...
-    def counters(self) -> dict[str, Any]: ...
+    def counters(self) -> dict[str, Any]:
+        """A dict of all counters and gauges."""
     def __reduce__(self) -> NoReturn: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def _name(self, engine: Any, name: str, store: Any) -> None: ...
 
 class SelectorHandle:
+    """The properties of a selector. Each costs O(1), `blocked` as the targets that it waits for."""
+
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """The number that the engine gave it; never reused."""
     @property
-    def name(self) -> str | None: ...
+    def name(self) -> str | None:
+        """The name that it was created with, or None."""
     @property
-    def engine(self) -> Any: ...
+    def engine(self) -> Engine:
+        """The Engine that it belongs to."""
     @property
-    def source(self) -> Any: ...
+    def source(self) -> Queue:
+        """The Queue that it takes or copies messages from."""
     @property
-    def when(self) -> Any: ...
+    def when(self) -> Condition:
+        """The condition: which messages it selects."""
     @property
-    def do(self) -> Any: ...
+    def do(self) -> Action:
+        """The action: what it does with them."""
     @property
     def _created(self) -> tuple[Any, ...]: ...
     @property
-    def enabled(self) -> bool: ...
+    def enabled(self) -> bool:
+        """Whether the selector is enabled: a disabled one takes and copies nothing."""
     @property
-    def credit(self) -> int | Infinite: ...
+    def credit(self) -> int | Infinite:
+        """The credit (prefetch window): available and outstanding together, or INFINITE."""
     @property
-    def available(self) -> int | Infinite: ...
+    def ack_timeout(self) -> float | None:
+        """In how many seconds a delivery must be answered, else it is nacked; None: there is no limit."""
     @property
-    def outstanding(self) -> int: ...
+    def available(self) -> int | Infinite:
+        """Credit that is left: how many messages it may take before one is acked; or INFINITE."""
     @property
-    def blocked(self) -> bool: ...
-    def counters(self) -> dict[str, Any]: ...
+    def outstanding(self) -> int:
+        """Messages that it has taken and that are not settled."""
+    @property
+    def blocked(self) -> bool:
+        """Whether it has credit and a message for its target, and waits for room there."""
+    def counters(self) -> dict[str, Any]:
+        """A dict of all counters and gauges."""
     def __reduce__(self) -> NoReturn: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

@@ -1,17 +1,32 @@
 """Handles: queues and selectors as Python sees them, with names, properties and counts.
 
-`xump.Queue` and `xump.Selector` derive from these, and add the verbs. A queue is equal to its name and a selector to its number,
+`xump.Queue` and `xump.Selector` derive from these, and add the verbs, but for `publish`, which costs less here.
+
+A queue is equal to its name and a selector to its number,
 so that one can stand for the other, as a key of a mapping too.
 """
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
 from xump_ext.infinite import INFINITE
 from xump_ext.memory.document cimport document
+from xump_ext.memory.short_call cimport call_t, name_count, short_call
+from xump_ext.message.times import seconds_of
 from xump_ext.route.ledger cimport counts_by_reason
 from xump_ext.select.credit cimport waits_for
-from xump_ext.state.constants cimport UNLIMITED, UNROUTED
-from xump_ext.state.graph cimport entry_t, waiter_t
-from xump_ext.state.index cimport index_from
+from xump_ext.select.unrouted cimport unrouted_lowest
+from xump_ext.state.constants cimport DELIVER, NEVER, REASON_LATE, UNLIMITED
+from xump_ext.state.envelope cimport field_name
+from xump_ext.state.graph cimport waiter_t
+
+
+cdef extern from "Python.h":
+    object PyObject_VectorcallMethod(object name, PyObject** args, size_t count, PyObject* names)
+
+cdef enum:
+    PASSED_MAX = 16
 
 
 cdef int check_open(object engine) except -1:
@@ -54,6 +69,52 @@ cdef class QueueHandle(QueueRef):
             return f"<Queue {self.name!r}, deleted>"
         return f"<Queue {self.name!r}: {self.ready} ready, {self.outstanding} outstanding, {self.history} in history>"
 
+    # ---- publishing
+
+    def publish(
+        self, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, delay=None, at=None,
+        ttl=None, expires=None, priority=0,
+    ):
+        """Publish a message into this queue, and run the graph until nothing more happens.
+
+        Args:
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
+                beside it only `delay`, `at` and `ttl`.
+            body: Up to 64 MiB of bytes.
+            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
+            reply_to: The address for answers.
+            message_id: Your own name for the message.
+            correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
+            delay: After how many seconds the message is due: until then it is in the queue, but not ready.
+            at: When the message is due, instead of `delay`: an aware datetime, or POSIX nanoseconds.
+            ttl: How many seconds the message may wait from when it is due; then it expires.
+            expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
+            priority: 0 to 255; queues with a priority take higher ones first.
+
+        Returns:
+            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
+
+        Raises:
+            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
+            StoreFull, StoreFailed: The store cannot write it.
+            QueueNotFound: No queue has this name any more, and no dead letter queue of the engine takes the message.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: that of `Engine.publish`, and a call.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     engine.create_queue("jobs").publish("resize", b"cat.png", {"width": 80})
+        1
+        """
+        return self.engine.publish(
+            self, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
+            at=at, ttl=ttl, expires=expires, priority=priority)
+
+    # ---- properties and counts
+
     @property
     def ready(self):
         """Messages that wait in the queue, routed or not."""
@@ -61,18 +122,23 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def outstanding(self):
-        """Messages taken and not yet paid for."""
+        """Messages that selectors have taken and that are not settled (unacknowledged)."""
         return self.live().outstanding
 
     @property
+    def delayed(self):
+        """Messages that are in the queue and not due yet: they are not routed, and not counted as ready."""
+        return self.live().delayed
+
+    @property
     def history(self):
-        """Processed messages that were kept."""
+        """Processed messages that the queue keeps, at most `history_limit`."""
         return self.live().history.count
 
     @property
     def limit(self):
         """How many messages may be ready; None: any number."""
-        return None if self.live().limit == UNLIMITED else self.live().limit
+        return None if self.live().limit_given == UNLIMITED else self.live().limit_given
 
     @property
     def history_limit(self):
@@ -91,36 +157,95 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def dead_letter(self):
-        """The name of the queue for messages that cannot be processed here, or None."""
+        """The name of the dead letter queue: it gets messages that cannot be processed here. None: the engine's."""
         return None if self.live().dead_letter == NULL else <object> self.live().dead_letter
 
     @property
+    def retry_delay(self):
+        """After how many seconds a nacked message is ready again: after its first delivery, its second one and so on; then the
+        last of the list. None: at once, or as a queue upstream says."""
+        cdef queue_t* queue = self.live()
+        return [seconds_of(queue.retry_delays[i]) for i in range(queue.retry_count)] or None
+
+    @property
+    def ttl(self):
+        """After how many seconds in the queue a message expires; None: never."""
+        return seconds_of(none_if_never(self.live().ttl))
+
+    @property
+    def priority(self):
+        """The highest priority that the queue knows, which higher ones count as; None: it takes the oldest message first,
+        whatever its priority."""
+        return self.live().top_priority or None
+
+    @property
+    def dedup(self):
+        """For how many seconds the queue remembers the `message_id` of what was published into it, to enter it only once. None:
+        it does not."""
+        return seconds_of(none_if_never(self.live().dedup))
+
+    @property
+    def dedup_limit(self):
+        """How many of these the queue remembers at most."""
+        return self.live().dedup_limit
+
+    @property
+    def limit_bytes(self):
+        """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
+        return None if self.live().limit_bytes == UNLIMITED else self.live().limit_bytes
+
+    @property
+    def when_full(self):
+        """What happens to a publish when the queue is full: `"refuse"`, or `"drop_oldest"`, which makes room for it."""
+        return "drop_oldest" if self.live().drops_oldest else "refuse"
+
+    @property
+    def unmatched(self):
+        """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
+        return "keep" if self.live().keeps_unmatched else "drop"
+
+    def _properties(self):
+        """All properties but the store, as the core keeps them: times in nanoseconds, the group as the name of a field."""
+        cdef queue_t* queue = self.live()
+        return {
+            "limit": self.limit, "history_limit": self.history_limit, "auto_delete": self.auto_delete,
+            "dead_letter": self.dead_letter, "delivery_limit": self.delivery_limit,
+            "retry_delay": tuple([queue.retry_delays[i] for i in range(queue.retry_count)]) or None,
+            "ttl": none_if_never(queue.ttl), "priority": self.priority, "group": field_name(&queue.group_field),
+            "dedup": none_if_never(queue.dedup), "dedup_limit": self.dedup_limit, "limit_bytes": self.limit_bytes,
+            "when_full": self.when_full, "unmatched": self.unmatched,
+        }
+
+    @property
     def held(self):
-        """Whether routing is held."""
+        """Whether the queue is held: it routes nothing until `release()`."""
         return bool(self.live().held)
 
     @property
     def last_id(self):
-        """The id issued last; 0: none yet."""
+        """The id that the queue issued last; 0: none yet."""
         return self.live().next_id - 1
 
     @property
     def durable_id(self):
-        """Ids up to this one are durable; always 0 in RAM."""
+        """Ids up to this one are durable; always 0 in RAM.
+
+        After a crash, higher ids are issued again, to other messages. A program that remembers ids should remember none above
+        this one, and `incarnation` beside it."""
         return self.live().durable_id
+
+    @property
+    def incarnation(self):
+        """A random number that this queue got when it was made, and keeps as long as it exists, through reopening and repair.
+
+        An id says which message only together with it: a queue that is deleted and made again begins with id 1, and has another
+        incarnation."""
+        return self.live().incarnation
 
     @property
     def frontier(self):
         """The lowest id that has not been routed yet, or the next one to be issued."""
-        cdef queue_t* queue = self.live()
-        cdef entry_t* entry
-        if queue.unrouted == 0:
-            return queue.next_id
-        entry = index_from(&queue.index, queue.frontier)
-        while entry.state != UNROUTED:
-            entry = index_from(&queue.index, entry.id + 1)
-        queue.frontier = entry.id       # so that those before it are not looked at again
-        return entry.id
+        return unrouted_lowest(self.live())
 
     def _enabled_selector(self, int role):
         """The id of the enabled selector of this role, default or overflow, or None."""
@@ -135,11 +260,16 @@ cdef class QueueHandle(QueueRef):
         """A dict of all counters and gauges."""
         cdef queue_t* queue = self.live()
         return {
-            "entered": queue.next_id - 1, "ready": queue.ready, "outstanding": queue.outstanding,
+            "entered": queue.next_id - 1, "ready": queue.ready, "outstanding": queue.outstanding, "offered": offered_by(queue),
             "history": queue.history.count, "settled": queue.settled, "deleted": queue.deleted,
             "dropped": counts_by_reason(queue.dropped), "dead_lettered": counts_by_reason(queue.dead_lettered),
+            "delayed": queue.delayed, "duplicates": queue.duplicates, "late": queue.dropped[REASON_LATE],
             "held": bool(queue.held),
         }
+
+
+cdef object none_if_never(int64_t span):
+    return None if span == NEVER else span
 
 
 cdef class SelectorHandle:
@@ -179,28 +309,33 @@ cdef class SelectorHandle:
 
     @property
     def enabled(self):
-        """Whether it takes and copies."""
+        """Whether the selector is enabled: a disabled one takes and copies nothing."""
         return bool(self.live().enabled)
 
     @property
     def credit(self):
-        """The window: available and outstanding together, or INFINITE."""
+        """The credit (prefetch window): available and outstanding together, or INFINITE."""
         return INFINITE if self.live().infinite else self.live().window
 
     @property
+    def ack_timeout(self):
+        """In how many seconds a delivery must be answered, else it is nacked; None: there is no limit."""
+        return seconds_of(none_if_never(self.live().ack_timeout))
+
+    @property
     def available(self):
-        """How many more messages it may take before it is paid, or INFINITE."""
+        """Credit that is left: how many messages it may take before one is acked; or INFINITE."""
         return INFINITE if self.live().infinite else self.live().available
 
     @property
     def outstanding(self):
-        """How many it has taken that are not paid for."""
+        """Messages that it has taken and that are not settled."""
         cdef selector_t* selector = self.live()
-        return 0 if selector.infinite else selector.held.count + selector.taken.count
+        return 0 if selector.infinite else selector.holding.count + selector.taken.count
 
     @property
     def blocked(self):
-        """Whether it has credit and a message, and waits for room in its target."""
+        """Whether it has credit and a message for its target, and waits for room there."""
         cdef waiter_t* waiter = self.live().waiters
         while waiter != NULL:
             if waits_for(waiter):
@@ -213,10 +348,42 @@ cdef class SelectorHandle:
         cdef selector_t* selector = self.live()
         return {
             "name": self.name, "source": self.source.name, "enabled": bool(selector.enabled),
-            "credit": self.credit, "available": self.available, "outstanding": self.outstanding, "blocked": self.blocked,
+            "credit": self.credit, "available": self.available, "outstanding": self.outstanding, "offered": offers_of(selector),
+            "blocked": self.blocked,
             "served": selector.served, "copied": selector.copied, "dropped": selector.dropped, "paid": selector.paid,
             "returned": selector.returned, "errors": selector.errors,
         }
+
+
+cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObject* names):
+    """`publish` with all arguments passed on as they come; a wrong number of them goes the long way, which says so."""
+    cdef PyObject* passed[PASSED_MAX]
+    cdef Py_ssize_t i, all = count + (name_count(names) if names != NULL else 0)
+    if count > 3 or all + 2 > PASSED_MAX:
+        return publish_long(self, args, count, names)
+    passed[0] = <PyObject*> (<QueueHandle> self).engine
+    passed[1] = <PyObject*> self
+    for i in range(all):
+        passed[2 + i] = args[i]
+    return PyObject_VectorcallMethod("publish", passed, count + 2, names)
+
+
+cdef call_t publish_long = short_call(QueueHandle, b"publish", publish_short)
+
+
+cdef uint64_t offers_of(const selector_t* selector) noexcept:
+    """How many messages the selector offers to your program, which has not taken them."""
+    return selector.holding.count if selector.verb == DELIVER and not selector.puts else 0
+
+
+cdef uint64_t offered_by(const queue_t* queue) noexcept:
+    """The same for all selectors of the queue."""
+    cdef const selector_t* selector = queue.own
+    cdef uint64_t count = 0
+    while selector != NULL:
+        count += offers_of(selector)
+        selector = selector.next_own
+    return count
 
 
 document(QueueHandle, b"name", b"The name of the queue, unique in its engine.")

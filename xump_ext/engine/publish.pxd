@@ -3,24 +3,38 @@
 `EnginePublish` is the third of the four parts of the engine's class: `stores.pxd` has the second, `core.pxd` the last.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.stores cimport EngineStores
 from xump_ext.message.headers cimport content_t
-from xump_ext.route.admission cimport Admissions
-from xump_ext.route.ledger cimport enter
+from xump_ext.message.times cimport Times
+from xump_ext.route.admission cimport Admissions, admission_t
+from xump_ext.route.arrivals cimport enter_due
 from xump_ext.state.graph cimport queue_t
+
+cdef class Publisher:
+    """A publish that waits for room."""
+
+    cdef object queue
+    cdef content_t* content         # NULL: it waits no more
+    cdef Times times
+    cdef object wake
+    cdef readonly object id         # once it has entered
+    cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
 cdef class EnginePublish(EngineStores):
     cdef uint64_t no_queue          # messages dead-lettered because they were published to a queue that does not exist
 
-    cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content) except? 0:
-        """Let one message in and return its id; 0: it was dead-lettered instead. Takes over the caller's reference, unless it
-        raises."""
-        if queue != NULL and queue.ready < queue.limit and not queue.durable:
-            return enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-        return self.admit_elsewhere(queue, name, content)
+    cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+        """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
+        over the caller's reference, unless it raises."""
+        if queue != NULL and queue.ready < queue.limit and not queue.durable and not (queue.special and queue.window != NULL):
+            return enter_due(&self.e, queue, content, due)
+        return self.admit_elsewhere(queue, name, content, due)
 
-    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0
+    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
+    cdef int enter_late(self, Publisher publisher) except -1
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0
     cdef object admit_all(self, Admissions batch, queue_t* queue)
+    cdef int answer(self, admission_t* item, object detail) except -1
     cdef Admissions transaction_batch(self, list operations, Admissions contents)

@@ -5,7 +5,8 @@ The engine is one class in four files (`engine_lock.pyx` says why). `EnginePubli
 `core.pyx` goes on.
 """
 
-from libc.stdint cimport uint64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
@@ -13,28 +14,63 @@ from xump_ext.errors import QueueFull, TransactionError, no_queue
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport no_room, store_has_room
 from xump_ext.log.writer cimport touch
-from xump_ext.message.content cimport checked_text, content_release
-from xump_ext.message.headers cimport content_t
-from xump_ext.message.message cimport content_new, content_of
-from xump_ext.route.admission cimport Admissions, admission_bytes, letters_take
-from xump_ext.route.ledger cimport enter, own_dead_letter, pay
+from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
+from xump_ext.message.content cimport checked_text, content_release, content_share, parts_t
+from xump_ext.message.headers cimport content_t, expires_of
+from xump_ext.message.message cimport Message, content_alone, content_new, content_of, optional_text, parts_given
+from xump_ext.message.times cimport NEVER, Times, times_given
+from xump_ext.route.admission cimport (
+    ANSWER_ACK, ANSWER_NACK, Admissions, admission_bytes, admission_t, fullness, letters_take, sends_away,
+)
+from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
+from xump_ext.route.duplicates cimport duplicate_of, forget_old, remember
+from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, own_dead_letter, pay, time_of
+from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
 from xump_ext.select.credit cimport overflow_has_room
-from xump_ext.select.plan cimport foresee, foresee_route
-from xump_ext.state.constants cimport BROKEN, IDLE, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED
+from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
+from xump_ext.state.constants cimport BROKEN, IDLE, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED
 from xump_ext.state.envelope cimport name_text, queue_named
-from xump_ext.state.graph cimport entry_t, queue_t, store_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
+from xump_ext.state.limits cimport drops, is_limited
 
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
+    PyObject* NONE "Py_None"
+
+cdef str NO_TEXT = ""
+cdef bytes NO_BYTES = b""
+cdef str REPLY_TO = "reply_to"          # the same objects as in any call that names them
+cdef str MESSAGE_ID = "message_id"
+
+
+cdef class Publisher:
+    def __dealloc__(self):
+        if self.content != NULL:
+            content_release(self.content)
+
+    @property
+    def waits(self):
+        """Whether it still waits."""
+        return self.content != NULL
 
 
 cdef class EnginePublish(EngineStores):
     """The third part of the engine's class: messages come in."""
 
-    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content) except? 0:
+    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+        """Admit a message to a durable queue, a full queue, one that looks for duplicates, or the dead letter queue if there is
+        none. Returns its id, or that of the first one if it is a duplicate; 0: it went to a dead letter queue. Takes over
+        the content if it does not raise."""
+        cdef uint64_t id
+        if queue != NULL and queue.window != NULL:
+            id = duplicate_of(queue, content)
+            if id:
+                queue.duplicates += 1
+                content_release(content)
+                return id
         if queue != NULL and queue.durable:
-            queue = self.with_room(queue, name, admission_bytes(content))
+            queue = self.with_room(queue, name, admission_bytes(content), admission_bytes(content))
         if queue == NULL:
             name = checked_text(name_text(name), "the queue's name")
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name, REASON_NO_QUEUE, 1):
@@ -44,38 +80,180 @@ cdef class EnginePublish(EngineStores):
             return 0
         if queue.durable and not store_has_room(queue, content):
             raise no_room(queue)
-        if queue.ready >= queue.limit and not overflow_has_room(queue, content, NULL):
+        if queue.ready >= queue.limit and expires_of(content) >= time_of(&self.e) and not drops(queue) and (
+                due != NEVER or not overflow_has_room(queue, content, NULL)):
             letters = own_dead_letter(queue)
             if not letters_take(letters, content, (<QueueHandle> queue.handle).name, REASON_OVERFLOW, 1):
-                raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has {queue.ready} ready messages, its limit is "
-                                f"{queue.limit}")
+                raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room: {fullness(queue)}")
             queue.dead_lettered[REASON_OVERFLOW] += 1
             if queue.durable:
                 touch(queue)
             content_release(content)
             return 0
-        return enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+        if queue.window == NULL:
+            return enter_due(&self.e, queue, content, due)
+        content_share(content)      # it may end at once
+        try:
+            id = enter_due(&self.e, queue, content, due)
+            remember(queue, content, id)
+            forget_old(queue)
+        finally:
+            content_release(content)
+        return id
 
-    def publish(self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
-        """Publish a message into a queue and drive the graph until it is quiet.
+    def publish(
+        self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, delay=None,
+        at=None, ttl=None, expires=None, priority=0, timeout=0.0,
+    ):
+        """Publish a message into a queue, and run the graph until nothing more happens.
 
-        Returns the id issued in that queue, also when the message went on at once; 0 when it was turned away there and
-        dead-lettered instead. Raises `QueueNotFound`, `QueueFull`, TypeError, ValueError; then nothing changed. To match costs
-        O(length of the address) for a new address, a look-up for one seen before; then the run costs what it causes.
+        Args:
+            queue: The queue that the message enters: its name, or a `Queue`.
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8.
+            body: Up to 64 MiB of bytes.
+            headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
+            reply_to: The address for answers.
+            message_id: Your own name for the message.
+            correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
+            delay: After how many seconds the message is due: until then it is in the queue, but not ready.
+            at: When the message is due, instead of `delay`: an aware datetime, or POSIX nanoseconds.
+            ttl: How many seconds the message may wait from when it is due; then it expires.
+            expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
+            priority: 0 to 255; queues with a priority take higher ones first.
+            timeout: How many seconds to wait for room, if the queue is full; None: for ever. The call that makes room lets the
+                message in at its end, first come, first served. Inside your own `building()` block it does not wait.
+
+        Returns:
+            The id that the queue issued: 1, 2, 3 and so on, also if the message went on at once. 0 if the message went to a dead
+            letter queue instead.
+
+        Raises:
+            QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the message.
+            QueueFull: The queue is full, also after `timeout`, and neither an overflow selector nor a dead letter queue takes the
+                message.
+            StoreFull, StoreFailed: The store cannot write it.
+            Closed: The engine is closed.
+            TypeError, ValueError: An argument is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: O(length of the address) the first time an address is seen, one look-up later; and the run that follows.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     engine.publish("jobs", "resize", b"cat.png", {"width": 80})
+        1
         """
+        cdef Times times = times_given(delay, at, ttl, expires)
+        cdef str correlation = optional_text(correlation_id, "correlation_id")
+        cdef parts_t given = parts_given(correlation, expires, priority)
         cdef content_t* content
+        if timeout != 0.0:
+            return self._publish_waiting(timeout, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at,
+                                         ttl, expires, priority)
+        given.expires_later = ttl is not None
+        if isinstance(address, Message):
+            content = content_alone(address, body, headers, reply_to, message_id, &given)
+        else:
+            content = content_new(address, body, headers, reply_to, message_id, &given)
+        return self.publish_content(queue, content, times)
+
+    def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
+                       priority):
+        """Publish a message when there is room for it, at once if there is; the `Publisher` tells. `wake()` is called when it
+        waits no more."""
+        cdef Publisher publisher = Publisher.__new__(Publisher)
+        cdef str correlation = optional_text(correlation_id, "correlation_id")
+        cdef parts_t given = parts_given(correlation, expires, priority)
+        publisher.times = times_given(delay, at, ttl, expires)
+        given.expires_later = ttl is not None
+        if isinstance(address, Message):
+            publisher.content = content_alone(address, body, headers, reply_to, message_id, &given)
+        else:
+            publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
+        publisher.queue = queue
+        publisher.wake = wake
+        self.begin_call()
+        try:
+            self.publishers.append(publisher)
+        finally:
+            self.unlock()           # which lets it in, if there is room
+        return publisher
+
+    def _publish_no_more(self, Publisher publisher):
+        """The publish waits no more; False: it did not any more."""
+        self.lock()
+        try:
+            if publisher.content == NULL:
+                return False
+            self.publishers.remove(publisher)
+            content_release(publisher.content)
+            publisher.content = NULL
+            return True
+        finally:
+            self.unlock()
+
+    cdef int let_in(self) except -1:
+        """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
+        run. Nobody passes another one of the same queue."""
+        cdef Publisher publisher
+        cdef bint again = self.e.building == 0
+        while again:
+            again = False
+            refused = set()
+            for publisher in list(self.publishers):
+                name = name_text(publisher.queue)
+                if name in refused:
+                    continue
+                try:
+                    self.enter_late(publisher)
+                except QueueFull as error:
+                    publisher.error = error
+                    refused.add(name)
+                    continue
+                except Exception as error:
+                    publisher.error = error
+                    content_release(publisher.content)
+                    publisher.content = NULL
+                self.publishers.remove(publisher)
+                publisher.wake()
+                again = True
+                break
+        return 0
+
+    cdef int enter_late(self, Publisher publisher) except -1:
+        cdef int64_t due = NEVER
+        cdef content_t* content = content_share(publisher.content)
+        try:
+            if publisher.times is not None:
+                time_of(&self.e)
+                due = due_by(&self.e, publisher.times)
+                content = content_timed(&self.e, content, publisher.times, due)
+            publisher.id = self.admit(self.queue_of(publisher.queue), publisher.queue, content, due)
+        except BaseException:
+            content_release(content)
+            raise
+        content_release(publisher.content)
+        publisher.content = NULL
+        publisher.error = None
+        return go_on(&self.e)
+
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0:
+        """Publish one message; takes over the reference to its content."""
         cdef queue_t* named
         cdef uint64_t id
-        if <void*> queue == self.e.called_name and PyUnicode_CheckExact(address):
-            foresee(self.e.called, address)
-        content = content_new(address, body, headers, reply_to, message_id)
+        cdef int64_t due = NEVER
         try:
             self.begin_call()
             try:
                 named = self.queue_of(queue)
                 if named != NULL:
-                    foresee_route(named, <object> content.address)
-                id = self.admit(named, queue, content)
+                    prefetch_known_route(named, <object> content.address)
+                if times is not None:
+                    due = due_by(&self.e, times)
+                    content = content_timed(&self.e, content, times, due)
+                id = self.admit(named, queue, content, due)
                 content = NULL
                 go_on(&self.e)
             finally:
@@ -85,32 +263,66 @@ cdef class EnginePublish(EngineStores):
                 content_release(content)
         return id
 
-    def publish_many(self, queue, messages):
-        """Publish an iterable of `Message`s, or of tuples in the order of `publish`'s arguments, as one run.
+    def publish_many(self, queue, messages, *, delay=None, at=None, ttl=None, expires=None, priority=0):
+        """Publish many messages with one call and one run: all of them enter the queue, or none does.
 
-        All enter first, then the graph is driven. Room for all is checked beforehand: `QueueFull`, and none has entered. Returns
-        the range of the ids issued. Cost per message as `publish`, without the call.
+        Args:
+            queue: The queue that the messages enter: its name, or a `Queue`.
+            messages: An iterable of `Message` objects, or of tuples in the order of the arguments of `Message`: `(address, body,
+                headers, reply_to, message_id)`, of which you may leave out the last ones.
+            delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own `expires` and
+                `priority`: beside one give neither of these, and no `ttl` if it expires.
+
+        Returns:
+            The range of the ids that the queue issued.
+
+        Raises:
+            QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the messages.
+            QueueFull: The queue has no room for all messages.
+            StoreFull, StoreFailed: The store cannot write them.
+            Closed: The engine is closed.
+            TypeError, ValueError: A message is wrong.
+
+        If it raises, nothing has changed.
+
+        Cost: O(messages), each as with `publish` without the call; and the run that follows.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     engine.publish_many("jobs", [("resize", b"cat.png"), ("rotate", b"dog.png")])
+        range(1, 3)
         """
         cdef Admissions batch = Admissions.__new__(Admissions)
+        cdef Times times = times_given(delay, at, ttl, expires)
+        cdef parts_t parts = parts_given(None, expires, priority)
+        cdef const parts_t* given = NULL
+        cdef Py_ssize_t i
+        parts.expires_later = ttl is not None
+        if parts.expires != NEVER or parts.expires_later or parts.priority:
+            given = &parts
         for message in messages:
-            batch.push(content_of(message))
+            batch.push(content_of(message, given))
         batch.name = queue
         self.begin_call()
         try:
+            batch.timed = times is not None
+            for i in range(batch.count if batch.timed else 0):
+                set_times(&self.e, &batch.items[i], times)
             return self.admit_all(batch, self.queue_of(queue))
         finally:
             self.unlock()
 
     cdef object admit_all(self, Admissions batch, queue_t* queue):
         cdef Py_ssize_t i
-        cdef uint64_t first = 0, count = 0, id
+        cdef uint64_t first = 0, count = 0, id, before
         cdef content_t* content
         batch.engine = &self.e
-        batch.limited = queue == NULL or queue.limit != UNLIMITED or queue.durable
+        batch.limited = queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL
         if queue == NULL and batch.count == 0 and queue_named(&self.e, self._dead_letter) == NULL:
             raise no_queue(name_text(batch.name))
         if queue != NULL and queue.durable:
-            queue = self.with_room(queue, batch.name, batch.bytes())
+            queue = self.with_room(queue, batch.name, batch.bytes(), batch.largest)
         if batch.limited:
             for i in range(batch.count):
                 batch.items[i].queue = queue
@@ -119,11 +331,14 @@ cdef class EnginePublish(EngineStores):
             for i in range(batch.count):
                 content = batch.items[i].content
                 batch.items[i].content = NULL
+                before = 0 if queue == NULL else queue.next_id
                 if batch.limited:
-                    id = self.admit(queue, batch.name, content)
+                    id = self.admit(queue, batch.name, content, batch.items[i].due)
+                elif batch.timed:
+                    id = enter_due(&self.e, queue, content, batch.items[i].due)
                 else:
                     id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-                if id:
+                if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
                     first = first or id
                     count += 1
         except MemoryError:
@@ -134,7 +349,8 @@ cdef class EnginePublish(EngineStores):
         return range(first, first + count)
 
     def _commit(self, transaction):
-        """Carry out a transaction's `("publish", queue, message)` and `("ack", delivery)`; set its ids and its state."""
+        """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids
+        and state."""
         cdef list operations = transaction._operations
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Py_ssize_t i
@@ -143,32 +359,45 @@ cdef class EnginePublish(EngineStores):
         cdef content_t* content
         for operation in operations:
             if operation[0] == "publish":
-                batch.add(NULL, operation[1], content_of(operation[2]))
+                batch.add(NULL, operation[1], content_of(operation[2], NULL))
         self.begin_call()
         try:
+            times = [operation[3] for operation in operations if operation[0] == "publish"]
+            for i in range(batch.count):
+                if times[i] is not None:
+                    set_times(&self.e, &batch.items[i], times[i])
             for name in batch.names.values():
                 queue = self.queue_of(name)
                 if queue != NULL and queue.durable:
-                    self.with_room(queue, name, batch.bytes())      # one is enough: `one_store` refuses two stores
+                    self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
                     break
             batch = self.transaction_batch(operations, batch)
             one_store(batch)
             batch.check()
             for operation in operations:
-                if operation[0] == "ack":
+                if operation[0] != "publish":
                     (<Delivery> operation[1]).answered = True
             for i in range(batch.count):
                 if batch.items[i].paid != NULL:
-                    pay(&self.e, batch.items[i].paid)
+                    self.answer(&batch.items[i], batch.details.get(i))
                 elif batch.items[i].content != NULL:
                     content = batch.items[i].content
                     batch.items[i].content = NULL
-                    ids.append(self.admit(batch.items[i].queue, batch.names.get(i), content))
+                    ids.append(self.admit(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
             transaction.ids = ids
             transaction._state = "committed"        # before the run, which may be interrupted
             go_on(&self.e)
         finally:
             self.unlock()
+
+    cdef int answer(self, admission_t* item, object detail) except -1:
+        """Answer a delivery, as it would be by itself."""
+        if item.answer == ANSWER_ACK:
+            return pay(&self.e, item.paid)
+        if item.answer == ANSWER_NACK:
+            return nack_entry(&self.e, item.paid, item.due, True)
+        recall(&self.e, item.paid)
+        return dead_letter(&self.e, item.paid, REASON_REJECTED, detail, NULL)
 
     cdef Admissions transaction_batch(self, list operations, Admissions contents):
         """Contents and payments, in order. Raises if a delivery is stale or given twice."""
@@ -176,17 +405,60 @@ cdef class EnginePublish(EngineStores):
         cdef Delivery delivery
         cdef Py_ssize_t at = 0
         batch.engine = &self.e
-        check_deliveries(self, [operation[1] for operation in operations if operation[0] == "ack"])
+        check_deliveries(self, [operation[1] for operation in operations if operation[0] != "publish"])
         for operation in operations:
             if operation[0] == "publish":
                 batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)
+                batch.items[batch.count - 1].due = contents.items[at].due
                 contents.items[at].content = NULL
                 at += 1
             else:
                 delivery = operation[1]
                 if not delivery.settled:
-                    batch.add_payment(delivery.entry)
+                    batch.add_answer(delivery.entry, operation[0], operation[2])
         return batch
+
+
+# ---- the short way
+
+cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObject* names):
+    """`publish` with nothing but what most messages have; other calls go the long way."""
+    cdef PyObject* reply_to = NONE
+    cdef PyObject* message_id = NONE
+    cdef Py_ssize_t i
+    cdef content_t* content
+    cdef object address, body, headers
+    if not 1 <= count <= 4:
+        return publish_long(self, args, count, names)
+    for i in range(name_count(names) if names != NULL else 0):
+        if name_at(names, i) == <PyObject*> REPLY_TO:
+            reply_to = args[count + i]
+        elif name_at(names, i) == <PyObject*> MESSAGE_ID:
+            message_id = args[count + i]
+        else:
+            return publish_long(self, args, count, names)
+    address = <object> args[1] if count > 1 else NO_TEXT
+    body = <object> args[2] if count > 2 else NO_BYTES
+    headers = <object> args[3] if count > 3 else None
+    if <void*> args[0] == (<EnginePublish> self).e.called_name and PyUnicode_CheckExact(address):
+        prefetch_known((<EnginePublish> self).e.called, address)
+    if isinstance(address, Message):
+        content = content_alone(address, body, headers, <object> reply_to, <object> message_id, NULL)
+    else:
+        content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
+    return (<EnginePublish> self).publish_content(<object> args[0], content, None)
+
+
+cdef call_t publish_long = short_call(EnginePublish, b"publish", publish_short)
+
+
+# ---- transactions
+
+cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1:
+    """Set when a message is due and when it expires, by the time of this call."""
+    item.due = due_by(engine, times)
+    item.content = content_timed(engine, item.content, times, item.due)
+    return 0
 
 
 cdef int one_store(Admissions batch) except -1:
@@ -199,6 +471,8 @@ cdef int one_store(Admissions batch) except -1:
         entry = batch.items[i].paid
         if batch.items[i].queue != NULL:
             store = same_store(store, batch.items[i].queue)
+        if entry != NULL and sends_away(&batch.items[i]) and dead_letter_of(batch.engine, entry) != NULL:
+            store = same_store(store, dead_letter_of(batch.engine, entry))
         while entry != NULL:
             store = same_store(store, entry.queue)
             entry = entry.parent

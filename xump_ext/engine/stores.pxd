@@ -10,7 +10,7 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.state.graph cimport queue_t
 
 cdef class EngineStores(EngineLock):
-    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes) except? NULL
+    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes, uint64_t largest) except? NULL
     cdef int detach(self, Journal journal) except -1
 
 cdef class StorePort:

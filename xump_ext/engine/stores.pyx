@@ -29,8 +29,9 @@ from xump_ext.engine.topology_edit cimport message_delete, queue_create, queue_d
 from xump_ext.log.fences cimport fences_forget
 from xump_ext.log.group cimport Group
 from xump_ext.log.journal cimport Journal, store_unchanged
+from xump_ext.log.live_sizes cimport largest_live
 from xump_ext.log.owners cimport Owner
-from xump_ext.log.room cimport kept_bytes
+from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.log.writer cimport entry_charge
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.recovery.log_reader cimport Recovery
@@ -85,14 +86,12 @@ cdef class EngineStores(EngineLock):
         finally:
             self.unlock()
 
-    def _create_recovered(self, QueueHandle handle, tuple properties, Journal journal, number):
+    def _create_recovered(self, QueueHandle handle, dict properties, Journal journal, number):
         """Create a queue of a store that is being opened. Called inside `_recover`, which has taken the engine lock.
 
-        `properties` are (limit, history_limit, auto_delete, dead_letter, delivery_limit).
+        `properties` are as `QueueHandle._properties` gives them.
         """
-        limit, history_limit, auto_delete, letters, delivery_limit = properties
-        queue_create(
-            &self.e, handle, limit, history_limit, auto_delete, letters, delivery_limit, self.spare_slots, journal, number)
+        queue_create(&self.e, handle, properties, self.spare_slots, journal, number)
         handle.queue.held = True
 
     # ---- a store goes
@@ -176,13 +175,14 @@ cdef class EngineStores(EngineLock):
         self.journals.remove(journal)
         return 0
 
-    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes) except? NULL:
+    cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes, uint64_t largest) except? NULL:
         """Let the store clean its log if it has no room for so many bytes; return the queue of that name anew, or NULL.
+        `largest`: of them, those of the largest message.
 
         The engine lock is given up meanwhile, so the call must not have changed anything yet.
         """
         cdef Journal journal = <Journal> queue.store.handle
-        bytes += kept_bytes(queue.store, 0)
+        bytes += kept_bytes(queue.store, <int64_t> largest, COMES_IN)
         if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.committer is None:
             return queue
         self.unlock()
@@ -275,7 +275,7 @@ cdef class StorePort:
 
     def demand(self, int64_t wanted):
         """What the back-end needs to know to choose its oldest part; `wanted`: bytes that a call lacks room for."""
-        return Demand(wanted, self.journal.live_bytes, self.journal.carried_bytes)
+        return Demand(wanted, self.journal.live_bytes, largest_live(&self.journal.store), self.journal.carried_bytes)
 
     @property
     def alone(self):
@@ -296,6 +296,11 @@ cdef class StorePort:
     def fenced(self):
         """How many records and fences wait for other stores; 0 if they wait in vain."""
         return self.journal.fenced
+
+    @property
+    def fences_passed(self):
+        """How many records and fences went on since the store was opened. The next one has the number behind."""
+        return self.journal.fences_passed
 
     @property
     def refused(self):

@@ -7,13 +7,12 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 
 cdef queue_t* queue_create(
-    engine_t* engine, QueueHandle handle, object limit, object history_limit, bint auto_delete, object dead_letter,
-    object delivery_limit, list spare_slots, Journal journal, uint32_t number
+    engine_t* engine, QueueHandle handle, dict properties, list spare_slots, Journal journal, uint32_t number
 ) except NULL
 cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots)
 cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
-    object destination_field, object destination, object credit, bint enabled
+    object destination_field, object destination, object credit, object ack_timeout, bint enabled
 ) except -1
 cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots)
 cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1

@@ -6,34 +6,42 @@ taken back, and their parents wait again. Then the books (counters and links) ar
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport free
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
 
 from xump_ext.engine.engine_lock cimport EngineLock
 from xump_ext.infinite import INFINITE
 from xump_ext.log.append cimport log_queue, log_queue_gone
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.owners cimport owner_settled
-from xump_ext.memory.heap cimport heap_remove
+from xump_ext.memory.heap cimport heap_free, heap_root, node_t
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
+from xump_ext.message.headers cimport expires_of
+from xump_ext.records.record cimport incarnation_new
 from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind
-from xump_ext.route.requeue cimport release, requeue_entry
+from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     lane_wake, overflow_changed, selector_idle, selector_wake, waiter_leave, waiters_wake, wake_where_room_varies,
 )
+from xump_ext.select.groups cimport groups_free
 from xump_ext.select.lanes cimport lane_open
 from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.select.runnable cimport runnable_remove
+from xump_ext.select.unrouted cimport apart_free, kept_try
 from xump_ext.state.constants cimport (
-    BOUNCE, BOUND, COPY, DEFAULT, DELIVER, DISCARD, HISTORY, MOVE, MOVED, OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS,
-    REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD, UNLIMITED,
+    BOUNCE, BOUND, COPY, DEDUP_LIMIT_DEFAULT, DEFAULT, DELAYED, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVE, MOVED, NEVER,
+    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIMER_RETRY, TIME_UNREAD,
+    UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.graph cimport lane_t
 from xump_ext.state.index cimport entry_free, index_free, index_from, list_remove
-from xump_ext.state.lazy_content cimport content_drop, content_needed, fetched_forget
+from xump_ext.state.lazy_content cimport content_drop, content_needed, fetched_forget, is_loaded
+from xump_ext.state.limits cimport count_ready, limit_changed
 from xump_ext.state.offers cimport destination_left, destination_named
 from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport returned_free
+from xump_ext.state.window cimport window_free, window_new, window_t
 from xump_ext.state.run_queue cimport parked_forget
 
 cdef enum:
@@ -45,23 +53,17 @@ cdef enum:
 # ---- queues
 
 cdef queue_t* queue_create(
-    engine_t* engine, QueueHandle handle, object limit, object history_limit, bint auto_delete, object dead_letter,
-    object delivery_limit, list spare_slots, Journal journal, uint32_t number
+    engine_t* engine, QueueHandle handle, dict properties, list spare_slots, Journal journal, uint32_t number
 ) except NULL:
-    """Create a queue of checked properties, and make it known by its name. Messages may be waiting for it (rule 14).
+    """Create a queue, and make it known by its name. Messages may be waiting for it (rule 14).
 
+    `properties`: checked, as `QueueHandle._properties` gives them; one that is left out has its default value.
     `journal`: of its store, if that is durable. `number`: the queue's number there; 0: it is new.
     """
-    cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
+    cdef queue_t* queue = queue_new(properties)
     cdef Plan plan = Plan.__new__(Plan)
     cdef QueueRef other
-    queue.next_id = 1
-    queue.timestamp = TIME_UNREAD
-    queue.frontier = 1
-    queue.limit = UNLIMITED if limit is None else limit
-    queue.history_limit = UNLIMITED if history_limit is None else history_limit
-    queue.delivery_limit = delivery_limit or 0
-    queue.auto_delete = auto_delete
+    queue.incarnation = incarnation_new()
     if spare_slots and engine.suspended_count == 0 and engine.run_queue_count == 0 and engine.backlogs.count == 0:
         queue.slot = spare_slots.pop()
     else:       # a visited set that goes on may have the spare number, for the queue that had it
@@ -69,9 +71,6 @@ cdef queue_t* queue_create(
     queue.engine = engine
     queue.handle = <void*> handle
     queue.plan = <void*> plan
-    if dead_letter is not None:
-        Py_INCREF(dead_letter)
-        queue.dead_letter = <void*> dead_letter
     plan.queue = queue
     plan.engine = engine
     handle.plan = plan
@@ -90,10 +89,102 @@ cdef queue_t* queue_create(
                 wake_named(engine, <Plan> other.queue.plan, handle.name)
             if other.queue.field_copies and (<Plan> other.queue.plan).wake_copies():
                 mark_dirty(engine, other.queue)
+            if (other.queue.watched or other.queue.field_copies) and kept_try(other.queue):
+                mark_dirty(engine, other.queue)
     except BaseException:       # a condition was interrupted: take the queue away again
         queue_delete(engine, queue, (<EngineLock> engine.handle)._selectors, spare_slots)
         raise
     return queue
+
+
+cdef queue_t* queue_new(dict properties) except NULL:
+    """An empty queue with these properties, which no engine knows yet."""
+    cdef queue_t* queue = <queue_t*> cell_zeroed(sizeof(queue_t))
+    queue.next_id = 1
+    queue.timestamp = TIME_UNREAD
+    queue.frontier = 1
+    queue.ttl = queue.dedup = NEVER
+    queue.dedup_limit = DEDUP_LIMIT_DEFAULT
+    queue.limit_bytes = queue.limit_given = UNLIMITED
+    try:
+        queue_describe(queue, properties)
+        limit_changed(queue)
+        queue_order(queue)
+    except BaseException:
+        queue_forget(queue)
+        raise
+    return queue
+
+
+cdef int queue_describe(queue_t* queue, dict properties) except -1:
+    for name, value in properties.items():
+        if name == "limit":
+            queue.limit_given = UNLIMITED if value is None else value
+        elif name == "history_limit":
+            queue.history_limit = UNLIMITED if value is None else value
+        elif name == "delivery_limit":
+            queue.delivery_limit = value or 0
+        elif name == "auto_delete":
+            queue.auto_delete = value
+        elif name == "dead_letter" and value is not None:
+            Py_INCREF(value)
+            queue.dead_letter = <void*> value
+        elif name == "retry_delay" and value is not None:
+            retry_delays_set(queue, value)
+        elif name == "ttl":
+            queue.ttl = NEVER if value is None else value
+        elif name == "priority":
+            queue.top_priority = value or 0
+        elif name == "group":
+            field_set(&queue.group_field, value)
+        elif name == "dedup":
+            queue.dedup = NEVER if value is None else value
+        elif name == "dedup_limit":
+            queue.dedup_limit = value
+        elif name == "limit_bytes":
+            queue.limit_bytes = UNLIMITED if value is None else value
+        elif name == "when_full":
+            queue.drops_oldest = value == "drop_oldest"
+        elif name == "unmatched":
+            queue.keeps_unmatched = value == "keep"
+    return 0
+
+
+cdef int queue_order(queue_t* queue) except -1:
+    """Prepare the queue for the order that its properties ask for."""
+    if queue.group_field.kind != FIELD_NONE:
+        groups = {}
+        Py_INCREF(groups)
+        queue.groups = <void*> groups
+    if queue.top_priority or queue.groups != NULL:
+        queue.places = 2 * (queue.top_priority + 1)
+    if queue.dedup != NEVER:
+        queue.window = <void*> window_new(queue.dedup, queue.dedup_limit, incarnation_new(), incarnation_new())
+    queue.special = (queue.places != 0 or queue.window != NULL or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED
+                     or queue.drops_oldest)
+    return 0
+
+
+cdef int retry_delays_set(queue_t* queue, tuple delays) except -1:
+    cdef uint32_t i
+    queue.retry_delays = <int64_t*> malloc(len(delays) * sizeof(int64_t))
+    if queue.retry_delays == NULL:
+        raise MemoryError()
+    queue.retry_count = <uint32_t> len(delays)
+    for i in range(queue.retry_count):
+        queue.retry_delays[i] = delays[i]
+    return 0
+
+
+cdef int queue_forget(queue_t* queue) except -1:
+    """Free the struct, and what its properties own."""
+    Py_XDECREF(<PyObject*> queue.dead_letter)
+    field_free(&queue.group_field)
+    free(queue.retry_delays)
+    if queue.window != NULL:
+        window_free(<window_t*> queue.window)
+    cell_put(queue, sizeof(queue_t))
+    return 0
 
 
 cdef int wake_named(engine_t* engine, Plan plan, object name) except -1:
@@ -130,12 +221,16 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
         selector_end(engine, queue.own, selectors, doomed)
     while queue.sources != NULL:
         selector_end(engine, queue.sources, selectors, doomed)
+    while queue.by_hand.tail != NULL:
+        entry = queue.by_hand.tail
+        recall(engine, entry)
+        requeue_entry(engine, entry)
     entry = index_from(&queue.index, 1)
     while entry != NULL:
         parent = entry.parent
         next = index_from(&queue.index, entry.id + 1)
         if parent != NULL:
-            release(engine, parent)
+            recall(engine, parent)
             parent.flags |= REDELIVERED
             requeue_entry(engine, parent)
         entry = next
@@ -153,7 +248,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         fetched_forget(engine)      # fetched contents are found by the address of their queue
     while queue.waiters_head != NULL:
         waiter_leave(engine, queue.waiters_head)
-    heap_remove(&engine.runnable, &queue.runnable)
+    runnable_remove(engine, queue.stands_in, &queue.runnable)
+    inside_free(engine, queue)
     entry = index_from(&queue.index, 1)
     while entry != NULL:
         next = index_from(&queue.index, entry.id + 1)
@@ -169,6 +265,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
         entry = next
     waitsets_empty(queue)
     (<Plan> queue.plan).close()
+    apart_free(queue)
+    groups_free(queue)
     if queue.returning != NULL:
         returned_free(queue.returning)
         free(queue.returning)
@@ -177,13 +275,26 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     index_free(&queue.index)
     spare_slots.append(queue.slot)
     del (<dict> engine.queues)[handle.name]
+    if engine.replies == queue:
+        engine.replies = NULL
     if engine.called == queue:
         engine.called = NULL
         engine.called_name = NULL
     handle.queue = NULL
     handle.plan = None
-    Py_XDECREF(<PyObject*> queue.dead_letter)
-    cell_put(queue, sizeof(queue_t))
+    return queue_forget(queue)
+
+
+cdef int inside_free(engine_t* engine, queue_t* queue) except -1:
+    """The queue, which goes by priority, ends: waiting lists of others about its messages are looked at anew."""
+    cdef node_t* node = heap_root(&queue.runnable_inside)
+    while node != NULL:
+        if node.kind == WAITERS:
+            waiters_wake(engine, <queue_t*> node.owner)
+        else:
+            runnable_remove(engine, queue, node)
+        node = heap_root(&queue.runnable_inside)
+    heap_free(&queue.runnable_inside)
     return 0
 
 
@@ -199,7 +310,7 @@ cdef void waitsets_empty(queue_t* queue) noexcept:
 
 cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
-    object destination_field, object destination, object credit, bint enabled
+    object destination_field, object destination, object credit, object ack_timeout, bint enabled
 ) except -1:
     """Create a selector of checked properties. `terms` are those of its condition; the clause that it joins compiles them."""
     cdef selector_t* selector
@@ -218,6 +329,7 @@ cdef int selector_create(
     selector.ready.owner = selector
     selector.infinite = credit is INFINITE
     selector.window = selector.available = 0 if selector.infinite else credit
+    selector.ack_timeout = NEVER if ack_timeout is None else ack_timeout
     try:
         field_set(&selector.to_queue, queue_field)
         field_set(&selector.to_destination, destination_field)
@@ -249,6 +361,7 @@ cdef int selector_create(
             selector_free(engine, selector)
             raise
         source.active = True
+        kept_try(source)
         mark_dirty(engine, source)        # messages may be unrouted, or may have to be tried on this clause
     handle.selector = selector
     if enabled:
@@ -297,8 +410,8 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     cdef SelectorHandle handle = <SelectorHandle> selector.handle
     cdef queue_t* target
     selector_enable(engine, selector, False)
-    while selector.held.tail != NULL:
-        selector_gives_back(engine, selector.held.tail)
+    while selector.holding.tail != NULL:
+        selector_gives_back(engine, selector.holding.tail)
     while selector.taken.tail != NULL:
         selector_gives_back(engine, selector.taken.tail)
     while selector.waiters != NULL:
@@ -323,9 +436,9 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
 cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
     if entry.state == BOUND:
         unbind(engine, entry)
-        entry.queue.ready -= 1
+        count_ready(entry, -1)
     else:
-        release(engine, entry)
+        recall(engine, entry)
         entry.flags |= REDELIVERED
     return requeue_entry(engine, entry)
 
@@ -384,15 +497,22 @@ cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
     """Delete a message in any state; an outstanding one is taken back first. The selector that supplied it is paid."""
     engine.entered_stores = 0
     if entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED:
-        release(engine, entry)
+        recall(engine, entry)
     elif entry.state == BOUND:
         unbind(engine, entry)
-        room_left(engine, entry.queue)
+        room_left(engine, entry)
     elif entry.state == HISTORY:
         list_remove(&entry.queue.history, entry)
     else:
         leave_ready(engine, entry)
     return settle(engine, entry, DELETED, 0)
+
+
+cdef bint comes_later(const entry_t* entry) noexcept:
+    """Whether a replay leaves the message out: it comes when the delay ends that it entered with, or its time is over."""
+    if entry.state == DELAYED and entry.extra.timer != TIMER_RETRY and entry.extra.came == 0:
+        return True
+    return is_loaded(entry) and expires_of(entry.content.loaded) < entry.queue.engine.time
 
 
 cdef list replay_of(engine_t* engine, selector_t* selector):
@@ -403,7 +523,8 @@ cdef list replay_of(engine_t* engine, selector_t* selector):
     cdef list found = []
     while entry != NULL:
         content_needed(engine, entry)
-        if clause.holds(entry) and (selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
+        if not comes_later(entry) and clause.holds(entry) and (
+                selector.role != DEFAULT or (<Plan> queue.plan).route(entry).slot_count == 0):
             found.append(entry.id)
         entry = index_from(&queue.index, entry.id + 1)
     return found

@@ -8,7 +8,11 @@ Drawn after the structs MDB_page, MDB_node, MDB_db and MDB_meta of LMDB's mdb.c,
                                                                         4 flags u16   6 key bytes u16   8 key, value
 
 A value too long for half a page lies in overflow pages, one behind the other, from byte 16 of the first on. Its node has the
-number of the first of them in place of the value. The first key of a branch has no meaning. Nodes lie from upper on.
+number of the first of them in place of the value. The first key of a branch has no meaning. Nodes lie from upper to the end of
+the page, in any order and without gaps; each has an even number of bytes.
+
+The tree of free pages has lists of them by the transaction that freed them, a number as key: their count u64, and their numbers,
+the highest first.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -86,3 +90,4 @@ cdef class Walk:
     cdef const uint8_t* overflow(self, uint64_t first, uint64_t size) except? NULL
     cdef uint64_t pages_of(self, uint64_t size) noexcept
     cdef int read_far(self, uint64_t first, uint64_t pages) except -1
+    cdef uint64_t free_of_list(self, const uint8_t* pages, set beyond) except? 0

@@ -3,9 +3,11 @@
 `lmdb/walk.pxd` draws the pages. There is no I/O here: the walk asks the function `read` for pages, as many at a time as it can
 tell that it will need. It reports damage to the function `tell`, which may raise, and leaves out what is damaged.
 
-It verifies that each page is reached once, has its own number and kind, and has its nodes within itself; that keys are in order,
-and between the keys of the branch above; that a value in overflow pages has all of them. Of records it verifies the CRCs, and
-that the key is the record's own.
+It verifies that each page is reached once, has its own number and kind, and that its nodes fill its upper part to the byte (LMDB
+leaves no gaps, and would damage a page with a gap as soon as it moves the nodes); that keys are in order, and between the keys
+of the branch above; that a value in overflow pages has all of them. Of records it verifies the CRCs, and that the key is the
+record's own. Of the list of free pages it verifies that each is free once, that the lists have the length and order that LMDB
+gives them, and that no list is of a transaction to come.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -58,8 +60,20 @@ cdef inline uint64_t value_bytes(const uint8_t* node) noexcept nogil:
     return u16(node) | <uint64_t> u16(node + 2) << 16
 
 
+cdef inline uint64_t node_bytes(const uint8_t* node, uint16_t kind) noexcept nogil:
+    """Bytes of a node in its page, of which LMDB makes an even number."""
+    cdef uint64_t size = NODE + u16(node + 6)
+    if kind == LEAF:
+        size += NUMBER if u16(node + 4) == BIG else value_bytes(node)
+    return (size + 1) & ~<uint64_t> 1
+
+
 cdef inline uint64_t child_of(const uint8_t* node) noexcept nogil:
     return value_bytes(node) | <uint64_t> u16(node + 4) << 32
+
+
+cdef inline object number_of(part_t key):
+    return u64(key.at) if key.size == NUMBER else bytes_of(key).hex()
 
 
 cdef inline bytes bytes_of(part_t part):
@@ -95,14 +109,20 @@ cdef class Walk:
         PyBuffer_Release(&self.reached)
 
     @property
-    def between(self):
-        """For `tell`, while it is told of a page: the bounds (low, high) of the keys that are lost with the page.
+    def entry(self):
+        """For `tell`: the key of the entry that is damaged or whose value is lost, as it stands there. None: a page is lost."""
+        return bytes_of(node_key(node_of(self.leaf, self.node - 1))) if self.node else None
 
-        The low one is included; None stands for no bound. None in place of the pair: only the value of one entry is lost.
-        """
-        if self.node:
-            return None
-        return None if self.low.at == NULL else bytes_of(self.low), None if self.high.at == NULL else bytes_of(self.high)
+    @property
+    def between(self):
+        """For `tell`: the bounds (low, high) of the keys that are lost with a page; or the keys before and behind an entry, whose
+        own key may be damaged, too. None stands for no bound; the low one is included."""
+        cdef part_t low = self.low, high = self.high
+        if self.node > 1:
+            low = node_key(node_of(self.leaf, self.node - 2))
+        if self.node and self.node < self.nodes:
+            high = node_key(node_of(self.leaf, self.node))
+        return None if low.at == NULL else bytes_of(low), None if high.at == NULL else bytes_of(high)
 
     cdef int bad(self, uint64_t number, what) except -1:
         """Reports a damaged page; returns 0."""
@@ -190,18 +210,13 @@ cdef class Walk:
         cdef uint64_t at = <uint64_t> self.level * self.page_bytes
         cdef const uint8_t* page = <const uint8_t*> PyByteArray_AS_STRING(self.branch_pages) + at
         cdef branch_t* branch = &self.way[self.level]
-        cdef const uint8_t* node
-        cdef uint32_t i, count
+        cdef uint32_t count
         if self.fill(self.branch_pages, at, self.number, 1) == 0:
             return self.behind(self.number)
         self.branches += 1
         count = self.filled(page, BRANCH)
         if count == 0:
             return 0
-        for i in range(count):
-            node = node_of(page, i)
-            if node + NODE + u16(node + 6) > page + self.page_bytes:
-                return self.bad(self.number, f"a node at byte {node - page} has a key of {u16(node + 6)} bytes")
         if not self.in_order(page, 1, count):       # the first key has no meaning
             return self.bad(self.number, "has keys that are not in order")
         branch.page = page
@@ -218,10 +233,7 @@ cdef class Walk:
         Values in overflow pages may still be damaged.
         """
         cdef const uint8_t* page
-        cdef const uint8_t* node
-        cdef uint32_t i, count
-        cdef uint64_t size
-        cdef uint16_t flags
+        cdef uint32_t count
         if self.number < self.near.first or self.number >= self.near.first + self.near.count:
             self.read_leaves()
             if self.near.count == 0:
@@ -231,12 +243,6 @@ cdef class Walk:
         count = self.filled(page, LEAF)
         if count == 0:
             return 0
-        for i in range(count):
-            node = node_of(page, i)
-            flags = u16(node + 4)
-            size = NODE + u16(node + 6) + (NUMBER if flags else value_bytes(node))
-            if flags > BIG or <uint64_t> (node - page) + size > self.page_bytes:
-                return self.bad(self.number, f"a node at byte {node - page} has {size} bytes, flags {flags}")
         if not self.in_order(page, 0, count):
             return self.bad(self.number, "has keys that are not in order")
         self.leaf = page
@@ -270,10 +276,11 @@ cdef class Walk:
         return 0
 
     cdef uint32_t filled(self, const uint8_t* page, uint16_t kind) except? 0:
-        """The number of nodes of the page, all of which begin within its filled part. 0: the page is of another kind or damaged,
-        which is reported."""
+        """The number of nodes of the page, which fill its upper part. 0: the page is of another kind or damaged, which is
+        reported."""
         cdef uint16_t flags = u16(page + 10), lower = u16(page + 12), upper = u16(page + 14), at
         cdef uint32_t count, i
+        cdef uint64_t size, filled = 0
         if u64(page) != self.number or flags != kind:
             what = "branch" if kind == BRANCH else "leaf"
             return self.bad(self.number, f"should be a {what}, says that it is page {u64(page)} with flags {flags}")
@@ -282,8 +289,14 @@ cdef class Walk:
         count = (lower - HEADER) // 2
         for i in range(count):
             at = u16(page + HEADER + 2 * i)
-            if at < upper or at > self.page_bytes - NODE:
+            if at < upper or at > self.page_bytes - NODE or at & 1:
                 return self.bad(self.number, "has a node outside of what is filled")
+            size = node_bytes(page + at, kind)
+            if size > self.page_bytes - at or (kind == LEAF and u16(page + at + 4) > BIG):
+                return self.bad(self.number, f"a node at byte {at} has {size} bytes, flags {u16(page + at + 4)}")
+            filled += size
+        if filled != self.page_bytes - upper:
+            return self.bad(self.number, f"has nodes of {filled} bytes, and is filled with {self.page_bytes - upper}")
         return count
 
     cdef bint in_order(self, const uint8_t* page, uint32_t first, uint32_t count) noexcept:
@@ -407,29 +420,43 @@ cdef class Walk:
             self.end = max(self.end, (<const head_t*> value.at).position + value.size)
         return memoryview(self.piece)[:used] if used else None
 
-    def free_pages(self):
-        """Reads the list of free pages: (number of free pages, number of those behind the file's end). Marks them as reached."""
+    def free_pages(self, uint64_t transaction):
+        """Reads the list of free pages, as of that transaction: (number of free pages, number of those behind the file's end).
+        Marks them as reached."""
         cdef part_t key, value
-        cdef uint64_t number, count, i, free = 0, beyond = 0
-        cdef uint8_t* reached = <uint8_t*> self.reached.buf
+        cdef uint64_t free = 0
+        cdef set beyond = set()
         while self.next_entry(&key, &value):
-            count = u64(value.at) if value.size >= NUMBER else 0
-            if value.size < NUMBER or key.size != NUMBER or count > value.size // NUMBER - 1:
+            if key.size != NUMBER or not 1 <= u64(key.at) <= transaction:
+                self.bad(self.number, f"has a list of free pages of transaction {number_of(key)}, of {transaction}")
+            elif value.size < NUMBER or value.size % NUMBER or u64(value.at) != value.size // NUMBER - 1:
                 self.bad(self.number, "a list of free pages has no length that can be")
-                continue
-            for i in range(count):
-                number = u64(value.at + NUMBER + NUMBER * i)
-                if number > self.last or number < 2:
-                    self.bad(self.number, f"lists page {number} as free, of {self.last + 1}")
-                elif number >= self.count:      # LMDB need not have written pages that were free from the start
-                    beyond += 1
-                    free += 1
-                elif reached[number]:
-                    self.bad(number, "is in use and listed as free" if reached[number] != FREE else "is listed as free twice")
-                else:
-                    reached[number] = FREE
-                    free += 1
-        return free, beyond
+            else:
+                free += self.free_of_list(value.at, beyond)
+        return free + len(beyond), len(beyond)
+
+    cdef uint64_t free_of_list(self, const uint8_t* pages, set beyond) except? 0:
+        """Marks the pages of one list, which has their number before them; returns how many are in the file."""
+        cdef uint8_t* reached = <uint8_t*> self.reached.buf
+        cdef uint64_t i, number, before = self.last + 1, free = 0
+        for i in range(u64(pages)):
+            number = u64(pages + NUMBER + NUMBER * i)
+            if number > self.last or number < 2:
+                self.bad(self.number, f"lists page {number} as free, of {self.last + 1}")
+            elif number >= before:
+                self.bad(self.number, "has a list of free pages that is not in order")
+                break
+            elif number in beyond if number >= self.count else reached[number] == FREE:
+                self.bad(number, "is listed as free twice")
+            elif number >= self.count:      # LMDB need not have written pages that were free from the start
+                beyond.add(number)
+            elif reached[number]:
+                self.bad(number, "is in use and listed as free")
+            else:
+                reached[number] = FREE
+                free += 1
+            before = number
+        return free
 
 
 # ---- records under their keys

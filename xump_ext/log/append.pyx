@@ -14,11 +14,12 @@ It is LOOK_AHEAD ids ahead of the last delivery, so that no delivered message co
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
+from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.writer cimport (
     charge_of, enter_bytes, entry_charge, gone_record, grow, has_texts, made_bytes, mark_record, record_again, record_new,
     settle_record, store_queue, touch,
@@ -26,12 +27,14 @@ from xump_ext.log.writer cimport (
 from xump_ext.message.headers cimport headers_of, raw_text_of
 from xump_ext.records.kinds cimport (
     ENTER, GONE, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE,
-    RECORD_REDELIVERED, SETTLE, STATE, queue_record_t, rare_t, state_record_t,
+    RECORD_REDELIVERED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, queue_record_t, rare_t, state_record_t,
 )
 from xump_ext.records.record cimport padded, payload_of, rare_of
-from xump_ext.state.constants cimport DEAD_ENTRY, HISTORY, LINKED, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED
+from xump_ext.state.constants cimport (
+    DEAD_ENTRY, FOREIGN, HISTORY, KEPT_NEVER, LINKED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED,
+)
 from xump_ext.state.graph cimport store_t
-from xump_ext.state.index cimport index_from, index_get, unrouted_from
+from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport is_loaded
 
 cdef uint64_t SLACK = 4096          # reserved beside the ENTER itself, for a few small records
@@ -69,10 +72,9 @@ cdef void log_enter(entry_t* entry) noexcept:
     cdef char* at
     touch(entry.queue)
     if origin_found(store, entry.parent, &found):
-        entry.flags |= LINKED
+        entry.flags |= LINKED | (FOREIGN if found.origin_store or found.foreign else 0)
     length = made_bytes(entry)
-    store.live += charge_of(length)
-    store.largest = max(store.largest, <int64_t> charge_of(length))
+    live_add(store, charge_of(length))
     store.resident += length
     flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
     flags |= RECORD_RARE if entry.flags & LINKED or has_texts(content) else 0
@@ -118,9 +120,11 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     record = <enter_record_t*> record_again(queue.store, &old.head)
     if record != NULL and entry != NULL and not entry.flags & SHADOW:
         record.delivery_count = entry.delivery_count
-        record.head.flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (
-            RECORD_HISTORIC if entry.state == HISTORY and not anyway else 0) | (
-            old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE))
+        record.head.flags = old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE)
+        record.head.flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+        if entry.state == HISTORY and not anyway:
+            record.head.flags = record.head.flags & ~RECORD_DEAD_ENTRY | RECORD_HISTORIC
+            record.hops = entry.hops
     return 0
 
 
@@ -134,19 +138,24 @@ cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noe
         parent = parent.parent
     if parent == NULL:
         other = store.engine.gone_store
-        if other != NULL and other != store:        # its end waits until this message is durable, so a crash may leave both
-            found.origin_store, found.origin_queue, found.origin_id = other.salt, store.engine.gone_queue, store.engine.gone_id
-        return found.origin_id != 0
+        if other != NULL and (other != store or store.engine.gone_foreign):
+            # The end of that one, or a frontier past it, waits until this message is durable, so a crash may leave both.
+            found.origin_store = 0 if other == store else other.salt
+            found.origin_queue, found.origin_id = store.engine.gone_queue, store.engine.gone_id
+            found.foreign = other == store
+        return found.origin_id != 0 or found.foreign
     if parent.flags & OWNED:
         owner = owner_of(parent)
         found.origin_queue = owner.queue
         found.origin_id = owner.id
         found.origin_store = 0 if owner.store == store else owner.store.salt
+        found.foreign = owner.store == store and owner.foreign
     else:
         queue = parent.queue
         found.origin_queue = queue.number
         found.origin_id = parent.id
         found.origin_store = 0 if queue.store == store else queue.store.salt
+        found.foreign = queue.store == store and parent.flags & FOREIGN != 0
     return True
 
 
@@ -220,9 +229,10 @@ cdef int log_queue(queue_t* queue) except -1:
     queue.described = queue.store.position
     if record == NULL:
         return 0
-    record.limit = queue.limit
+    record.limit = queue.limit_given
     record.history_limit = queue.history_limit
     record.delivery_limit = queue.delivery_limit
+    record.incarnation = queue.incarnation
     record.name_bytes = <uint16_t> name_bytes
     record.dead_letter_bytes = NO_TEXT if letters == NULL else <uint16_t> letter_bytes
     memset(<char*> (record + 1), 0, length - sizeof(queue_record_t))
@@ -247,7 +257,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
             fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
         else:
             settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
-            store.live -= entry_charge(entry)
+            live_remove(store, entry_charge(entry))
         if is_loaded(entry):
             store.resident -= made_bytes(entry)
         entry = index_from(&queue.index, entry.id + 1)
@@ -266,18 +276,29 @@ cdef int log_queue_gone(queue_t* queue) except -1:
 
 
 cdef void frontier_forward(queue_t* queue) noexcept:
-    """Move the frontier past all that was routed. It lags where entries ended before they were routed."""
-    queue.frontier = unrouted_from(&queue.index, queue.frontier).id if queue.unrouted else queue.next_id
+    """Move the frontier past all that was routed. It lags where entries ended before they were routed, and where they are routed
+    by priority. Entries that are not routed though it is past them say so for themselves."""
+    cdef entry_t* entry = index_from(&queue.index, queue.frontier) if queue.unrouted else NULL
+    while entry != NULL and not waits_in_turn(entry):
+        entry = index_from(&queue.index, entry.id + 1)
+    queue.frontier = queue.next_id if entry == NULL else entry.id
+
+
+cdef inline bint waits_in_turn(const entry_t* entry) noexcept:
+    """Whether the entry is not routed, and was neither delayed nor kept for want of a selector that matches it."""
+    return entry.state == UNROUTED and (
+        entry.extra == NULL or (entry.extra.delayed_until == NEVER and entry.extra.kept == KEPT_NEVER))
 
 
 cdef void log_state(queue_t* queue, bint exact) noexcept:
     """`exact`: the last STATE before the store is closed. MARKs say which messages were handed out, so it has no watermark."""
     cdef state_record_t* record
     cdef int reason
-    record = <state_record_t*> record_new(
-        queue.store, STATE, RECORD_EXACT if exact else 0, sizeof(state_record_t), queue.number, queue.next_id)
+    cdef int flags = RECORD_EXACT | (RECORD_UPSTREAM_FAILED if queue.engine.store_failed else 0) if exact else 0
+    record = <state_record_t*> record_new(queue.store, STATE, flags, sizeof(state_record_t), queue.number, queue.next_id)
     if record == NULL:
         return
+    queue.stated = queue.store.position
     frontier_forward(queue)
     if queue.handed and not exact:
         queue.promised = queue.handed + LOOK_AHEAD

@@ -1,10 +1,9 @@
 """Makes the content of a message from its verified record in a store."""
 
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint16_t
 from libc.string cimport memcpy
 
-from xump_ext.message.content cimport content_of_buffers
+from xump_ext.message.content cimport content_of_buffers, no_parts, parts_t, pointer_or_null
 from xump_ext.message.headers cimport headers_of, text_new
 from xump_ext.records.kinds cimport NO_TEXT, rare_t
 from xump_ext.records.record cimport payload_of, rare_of
@@ -24,16 +23,17 @@ cdef content_t* content_of_record(const enter_record_t* record) except NULL:
     cdef const char* at = payload_of(record)
     cdef const rare_t* rare = rare_of(record)
     cdef object address, reply_to = None, message_id = None, destination = None
+    cdef parts_t parts = no_parts()
     cdef content_t* content
     address = text_of_record(&at, record.address_bytes)
     if rare != NULL:
         reply_to = text_of_record(&at, rare.reply_to_bytes)
         message_id = text_of_record(&at, rare.message_id_bytes)
         destination = text_of_record(&at, rare.destination_bytes)
+        parts.reply_to = pointer_or_null(reply_to)
+        parts.message_id = pointer_or_null(message_id)
+        parts.destination = pointer_or_null(destination)
     content = content_of_buffers(
-        address, at + record.header_bytes, record.body_bytes, reply_to, message_id, record.header_count, record.header_bytes)
+        address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)
     memcpy(<char*> headers_of(content), at, record.header_bytes)
-    if destination is not None:
-        Py_INCREF(destination)
-        content.destination = <void*> destination
     return content

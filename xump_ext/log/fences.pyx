@@ -16,9 +16,12 @@ wait for each other in a circle.
 
 from libc.stdint cimport uint8_t
 
+from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_queue, touch
 from xump_ext.memory.grow cimport ring_grow
-from xump_ext.records.kinds cimport GONE, MARK, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, SETTLE, STATE
+from xump_ext.records.kinds cimport (
+    GONE, MARK, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, SETTLE, STATE,
+)
 from xump_ext.state.constants cimport HISTORY, REDELIVERED, SHADOW, STAINED, UNLIMITED
 from xump_ext.state.graph cimport fence_t
 
@@ -71,6 +74,7 @@ cdef int fences_pass(store_t* store) except -1:
             fence_end(store, fence)
         store.fence_head += 1
         store.fence_count -= 1
+        store.fences_passed += 1
     return 0
 
 
@@ -81,7 +85,7 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
         touch(queue)
     if fence.kind == SETTLE:
         settle_record(store, fence.queue, fence.id, fence.flags, queue)
-        store.live -= fence.charge
+        live_remove(store, fence.charge)
     elif fence.kind == GONE:
         gone_record(store, fence.queue)
         (<set> store.leaving).discard(fence.queue)
@@ -122,7 +126,7 @@ cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stai
         fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
     else:
         settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)
-        store.live -= charge
+        live_remove(store, charge)
     return 0
 
 
@@ -130,6 +134,8 @@ cdef int log_mark(entry_t* entry) except -1:
     cdef store_t* store = entry.queue.store
     cdef bint historic = entry.state == HISTORY and not entry.flags & SHADOW
     cdef int flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (RECORD_HISTORIC if historic else 0)
+    if historic and entry.hops == 0:
+        flags |= RECORD_DEAD_ENTRY
     touch(entry.queue)
     entry.flags |= STAINED
     if historic and fences_needed(store):

@@ -69,15 +69,16 @@ cdef int by_run(const void* a, const void* b) noexcept nogil:
 cdef int merge_ends(store_t* store) except -1:
     """Sort the ends of the open group and merge them into runs of ids, so that an ack of a million messages takes little space.
 
-    Ends count after all else in their group, so they may stand anywhere in it. Here they go to its end; the other records move
-    up, and get their new positions.
+    Ends count after all else in their group. Here they go to its end; the other records move up, and get their new positions. A
+    store may free the first records of a group before the others, so no end may stand before the message that it ends.
     """
     cdef settle_record_t* ends = <settle_record_t*> malloc(store.ends * sizeof(settle_record_t))
     cdef settle_record_t* run
     cdef head_t* head
     cdef uint64_t at = sizeof(group_record_t), end = at, count = 0, length, i
     if ends == NULL:
-        return 0            # no memory: the group is written as it is
+        store.failed = store.engine.store_failed = True     # as where the buffer cannot grow
+        return 0
     while at < store.size:
         head = <head_t*> (store.data + at)
         length = head.length

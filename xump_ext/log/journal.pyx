@@ -12,7 +12,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from xump_ext.errors import StoreCorrupt
+from xump_ext.errors import StoreCorrupt, StoreFailed
 from xump_ext.log.append cimport log_carried, log_queue, log_state
 from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark
@@ -22,7 +22,8 @@ from xump_ext.log.writer cimport mark_record, record_again, settle_record, store
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport (
-    ENTER, MARK, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, STATE, enter_record_t, group_record_t, head_t,
+    ENTER, MARK, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, STATE, enter_record_t, group_record_t, head_t, queue_record_t,
+    state_record_t,
 )
 from xump_ext.records.record cimport RECORD_WHOLE, record_state
 from xump_ext.state.constants cimport HISTORY, MOVED, OFFERED, REDELIVERED, STAINED, TAKEN
@@ -30,6 +31,7 @@ from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport is_loaded
 
+cdef uint64_t QUEUE_BYTES = sizeof(queue_record_t) + 32 + sizeof(state_record_t)   # with a name of usual length
 cdef uint64_t FEW_ENDS = 16                         # so many SETTLE records are not worth sorting
 cdef uint64_t BUFFER_BYTES = <uint64_t> 1 << 18     # size of a buffer at first, and again after a large group
 
@@ -55,6 +57,7 @@ cdef class Journal:
         self.store.group = 1
         self.group_bytes = self.crowded_at = backend.group_bytes
         self.store.resident_max = resident_max
+        self.store.copies_forward = getattr(backend, "copies_forward", False)
         self.store.capacity = self.spare_capacity = BUFFER_BYTES
         self.store.data = <char*> malloc(BUFFER_BYTES)
         self.spare = <char*> malloc(BUFFER_BYTES)
@@ -106,19 +109,28 @@ cdef class Journal:
         return 0 if fences_stuck(&self.store) else self.store.fence_count
 
     @property
+    def fences_passed(self):
+        """How many records and fences went on, ever. Those behind them are numbered on."""
+        return self.store.fences_passed
+
+    @property
     def waiting(self):
         """Whether something was gathered that is not sealed yet, or waits behind fences."""
         return self.signalled or self.fenced > 0
 
     @property
     def live_bytes(self):
-        """About how many bytes of the store its messages take."""
-        return self.store.live
+        """About how many bytes of the log are still needed: the records of messages, and for each queue a QUEUE and a STATE."""
+        return self.store.live + len(self.queues) * QUEUE_BYTES
 
     @property
     def refused(self):
         """Whether a selector upstream waits for room in the store."""
         return bool(self.store.refused)
+
+    def failure(self):
+        """The error to raise when a call needs the failed store."""
+        return StoreFailed(f"store {self.name!r} has failed") if self.committer is None else self.committer.failure()
 
     @property
     def failed(self):
@@ -149,8 +161,10 @@ cdef class Journal:
         store_unchanged(store)
         if store.size == sizeof(group_record_t) or store.failed:
             return None
-        if store.ends > FEW_ENDS:
+        if store.ends > FEW_ENDS or store.ends_astray:
             merge_ends(store)
+            if store.failed:
+                return None
         data = self.spare if self.spare != NULL else <char*> malloc(BUFFER_BYTES)
         if data == NULL:
             raise MemoryError()
@@ -167,6 +181,7 @@ cdef class Journal:
         store.records = 0
         store.group += 1
         store.ends = 0
+        store.ends_astray = False
         return group
 
     cdef int mark_outstanding(self, bint closing) except -1:
@@ -294,9 +309,10 @@ cdef class Journal:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else a later one is there
                     log_queue(queue)
-                elif queue != NULL and head.kind == STATE:
+                elif queue != NULL and head.kind == STATE and head.position >= queue.stated:
+                    if not queue.touched:
+                        self.carried_bytes += head.length       # it is written when the group is sealed
                     touch(queue)
-                    self.carried_bytes += head.length       # it is written when the group is sealed
                 at += head.length
         finally:
             PyBuffer_Release(&view)
@@ -309,6 +325,8 @@ cdef class Journal:
         messages again when they are opened."""
         self.store.failed = True
         self.store.room = 0
+        if self.store.engine != NULL:
+            self.store.engine.store_failed = True
 
 
 cdef entry_t* lowest(entry_t* entry) noexcept:

@@ -16,6 +16,7 @@ cdef class Owner:
     cdef uint16_t delivery_count    # how often the application took it, or what became of it
     cdef bint redelivered           # it came back before
     cdef bint stained               # the store has a MARK of it
+    cdef bint foreign               # it came from another store
 
 
 # The owner of an entry that is OWNED.

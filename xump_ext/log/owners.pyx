@@ -12,9 +12,10 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint16_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark, settle_or_fence
+from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.records.kinds cimport RECORD_MARKED
-from xump_ext.state.constants cimport OWNED, REDELIVERED, SHADOW, STAINED
+from xump_ext.state.constants cimport FOREIGN, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
 
@@ -47,6 +48,7 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
         owner.id = entry.id
         owner.charge = entry_charge(entry)
         owner.stained = entry.flags & STAINED != 0
+        owner.foreign = entry.flags & FOREIGN != 0
         entry.flags |= SHADOW
     # If the message comes back to its queue when the store is reopened, it was delivered as often as that.
     owner.delivery_count = max(owner.delivery_count, delivery_count)
@@ -59,13 +61,20 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
 
 
 cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
-    """`entry` is about to end for good, since its message goes on elsewhere. Note which durable message that is."""
+    """`entry` is about to end for good, since its message goes on elsewhere. Note which durable message ends with it: itself, or
+    the nearest upstream."""
     cdef Owner owner
+    while not entry.queue.durable and not entry.flags & OWNED:
+        entry = entry.parent
+        if entry == NULL:
+            return 0
     if entry.queue.durable:
         engine.gone_store, engine.gone_queue, engine.gone_id = entry.queue.store, entry.queue.number, entry.id
-    elif entry.flags & OWNED:
+        engine.gone_foreign = entry.flags & FOREIGN != 0
+    else:
         owner = owner_of(entry)
         engine.gone_store, engine.gone_queue, engine.gone_id = owner.store, owner.queue, owner.id
+        engine.gone_foreign = owner.foreign
     return 0
 
 
@@ -115,7 +124,7 @@ cdef int owners_leave(store_t* store, uint32_t number) except -1:
             del owners[address]
             if index_get(&store_queue(store, number).index, owner.id) == NULL:
                 settle_record(store, number, owner.id, RECORD_MARKED if owner.stained else 0, NULL)
-                store.live -= owner.charge
+                live_remove(store, owner.charge)
     return 0
 
 

@@ -3,38 +3,46 @@
 Messages in a full store must be able to move on and end, since only that makes room. So each step of a message leaves some room
 to later steps:
 
-    a publish, or a message from another store      leaves `kept_bytes`
+    a publish, or a message from another store      leaves what the store asks for, and twice the largest message in it
     the first MOVE within the store                 leaves a quarter of that
     the second                                      leaves a sixteenth, and so on
 
-With one limit for all steps, messages at the beginning of their way could take the room that others need to end.
+With one limit for all steps, messages at the beginning of their way could take the room that others need to end. A store that
+cleans its log by copying live records forward needs room for that, too: twice the largest message, which no step may take.
 """
 
 from xump_ext.errors import StoreFailed, StoreFull
+from xump_ext.log.live_sizes cimport largest_live
 from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
+from xump_ext.records.kinds cimport settle_record_t
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
     cdef store_t* store = queue.store
-    cdef int64_t bytes = <int64_t> charge_of(enter_bytes(content, False))
-    return not store.failed and not store.leaving_engine and store.room >= bytes + kept_bytes(store, bytes)
+    cdef int64_t bytes = message_bytes(content, False)
+    return not store.failed and not store.leaving_engine and store.room >= bytes + kept_bytes(store, bytes, COMES_IN)
 
 
 cdef object no_room(queue_t* queue):
     cdef store_t* store = queue.store
     name = (<object> queue.handle).name
     if store.failed:
-        return StoreFailed(
-            f"the store of queue {name!r} has failed: close the engine, look after the disk, and open the store again")
+        return (<object> store.handle).failure()
     if store.leaving_engine:
         return StoreFailed(f"the store of queue {name!r} is being deleted, and the queue with it")
-    return StoreFull(f"the store of queue {name!r} is full: {max(store.room - kept_bytes(store, 0), 0)} bytes are left; take "
-                     "messages out, or allow it more bytes")
+    left = max(store.room - kept_bytes(store, 0, COMES_IN), 0)
+    return StoreFull(f"the store of queue {name!r} is full: {left} bytes are left; take messages out, or allow it more bytes")
 
 
-cdef int64_t kept_bytes(const store_t* store, int64_t charge) noexcept:
-    """The room that an entering message leaves to those that are in the store. `charge`: what it takes itself."""
-    return max(store.kept, 2 * max(store.largest, charge))
+cdef int64_t message_bytes(const content_t* content, bint linked) noexcept:
+    """The room that a message takes with the record of its end. `linked`: it may have an origin."""
+    return <int64_t> (charge_of(enter_bytes(content, linked)) + sizeof(settle_record_t))
+
+
+cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept:
+    """The room that a message leaves at this step. `largest`: bytes of the largest message that comes in now."""
+    largest = 2 * max(largest, largest_live(store))
+    return (store.kept + largest >> 2 * steps) + (largest if store.copies_forward else 0)
 
 
 cdef int steps_down(const store_t* store, const entry_t* entry) noexcept:
@@ -54,8 +62,8 @@ cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
     if store.leaving_engine:
         return False
     if content != NULL:
-        bytes += charge_of(enter_bytes(content, True))
-        bytes += kept_bytes(store, bytes) >> (2 * steps)
+        bytes += message_bytes(content, True)
+        bytes += kept_bytes(store, bytes, steps)
     if not store.failed and store.room >= bytes:
         return True
     if not store.refused and not store.failed:      # tell the committer, which cleans the log if that helps

@@ -58,8 +58,8 @@ cdef inline bint has_texts(const content_t* content) noexcept:
     return content.reply_to != NULL or content.message_id != NULL or content.destination != NULL
 
 cdef inline uint64_t charge_of(uint64_t length) noexcept:
-    """Bytes that a message takes of its store, if its ENTER is so long, with the record of its end."""
-    return class_bytes(length_class(length)) + sizeof(settle_record_t)
+    """Bytes that a message takes of its store, if its ENTER is so long."""
+    return class_bytes(length_class(length))
 
 cdef inline uint64_t text_size(const void* text) noexcept:
     """Bytes of a str in UTF-8, which was checked when the message was made; 0 for NULL."""
@@ -81,10 +81,10 @@ cdef inline uint64_t made_bytes(const entry_t* entry) noexcept:
     return enter_bytes(entry.content.loaded, entry.flags & LINKED)
 
 cdef inline uint64_t entry_charge(const entry_t* entry) noexcept:
-    """Bytes that a message takes of its store, with the record of its end."""
+    """Bytes that a message takes of its store."""
     if is_loaded(entry):
         return charge_of(made_bytes(entry))
-    return class_bytes((entry.content.bits >> 2) & ((1 << LENGTH_BITS) - 1)) + sizeof(settle_record_t)
+    return class_bytes((entry.content.bits >> 2) & ((1 << LENGTH_BITS) - 1))
 
 cdef inline void went_to(engine_t* engine, const queue_t* queue) noexcept:
     """The current message entered this queue: in other stores that it came from, its end is logged when this is durable."""

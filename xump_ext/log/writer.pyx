@@ -18,7 +18,7 @@ cdef bint grow(store_t* store, uint64_t bytes) noexcept:
         capacity *= 2
     data = <char*> realloc(store.data, capacity)
     if data == NULL:
-        store.failed = True
+        store.failed = store.engine.store_failed = True
         return False
     store.data = data
     store.capacity = capacity
@@ -33,13 +33,14 @@ cdef void store_changed(store_t* store) noexcept:
 
 cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept:
     """Record the end of a message; neighbouring ids share a record. SETTLEs count after all else in their group, so the last one
-    of the queue may be extended."""
+    of the queue may be extended. If it then stands before the ENTER that it ends, `merge_ends` moves it behind that."""
     cdef settle_record_t* record
     if queue != NULL and queue.settled_group == store.group and not store.failed:
         record = <settle_record_t*> (store.data + queue.settled_at)
         if record.head.flags == flags and (record.head.id + record.count == id or record.head.id == id + 1):
             record.head.id = min(record.head.id, id)
             record.count += 1
+            store.ends_astray |= queue.settled_at + sizeof(settle_record_t) != store.size
             return
     record = <settle_record_t*> record_new(store, SETTLE, flags, sizeof(settle_record_t), number, id)
     if record != NULL:

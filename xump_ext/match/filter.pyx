@@ -24,7 +24,7 @@ from libc.string cimport memcmp, memcpy, memset
 from xump_ext.match.filter_layout cimport (
     ADD, AND, ANY_ONE, ANY_RUN, BETWEEN, DIVIDE, EQUAL, HEADER, HEADER_NULL, IN, IS_NULL, LESS, LESS_EQUAL, LIKE, LITERAL, MORE,
     MORE_EQUAL, MULTIPLY, NEGATE, NOT, OR, SUBTRACT, SYS_ADDRESS, SYS_DELIVERY_COUNT, SYS_SIZE, SYS_TIMESTAMP, UNEQUAL, Layout,
-    Row, kind_of, place,
+    Row, kind_of, lay_out,
 )
 from xump_ext.memory.short_copy cimport same_short
 from xump_ext.message.headers cimport (
@@ -83,7 +83,7 @@ cdef class Filter:
 
     def __cinit__(self, tree):
         layout = Layout()
-        place(layout, tree, 0)
+        lay_out(layout, tree, 0)
         filter_build(self, layout)
 
     def __dealloc__(self):

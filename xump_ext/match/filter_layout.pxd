@@ -56,4 +56,4 @@ cdef class Layout:
     cdef Row text(self, bytes text, uint8_t type)
 
 # Adds a tree, operands first; returns the index of its root. Raises TypeError and ValueError for anything that is not a tree.
-cdef Py_ssize_t place(Layout layout, object tree, int level) except -1
+cdef Py_ssize_t lay_out(Layout layout, object tree, int level) except -1

@@ -56,7 +56,7 @@ cdef class Layout:
         return row
 
 
-cdef Py_ssize_t place(Layout layout, object tree, int level) except -1:
+cdef Py_ssize_t lay_out(Layout layout, object tree, int level) except -1:
     cdef Row row
     if not isinstance(tree, tuple) or not tree or len(tree) != ELEMENTS.get(tree[0]):
         raise TypeError(f"a tree is a tuple of an operation and its operands, got {str(tree)[:80]}")
@@ -74,7 +74,7 @@ cdef Py_ssize_t place(Layout layout, object tree, int level) except -1:
         return layout.add(row, SYSTEM[tree[1]])
     if operation == "call":
         raise TypeError("a callable is not compiled; call it")
-    row.left = place(layout, tree[1], level + 1)
+    row.left = lay_out(layout, tree[1], level + 1)
     if operation == "in":
         place_literals(layout, row, tree[2])
         return layout.add(row, IN)
@@ -83,9 +83,9 @@ cdef Py_ssize_t place(Layout layout, object tree, int level) except -1:
         return layout.add(row, LIKE)
     if operation in UNARY:
         return layout.add(row, UNARY[operation])
-    row.right = place(layout, tree[2], level + 1)
+    row.right = lay_out(layout, tree[2], level + 1)
     if operation == "between":
-        row.third = place(layout, tree[3], level + 1)
+        row.third = lay_out(layout, tree[3], level + 1)
         return layout.add(row, BETWEEN)
     return layout.add(row, BINARY[operation])
 

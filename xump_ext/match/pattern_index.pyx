@@ -100,9 +100,8 @@ cdef class MatchIndex:
         return found
 
     def __sizeof__(self):
-        return (object.__sizeof__(self) + string_table_size(
-            &self.exact) + string_table_size(&self.literal) + posting_arrays_size(&self.arrays)
-                + self.topics.size() + self.prefixes.size())
+        return (object.__sizeof__(self) + string_table_size(&self.exact) + string_table_size(&self.literal)
+                + posting_arrays_size(&self.arrays) + self.topics.size() + self.prefixes.size())
 
     def match_list(self, str value not None):
         """The items of all patterns that match, sorted; an item is there once for each such pattern."""

@@ -69,11 +69,11 @@ cdef class TopicTrie:
     cdef uint32_t edge_new(self, const token_t* token, uint32_t node) except 0
     cdef void edge_drop(self, uint64_t token, uint32_t node) noexcept
     cdef bint edges_resize(self, size_t capacity) noexcept
-    cdef int step_plain(self, token_t* token, uint32_t turn, uint32_t opened, u32_vector_t* hits) except -1 nogil
-    cdef int step_floating(self, token_t* token, uint32_t turn, uint32_t opened) except -1 nogil
-    cdef int step_open(self, token_t* token, uint32_t turn, uint32_t opened) except -1 nogil
-    cdef int step_below(self, token_t* token, uint32_t number, uint32_t turn, uint32_t opened) except -1 nogil
-    cdef int finish(self, uint32_t turn, uint32_t opened, u32_vector_t* hits) except -1 nogil
+    cdef int step_plain(self, token_t* token, uint32_t side, uint32_t opened, u32_vector_t* hits) except -1 nogil
+    cdef int step_floating(self, token_t* token, uint32_t side, uint32_t opened) except -1 nogil
+    cdef int step_open(self, token_t* token, uint32_t side, uint32_t opened) except -1 nogil
+    cdef int step_below(self, token_t* token, uint32_t number, uint32_t side, uint32_t opened) except -1 nogil
+    cdef int finish(self, uint32_t side, uint32_t opened, u32_vector_t* hits) except -1 nogil
     cdef int enter(self, u32_vector_t* list, uint32_t node, uint32_t stamp) except -1 nogil
     cdef uint64_t word_id_of(self, token_t* token) noexcept nogil
     cdef size_t check_node(self, uint32_t number, bint below_many) except? 0

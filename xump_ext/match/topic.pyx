@@ -330,7 +330,7 @@ cdef class TopicTrie:
     cdef int match(self, const char* value, size_t value_bytes, u32_vector_t* hits) except -1 nogil:
         cdef const char* at = value
         cdef const char* end = value + value_bytes
-        cdef uint32_t node, turn = 0
+        cdef uint32_t node, side = 0
         cdef uint32_t opened
         cdef token_t token
         if self.item_count == 0:
@@ -346,23 +346,23 @@ cdef class TopicTrie:
         while value_bytes:
             at = token_read(value, at, end, self.tokens.seed, &token)
             self.clock += 1
-            self.step_floating(&token, turn, opened)
-            self.step_plain(&token, turn, opened, hits)
-            self.step_open(&token, turn, opened)
-            turn ^= 1
-            if at == end or not (self.plain[turn].count or self.open.count):
+            self.step_floating(&token, side, opened)
+            self.step_plain(&token, side, opened, hits)
+            self.step_open(&token, side, opened)
+            side ^= 1
+            if at == end or not (self.plain[side].count or self.open.count):
                 break
             at += 1
-        return self.finish(turn, opened, hits)
+        return self.finish(side, opened, hits)
 
-    cdef int step_plain(self, token_t* token, uint32_t turn, uint32_t opened, u32_vector_t* hits) except -1 nogil:
+    cdef int step_plain(self, token_t* token, uint32_t side, uint32_t opened, u32_vector_t* hits) except -1 nogil:
         """Takes a word from each plain node."""
-        cdef u32_vector_t* next = &self.plain[turn ^ 1]
+        cdef u32_vector_t* next = &self.plain[side ^ 1]
         cdef uint32_t i, number
         cdef node_t* node
         next.count = 0
-        for i in range(self.plain[turn].count):
-            number = self.plain[turn].items[i]
+        for i in range(self.plain[side].count):
+            number = self.plain[side].items[i]
             node = &self.nodes[number]
             postings_collect(&self.arrays, &node.tail, hits)
             if node.many:
@@ -375,47 +375,47 @@ cdef class TopicTrie:
                     u32_vector_add(next, number)
         return 0
 
-    cdef int step_floating(self, token_t* token, uint32_t turn, uint32_t opened) except -1 nogil:
+    cdef int step_floating(self, token_t* token, uint32_t side, uint32_t opened) except -1 nogil:
         """Takes a word from each floating node."""
         cdef uint32_t i
-        self.floating[turn ^ 1].count = 0
-        for i in range(self.floating[turn].count):
-            self.step_below(token, self.floating[turn].items[i], turn, opened)
+        self.floating[side ^ 1].count = 0
+        for i in range(self.floating[side].count):
+            self.step_below(token, self.floating[side].items[i], side, opened)
         return 0
 
-    cdef int step_open(self, token_t* token, uint32_t turn, uint32_t opened) except -1 nogil:
+    cdef int step_open(self, token_t* token, uint32_t side, uint32_t opened) except -1 nogil:
         """Takes a word from each open node, which stays open. Comes after the others, because they open nodes at this word."""
         cdef uint32_t i = 0
         while i < self.open.count:
-            self.step_below(token, self.open.items[i], turn, opened)
+            self.step_below(token, self.open.items[i], side, opened)
             i += 1
         return 0
 
-    cdef int step_below(self, token_t* token, uint32_t number, uint32_t turn, uint32_t opened) except -1 nogil:
+    cdef int step_below(self, token_t* token, uint32_t number, uint32_t side, uint32_t opened) except -1 nogil:
         """Takes a word from a node below a `#`."""
         cdef node_t* node = &self.nodes[number]
         if node.many:
             self.enter(&self.open, node.many, opened)
         if node.one:
-            self.enter(&self.floating[turn ^ 1], node.one, self.clock)
+            self.enter(&self.floating[side ^ 1], node.one, self.clock)
         if node.edges:
             number = self.edge_find(self.word_id_of(token), number)
             if number:
-                self.enter(&self.floating[turn ^ 1], number, self.clock)
+                self.enter(&self.floating[side ^ 1], number, self.clock)
         return 0
 
-    cdef int finish(self, uint32_t turn, uint32_t opened, u32_vector_t* hits) except -1 nogil:
+    cdef int finish(self, uint32_t side, uint32_t opened, u32_vector_t* hits) except -1 nogil:
         """Collects the hits at the end of the address."""
         cdef node_t* node
         cdef uint32_t i
-        for i in range(self.plain[turn].count):
-            node = &self.nodes[self.plain[turn].items[i]]
+        for i in range(self.plain[side].count):
+            node = &self.nodes[self.plain[side].items[i]]
             postings_collect(&self.arrays, &node.tail, hits)
             postings_collect(&self.arrays, &node.here, hits)
             if node.many:
                 self.enter(&self.open, node.many, opened)
-        for i in range(self.floating[turn].count):
-            node = &self.nodes[self.floating[turn].items[i]]
+        for i in range(self.floating[side].count):
+            node = &self.nodes[self.floating[side].items[i]]
             postings_collect(&self.arrays, &node.here, hits)
             if node.many:
                 self.enter(&self.open, node.many, opened)

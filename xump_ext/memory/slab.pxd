@@ -64,6 +64,7 @@ cdef void chunk_has_room(chunk_t* chunk) noexcept
 cdef void chunk_emptied(chunk_t* chunk) noexcept
 cdef void* cell_large(size_t size) except NULL
 cdef void cell_large_put(void* cell, size_t size) noexcept
+cdef void* zeroed_get(size_t size) except NULL       # a cell whose bytes are 0; large ones are zeroed page by page, when touched
 cdef void* memory_large(size_t size) except NULL     # released with free()
 cdef void* memory_zeroed(size_t size) noexcept nogil     # the same, zeroed; NULL without memory
 

@@ -1,4 +1,4 @@
-"""The slow half of the slab allocator: makes chunks and regions, and gives them back."""
+"""Slabs: cells of equal size, cut out of chunks, for the structs of the core. This half makes and frees chunks and regions."""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -34,7 +34,7 @@ cdef extern from *:
     }
     static void xump_huge(void *memory, size_t size) { (void) memory; (void) size; }
     static void xump_region_unmap(void *region) { free(region); }
-    static void *xump_table_map(size_t size) { return malloc(size); }
+    static void *xump_table_map(size_t size) { return calloc(1, size); }
     static void xump_table_unmap(void *table, size_t size) { (void) size; free(table); }
     #endif
     static void *xump_chunk_alloc(void) {
@@ -61,6 +61,13 @@ cdef void* cell_large(size_t size) except NULL:
     if memory == NULL:
         raise MemoryError()
     return memory
+
+
+cdef void* zeroed_get(size_t size) except NULL:
+    cdef void* cell = cell_get(size)
+    if not CELLS or size < REGION_BYTES // 2:
+        memset(cell, 0, size)       # what is mapped is
+    return cell
 
 
 cdef void cell_large_put(void* cell, size_t size) noexcept:

@@ -2,21 +2,46 @@
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XINCREF
-from libc.stdint cimport uint32_t
+from cpython.ref cimport Py_XINCREF
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from xump_ext.memory.slab cimport cell_get
-from xump_ext.message.headers cimport content_t
+from xump_ext.message.headers cimport content_t, correlation_of, expires_of, trailer_place, trailer_t
+from xump_ext.message.times cimport NEVER
+
+cdef struct parts_t:        # the parts that few messages have; borrowed
+    void* reply_to          # str or NULL, as the next three
+    void* message_id
+    void* destination
+    void* correlation_id
+    int64_t expires         # POSIX ns; NEVER
+    uint8_t priority
+    uint8_t expires_later   # `content_expiring` will follow
+
+cdef inline parts_t no_parts() noexcept:
+    return parts_t(NULL, NULL, NULL, NULL, NEVER, 0, False)
+
+cdef inline parts_t parts_of(const content_t* content) noexcept:
+    return parts_t(content.reply_to, content.message_id, content.destination, correlation_of(content), expires_of(content),
+                   content.priority, False)
 
 cdef inline content_t* content_alloc(
-    PyObject* address, PyObject* body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes
+    PyObject* address, PyObject* body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes, bint has_trailer
 ) except NULL:
-    """Content over checked objects, with room for the headers. Where `body` is NULL, there is room for the body behind them."""
-    cdef content_t* content = <content_t*> cell_get(sizeof(content_t) + header_bytes + inline_bytes)
+    """Content over checked objects, with room for the headers. Where `body` is NULL, there is room for the body behind them. The
+    caller fills the trailer."""
+    cdef size_t size = sizeof(content_t) + header_bytes + inline_bytes
+    cdef content_t* content
+    if has_trailer:
+        size = trailer_place(size) + sizeof(trailer_t)
+    content = <content_t*> cell_get(size)
     content.references = 1
     content.header_count = header_count
     content.header_bytes = header_bytes
     content.body_inline = body == NULL
+    content.priority = 0
+    content.has_trailer = has_trailer
+    content.reserved = 0
     content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
     content.address = address
     content.body = body
@@ -25,12 +50,9 @@ cdef inline content_t* content_alloc(
     Py_XINCREF(body)
     return content
 
-cdef inline void* optional(object value) noexcept:
-    """A new reference to the value; NULL for None."""
-    if value is None:
-        return NULL
-    Py_INCREF(value)
-    return <void*> value
+cdef inline void* pointer_or_null(object value) noexcept:
+    """The value, borrowed; NULL for None."""
+    return NULL if value is None else <void*> value
 
 cdef inline object object_or_none(const void* pointer):
     return None if pointer == NULL else <object> pointer
@@ -48,21 +70,22 @@ cdef inline void content_release(content_t* content) noexcept:
 cdef str checked_text(object value, str what)
 cdef bytes checked_body(object body)
 cdef void content_free(content_t* content) noexcept
+# Content over checked objects, with a copy of well-formed headers.
 cdef content_t* content_of_headers(
-    object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
+    object address, object body, const parts_t* parts, const char* block, uint32_t count, uint32_t size
 ) except NULL
 # Content with a copy of the body, and room before it for `header_bytes` of headers, which the caller writes at `headers_of`.
-# `address`, `reply_to` and `message_id` (or None) are exact str objects within the limits.
+# The texts are exact str objects within the limits.
 cdef content_t* content_of_buffers(
-    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
-    uint32_t header_bytes
+    object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL
 # The body as a bytes object; of an inline body it is made at the first call.
 cdef object content_body(content_t* content)
 cdef content_t* content_stamped(content_t* content, object destination) except NULL
-cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL
+# The content with a bounced envelope (rule 11). `lives_on`: it keeps its `expires`, which a dead letter does not.
+cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail, bint lives_on) except NULL
 cdef content_t* content_without_destination(content_t* content) except NULL
-# Content with every part that an envelope can have; None for a missing part.
-cdef content_t* content_full(
-    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
-) except NULL
+# The same content, which expires then. It takes over the reference, unless it raises.
+cdef content_t* content_expiring(content_t* content, int64_t expires) except NULL
+# Content over checked objects, with room for the headers.
+cdef content_t* content_full(object address, object body, const parts_t* parts, uint32_t count, uint32_t size) except NULL

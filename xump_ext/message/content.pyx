@@ -6,13 +6,13 @@ what a program gives. The headers are part of the content; `message/headers.pyx`
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF
 from libc.stdint cimport UINT32_MAX, uintptr_t
 from libc.string cimport memcpy
 
 from xump_ext.memory.slab cimport cell_put
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, checked_utf8, headers_dict, headers_measure, headers_of, headers_write,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, checked_utf8, headers_dict, headers_measure, headers_of, headers_write, trailer_of,
 )
 
 cdef extern from "Python.h":
@@ -48,19 +48,36 @@ cdef bytes checked_body(object body):
 
 # ---- made and freed
 
-cdef content_t* content_full(
-    object address, object body, object reply_to, object message_id, object destination, uint32_t count, uint32_t size
-) except NULL:
-    """Content with every part that an envelope can have; None for a missing part."""
-    cdef content_t* content = content_alloc(<PyObject*> address, <PyObject*> body, count, size, 0)
-    content.reply_to = optional(reply_to)
-    content.message_id = optional(message_id)
-    content.destination = optional(destination)
+cdef content_t* content_full(object address, object body, const parts_t* parts, uint32_t count, uint32_t size) except NULL:
+    cdef content_t* content = content_alloc(<PyObject*> address, <PyObject*> body, count, size, 0, needs_trailer(parts))
+    parts_fill(content, parts)
     return content
+
+
+cdef inline bint needs_trailer(const parts_t* parts) noexcept:
+    return parts.expires != NEVER or parts.correlation_id != NULL or parts.expires_later
+
+
+cdef inline void parts_fill(content_t* content, const parts_t* parts) noexcept:
+    """Fills what few messages have into a new content."""
+    content.reply_to = parts.reply_to
+    content.message_id = parts.message_id
+    content.destination = parts.destination
+    content.priority = parts.priority
+    if <uintptr_t> parts.reply_to | <uintptr_t> parts.message_id | <uintptr_t> parts.destination:
+        Py_XINCREF(<PyObject*> parts.reply_to)
+        Py_XINCREF(<PyObject*> parts.message_id)
+        Py_XINCREF(<PyObject*> parts.destination)
+    if content.has_trailer:
+        trailer_of(content)[0] = trailer_t(parts.expires, parts.correlation_id, NULL, 0, 0)
+        Py_XINCREF(<PyObject*> parts.correlation_id)
 
 
 cdef void content_free(content_t* content) noexcept:
     cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
+    if content.has_trailer:
+        Py_XDECREF(<PyObject*> trailer_of(content).correlation_id)
+        size = trailer_place(size) + sizeof(trailer_t)
     Py_XDECREF(<PyObject*> content.address)
     Py_XDECREF(<PyObject*> content.body)
     if <uintptr_t> content.reply_to | <uintptr_t> content.message_id | <uintptr_t> content.destination:     # rare
@@ -71,21 +88,19 @@ cdef void content_free(content_t* content) noexcept:
 
 
 cdef content_t* content_of_headers(
-    object address, object body, object reply_to, object message_id, const char* block, uint32_t count, uint32_t size
+    object address, object body, const parts_t* parts, const char* block, uint32_t count, uint32_t size
 ) except NULL:
-    """Content over checked objects, with a copy of well-formed headers."""
-    cdef content_t* content = content_full(address, body, reply_to, message_id, None, count, size)
+    cdef content_t* content = content_full(address, body, parts, count, size)
     memcpy(<char*> headers_of(content), block, size)
     return content
 
 
 cdef content_t* content_of_buffers(
-    object address, const char* body, uint32_t body_bytes, object reply_to, object message_id, uint32_t header_count,
-    uint32_t header_bytes
+    object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL:
-    cdef content_t* content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes)
-    content.reply_to = optional(reply_to)
-    content.message_id = optional(message_id)
+    cdef content_t* content = content_alloc(
+        <PyObject*> address, NULL, header_count, header_bytes, body_bytes, needs_trailer(parts))
+    parts_fill(content, parts)
     memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
     return content
 
@@ -98,29 +113,46 @@ cdef object content_body(content_t* content):
     return <object> content.body
 
 
-cdef content_t* content_variant(content_t* content, object address, object reply_to, object destination) except NULL:
-    cdef content_t* variant = content_full(
-        address, content_body(content), reply_to, object_or_none(content.message_id), destination,
-        content.header_count, content.header_bytes)
-    memcpy(<char*> headers_of(variant), headers_of(content), content.header_bytes)
-    return variant
+cdef content_t* content_variant(content_t* content, const parts_t* parts) except NULL:
+    """The same address, headers and body with these other parts."""
+    return content_of_headers(<object> content.address, content_body(content), parts, headers_of(content), content.header_count,
+                              content.header_bytes)
 
 
 cdef content_t* content_stamped(content_t* content, object destination) except NULL:
     """The same content with a destination stamped on it."""
-    return content_variant(content, <object> content.address, object_or_none(content.reply_to), destination)
+    cdef parts_t parts = parts_of(content)
+    parts.destination = pointer_or_null(destination)
+    return content_variant(content, &parts)
 
 
 cdef content_t* content_without_destination(content_t* content) except NULL:
     """The same content without a destination; shared when it has none."""
+    cdef parts_t parts
     if content.destination == NULL:
         return content_share(content)
-    return content_variant(content, <object> content.address, object_or_none(content.reply_to), None)
+    parts = parts_of(content)
+    parts.destination = NULL
+    return content_variant(content, &parts)
 
 
-cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail) except NULL:
-    """The content with a bounced envelope (rule 11): `reply_to` becomes the address, and headers say what happened."""
+cdef content_t* content_expiring(content_t* content, int64_t expires) except NULL:
+    cdef parts_t parts
+    cdef content_t* variant
+    if content.references == 1 and content.has_trailer:     # it was made for this call, and nobody has seen it
+        trailer_of(content).expires = expires
+        return content
+    parts = parts_of(content)
+    parts.expires = expires
+    variant = content_variant(content, &parts)
+    content_release(content)
+    return variant
+
+
+cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail, bint lives_on) except NULL:
+    """`reply_to` becomes the address, and headers say what happened."""
     cdef dict headers = headers_dict(content)
+    cdef parts_t parts = parts_of(content)
     cdef content_t* bounced
     cdef Py_ssize_t size
     cdef uint32_t count = 0
@@ -133,8 +165,10 @@ cdef content_t* content_bounced(content_t* content, str queue, str reason, objec
         headers["xump_detail"] = detail
     if content.reply_to != NULL:
         address = <object> content.reply_to
+    parts.reply_to = NULL
+    if not lives_on:
+        parts.expires = NEVER
     size = headers_measure(headers, &count, UINT32_MAX)
-    bounced = content_full(address, content_body(content), None, object_or_none(content.message_id),
-                           object_or_none(content.destination), count, <uint32_t> size)
+    bounced = content_full(address, content_body(content), &parts, count, <uint32_t> size)
     headers_write(headers, <char*> headers_of(bounced))
     return bounced

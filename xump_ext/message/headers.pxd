@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
 from xump_ext.memory.short_copy cimport copy_short, same_short
+from xump_ext.message.times cimport NEVER
 
 cdef extern from "Python.h":
     Py_ssize_t PyDict_GET_SIZE(PyObject* dict)
@@ -30,9 +31,9 @@ cdef enum:
     ADDRESS_BYTES_MAX = 65534   # a u16 in records, where 65535 means none; the limit of every name, too
 
 # The immutable content of a message, shared by reference between all the queues that hold it. It is one allocation: the
-# struct, the compact headers, then the body if it did not come as a Python object. Texts and body are exact `str` and
-# `bytes` objects, which cannot form cycles, so the collector has nothing to visit here.
-cdef struct content_t:
+# struct, the compact headers, the body if it did not come as a Python object, then the trailer, which few have. Texts and body
+# are exact `str` and `bytes` objects, which cannot form cycles, so the collector has nothing to visit here.
+cdef struct content_t:      # 64 bytes: one cache line
     Py_ssize_t references
     void* address           # str, never NULL
     void* body              # bytes; NULL: an inline body, which nothing has asked for yet
@@ -42,8 +43,19 @@ cdef struct content_t:
     uint32_t header_count
     uint32_t header_bytes   # of the headers that follow
     uint32_t body_bytes
-    bint body_inline
-    # char headers[header_bytes]; char body[body_bytes] if body_inline
+    uint8_t body_inline
+    uint8_t priority        # 0 to 255
+    uint8_t has_trailer
+    uint8_t reserved
+    # char headers[header_bytes]; char body[body_bytes] if body_inline; a trailer_t at the next multiple of 8 if has_trailer
+
+# What few contents have.
+cdef struct trailer_t:
+    int64_t expires         # POSIX ns; NEVER
+    void* correlation_id    # str or NULL
+    void* annex             # reserved: NULL
+    uint32_t annex_bytes    # reserved: 0
+    uint32_t annex_kind     # reserved: 0
 
 # One header as it was read; the pointers reach into the content.
 cdef struct header_t:
@@ -57,6 +69,25 @@ cdef struct header_t:
 
 cdef inline const char* headers_of(const content_t* content) noexcept nogil:
     return <const char*> content + sizeof(content_t)
+
+cdef inline size_t trailer_place(size_t size) noexcept nogil:
+    """Where the trailer of a content begins whose other parts take so many bytes."""
+    return (size + 7) & ~<size_t> 7
+
+cdef inline trailer_t* trailer_of(const content_t* content) noexcept nogil:
+    """The trailer of a content that has one."""
+    cdef size_t size = sizeof(content_t) + content.header_bytes
+    if content.body_inline:
+        size += content.body_bytes
+    return <trailer_t*> (<char*> content + trailer_place(size))
+
+cdef inline int64_t expires_of(const content_t* content) noexcept nogil:
+    """When the message expires by itself, in POSIX ns; NEVER."""
+    return trailer_of(content).expires if content.has_trailer else NEVER
+
+cdef inline void* correlation_of(const content_t* content) noexcept nogil:
+    """The `correlation_id`, a str; NULL: it has none."""
+    return trailer_of(content).correlation_id if content.has_trailer else NULL
 
 cdef extern from *:
     """

@@ -4,11 +4,20 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from xump_ext.message.content cimport parts_t
 from xump_ext.message.headers cimport content_t
 
-# Content of what a program gives: of the arguments of `Message`, or of a `Message` or a tuple.
-cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL
-cdef content_t* content_of(object message) except NULL
+# Content of what a program gives: of the arguments of `Message`, or of a `Message` or a tuple. `given` has the other parts; NULL:
+# these are the default ones.
+cdef content_t* content_new(
+    object address, object body, object headers, object reply_to, object message_id, const parts_t* given) except NULL
+cdef content_t* content_alone(
+    Message message, object body, object headers, object reply_to, object message_id, const parts_t* given) except NULL
+cdef content_t* content_of(object message, const parts_t* given) except NULL
+# The value as an exact str within the limit, or None; else an error that names `what`.
+cdef str optional_text(object value, str what)
+# The parts that few messages have. `correlation_id` is exact, and outlives them.
+cdef parts_t parts_given(str correlation_id, object expires, object priority) except *
 
 cdef class Headers:
     cdef content_t* content

@@ -22,13 +22,14 @@ from xump_ext.memory.freelist cimport (
 from xump_ext.memory.short_copy cimport copy_short
 from xump_ext.message.content cimport (
     checked_body, checked_text, content_alloc, content_body, content_full, content_of_headers, content_release, content_share,
-    content_stamped, content_without_destination, object_or_none,
+    content_stamped, content_without_destination, no_parts, object_or_none, pointer_or_null,
 )
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, ascii_of, field_find, field_value, headers_dict,
-    headers_measure, headers_of, headers_small, headers_write, raw_text_of,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, ascii_of, correlation_of, expires_of, field_find,
+    field_value, headers_dict, headers_measure, headers_of, headers_small, headers_write, raw_text_of,
 )
 from xump_ext.message.headers import headers_bytes_max as _headers_bytes_max
+from xump_ext.message.times cimport NEVER, moment_ns
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject*)
@@ -46,6 +47,8 @@ cdef extern from *:
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # For a bounced message: a bounce adds two names and a detail of at most 65535 bytes each, and a reason; it can happen again.
 cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
+cdef object DEFAULT_PRIORITY = 0
+cdef object PRIORITY_MAX = 255
 
 address_bytes_max = ADDRESS_BYTES_MAX
 body_bytes_max = BODY_BYTES_MAX
@@ -53,7 +56,9 @@ body_bytes_max = BODY_BYTES_MAX
 
 # ---- content of what a program gives
 
-cdef content_t* content_new(object address, object body, object headers, object reply_to, object message_id) except NULL:
+cdef content_t* content_new(
+    object address, object body, object headers, object reply_to, object message_id, const parts_t* given
+) except NULL:
     """Content of the arguments of `Message`. Raises TypeError and ValueError that say what is wrong."""
     cdef PyObject* parts[5]
     parts[0] = <PyObject*> address
@@ -61,15 +66,56 @@ cdef content_t* content_new(object address, object body, object headers, object 
     parts[2] = <PyObject*> headers
     parts[3] = <PyObject*> reply_to
     parts[4] = <PyObject*> message_id
-    return content_of_parts(parts, 5)
+    return content_of_parts(parts, 5, given)
 
 
-cdef content_t* content_of(object message) except NULL:
+cdef str optional_text(object value, str what):
+    return None if value is None else checked_text(value, what)
+
+
+cdef parts_t parts_given(str correlation_id, object expires, object priority) except *:
+    cdef parts_t parts = no_parts()
+    if correlation_id is not None:
+        parts.correlation_id = <void*> correlation_id
+    if expires is not None:
+        parts.expires = moment_ns(expires, "expires")
+    if <PyObject*> priority != <PyObject*> DEFAULT_PRIORITY:
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise TypeError(f"priority must be an int, got {type(priority).__name__}")
+        if not 0 <= priority <= PRIORITY_MAX:
+            raise ValueError(f"priority must be from 0 to {PRIORITY_MAX}, got {priority}")
+        parts.priority = priority
+    return parts
+
+
+def _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority):
+    """Raises TypeError if anything was given beside a `Message` that a `Message` has."""
+    cdef parts_t given = parts_given(optional_text(correlation_id, "correlation_id"), expires, priority)
+    check_alone(body, headers, reply_to, message_id, &given)
+
+
+cdef int check_alone(object body, object headers, object reply_to, object message_id, const parts_t* given) except -1:
+    if headers is not None or reply_to is not None or message_id is not None or not isinstance(body, bytes) or len(body) or (
+            given != NULL and (given.correlation_id != NULL or given.expires != NEVER or given.priority)):
+        raise TypeError("a Message is published as it is: give no body, headers, reply_to, message_id, correlation_id, expires "
+                        "or priority beside it; message.replace(body=...) makes another one")
+    return 0
+
+
+cdef content_t* content_alone(
+    Message message, object body, object headers, object reply_to, object message_id, const parts_t* given
+) except NULL:
+    """Content of a `Message` that was given in place of an address. Raises as `_check_alone`."""
+    check_alone(body, headers, reply_to, message_id, given)
+    return content_without_destination(message.content)
+
+
+cdef content_t* content_of(object message, const parts_t* given) except NULL:
     """Content of a `Message`, or of a tuple in the order of its arguments."""
     if isinstance(message, tuple):
-        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message))
+        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message), given)
     if isinstance(message, Message):
-        return content_without_destination((<Message> message).content)
+        return content_alone(message, NO_BYTES, None, None, None, given)
     raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
                     f"{type(message).__name__}")
 
@@ -78,7 +124,7 @@ cdef str NO_TEXT = ""
 cdef bytes NO_BYTES = b""
 
 
-cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
+cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count, const parts_t* given) except NULL:
     """Content of up to five parts. Plain text, exact bytes and few short headers go in one pass; all else is checked first."""
     cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
     cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
@@ -94,41 +140,44 @@ cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL
         if headers != NONE:
             end = headers_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
         if end != NULL:
-            content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0)
+            if given == NULL:
+                content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0, False)
+            else:
+                content = content_full(<object> address, <object> body, given, header_count, <uint32_t> (end - block))
             copy_short(<char*> headers_of(content), block, end - block)
             return content
     if count > 5:
         raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")
     return content_checked(
         <object> address, <object> body, <object> headers, <object> (parts[3] if count > 3 else NONE),
-        <object> (parts[4] if count > 4 else NONE), HEADERS_BYTES_MAX)
+        <object> (parts[4] if count > 4 else NONE), given, HEADERS_BYTES_MAX)
 
 
 cdef content_t* content_checked(
-    object address, object body, object headers, object reply_to, object message_id, Py_ssize_t bytes_max
+    object address, object body, object headers, object reply_to, object message_id, const parts_t* given, Py_ssize_t bytes_max
 ) except NULL:
     """Content of any parts, all of them checked."""
+    cdef parts_t parts = no_parts() if given == NULL else given[0]
     cdef content_t* content
     cdef content_t* shared
     cdef Py_ssize_t size = 0
     cdef uint32_t count = 0
     address = checked_text(address, "address")
     body = checked_body(body)
-    if reply_to is not None:
-        reply_to = checked_text(reply_to, "reply_to")
-    if message_id is not None:
-        message_id = checked_text(message_id, "message_id")
+    reply_to = optional_text(reply_to, "reply_to")
+    message_id = optional_text(message_id, "message_id")
+    parts.reply_to = pointer_or_null(reply_to)
+    parts.message_id = pointer_or_null(message_id)
     if headers is not None:
         if isinstance(headers, Headers):
             shared = (<Headers> headers).content
-            return content_of_headers(
-                address, body, reply_to, message_id, headers_of(shared), shared.header_count, shared.header_bytes)
+            return content_of_headers(address, body, &parts, headers_of(shared), shared.header_count, shared.header_bytes)
         if not PyDict_CheckExact(headers):
             if not isinstance(headers, Mapping):
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
             headers = dict(headers)
         size = headers_measure(<dict> headers, &count, bytes_max)
-    content = content_full(address, body, reply_to, message_id, None, count, <uint32_t> size)
+    content = content_full(address, body, &parts, count, <uint32_t> size)
     if count:
         headers_write(<dict> headers, <char*> headers_of(content))
     return content
@@ -207,9 +256,9 @@ cdef const char* field_named_otherwise(const content_t* content, object name) ex
 
 @cython.final
 cdef class Headers:
-    """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in their order.
+    """The headers of a message: a read-only mapping of str to bool, int, float, str or bytes, in the order of publishing.
 
-    A look-up compares with each header before it. Values are made anew at every access.
+    Cost: a look-up compares the name with each header before it. A value is made anew at every access.
     """
 
     def __cinit__(self):
@@ -223,7 +272,7 @@ cdef class Headers:
         return field_value(at)
 
     def get(self, name, default=None):
-        """The value of a header, or `default`."""
+        """The value of the header `name`, or `default` if there is none."""
         cdef const char* at = field_named(self.content, name)
         return default if at == NULL else field_value(at)
 
@@ -237,15 +286,15 @@ cdef class Headers:
         return iter(headers_dict(self.content))
 
     def keys(self):
-        """The names, as a dict has them."""
+        """The names of the headers, as `dict.keys` gives them."""
         return headers_dict(self.content).keys()
 
     def values(self):
-        """The values, as a dict has them."""
+        """The values of the headers, as `dict.values` gives them."""
         return headers_dict(self.content).values()
 
     def items(self):
-        """Names and values, as a dict has them."""
+        """The names and values of the headers, as `dict.items` gives them."""
         return headers_dict(self.content).items()
 
     def __eq__(self, other):
@@ -269,13 +318,28 @@ Mapping.register(Headers)
 
 @cython.final
 cdef class Message:
-    """Message(address='', body=b'', headers=None, *, reply_to=None, message_id=None)\n--\n
-    An immutable message.
+    """Message(address='', body=b'', headers=None, *, reply_to=None, message_id=None, correlation_id=None, expires=None, \
+priority=0)\n--\n
+    An immutable message: an address, a body and headers.
 
-    `body` is bytes (a bytearray or memoryview is copied), at most `body_bytes_max`. `headers` is a mapping of str to bool,
-    64-bit int, float, str or bytes. `id`, `timestamp` (POSIX nanoseconds) and `hops` come from the queue that the message
-    was read from; they are 0 in a new message. Raises TypeError and ValueError. Cost: one allocation and the headers' bytes.
+    Args:
+        address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8.
+        body: Up to 64 MiB of bytes; a bytearray or memoryview is copied.
+        headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
+        reply_to: The address for answers.
+        message_id: Your own name for the message.
+        correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
+        expires: The moment after which nobody is handed the message: an aware datetime, or POSIX nanoseconds.
+        priority: 0 to 255; queues with a priority take higher ones first.
 
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+
+    `id`, `timestamp` and `hops` come from the queue that the message was read from; in a new message they are 0.
+
+    Cost: one allocation, and a copy of the headers.
+
+    >>> from xump import Message
     >>> Message("jobs", b"...", {"size": 700}).headers["size"]
     700
     """
@@ -284,8 +348,14 @@ cdef class Message:
         if not making:
             message_fill(self, content_share(nothing))
 
-    def __init__(self, address="", body=b"", headers=None, *, reply_to=None, message_id=None):
-        cdef content_t* content = content_new(address, body, headers, reply_to, message_id)
+    def __init__(
+        self, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, expires=None, priority=0
+    ):
+        cdef parts_t given
+        cdef content_t* content
+        correlation_id = optional_text(correlation_id, "correlation_id")
+        given = parts_given(correlation_id, expires, priority)
+        content = content_new(address, body, headers, reply_to, message_id, &given)
         if self.content != nothing:
             content_release(content)
             raise TypeError("a message is immutable: use replace()")
@@ -294,7 +364,7 @@ cdef class Message:
 
     @property
     def reply_to(self):
-        """The return address, or None."""
+        """The address for answers, or None."""
         return object_or_none(self.content.reply_to)
 
     @property
@@ -303,13 +373,40 @@ cdef class Message:
         return object_or_none(self.content.message_id)
 
     @property
+    def correlation_id(self):
+        """What joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
+        return object_or_none(correlation_of(self.content))
+
+    @property
+    def expires(self):
+        """The moment after which nobody is handed the message, in POSIX nanoseconds of the engine's clock; None: it does not
+        expire by itself."""
+        cdef int64_t expires = expires_of(self.content)
+        return None if expires == NEVER else expires
+
+    @property
+    def priority(self):
+        """0 to 255: queues with a priority take higher ones first; 0 is the default."""
+        return self.content.priority
+
+    @property
     def destination(self):
         """The destination that `deliver(destination, queue)` stamped on the message; None until then."""
         return object_or_none(self.content.destination)
 
     def replace(self, **changes):
-        """A new message with other values of address, body, headers, reply_to or message_id; its id is 0.
+        """Return a new message in which some values are others; its id is 0.
 
+        Args:
+            changes: The new values, by name: `address`, `body`, `headers`, `reply_to`, `message_id`, `correlation_id`, `expires`,
+                `priority`.
+
+        Raises:
+            TypeError, ValueError: A value is wrong, or cannot be replaced.
+
+        Cost: that of a new message.
+
+        >>> from xump import Message
         >>> Message("a", b"x").replace(address="b").address
         'b'
         """
@@ -330,24 +427,30 @@ cdef class Message:
         parts = [repr(self.address), repr(self.body if len(self.body) <= 60 else self.body[:60] + b"...")]
         if self.content.header_count:
             parts.append(repr(self.headers))
-        for name in ("reply_to", "message_id", "destination"):
+        for name in ("reply_to", "message_id", "correlation_id", "destination", "expires"):
             if getattr(self, name) is not None:
                 parts.append(f"{name}={getattr(self, name)!r}")
+        if self.priority:
+            parts.append(f"priority={self.priority}")
         if self.id:
             parts.append(f"id={self.id}")
         return f"Message({', '.join(parts)})"
 
     def __reduce__(self):
         return _rebuild, (self.address, self.body, headers_dict(self.content), self.reply_to, self.message_id,
-                          self.destination, self.id, self.timestamp, self.hops)
+                          self.destination, self.id, self.timestamp, self.hops, self.correlation_id, self.expires, self.priority)
 
 
-CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id")
+CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority")
 
 
-def _rebuild(address, body, headers, reply_to, message_id, destination, id, timestamp, hops):
+def _rebuild(
+    address, body, headers, reply_to, message_id, destination, id, timestamp, hops, correlation_id, expires, priority
+):
     """A message from its pickle. A bounced message may have more headers than can be published."""
-    cdef content_t* content = content_checked(address, body, headers, reply_to, message_id, BOUNCED_BYTES_MAX)
+    cdef str correlation = optional_text(correlation_id, "correlation_id")
+    cdef parts_t given = parts_given(correlation, expires, priority)
+    cdef content_t* content = content_checked(address, body, headers, reply_to, message_id, &given, BOUNCED_BYTES_MAX)
     cdef content_t* stamped
     if destination is not None:
         stamped = content_stamped(content, checked_text(destination, "destination"))
@@ -397,16 +500,16 @@ cdef PyObject* message_new(content_t* content, uint64_t id, int64_t timestamp, u
     return spare
 
 
-cdef content_t* nothing = content_new("", b"", None, None, None)     # of a message that is not filled yet
+cdef content_t* nothing = content_new("", b"", None, None, None, NULL)     # of a message that is not filled yet
 
 (<PyTypeObject*> Headers).tp_dealloc = headers_dealloc
 (<PyTypeObject*> Message).tp_dealloc = message_dealloc
 xump_member(
-    <PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(
-        <Message> NULL).address_member, b"What it is routed by: a text, often words separated by dots.")
+    <PyTypeObject*> Message, &address_member_def, b"address", <size_t> &(<Message> NULL).address_member,
+    b"The text that the message is usually routed by (a routing key), often words separated by dots.")
 xump_member(
     <PyTypeObject*> Message, &headers_member_def, b"headers", <size_t> &(<Message> NULL).headers_member,
-    b"A read-only mapping, see `Headers`.")
+    b"The headers: a read-only mapping of names to bool, int, float, str or bytes.")
 xump_member(
     <PyTypeObject*> Message, &body_member_def, b"body", <size_t> &(<Message> NULL).body_member,
     b"The payload: bytes, which Xump does not look into.")

@@ -16,9 +16,11 @@ from xump_ext.records.record import (
     record_whole,
     salt_of,
     whole_groups,
+    whole_records,
 )
 
 __all__ = [
     "crc", "crc_soft", "describe", "entry_key", "items", "next_group", "next_record", "place_record", "record_whole", "salt_of",
     "whole_groups",
+    "whole_records",
 ]

@@ -22,18 +22,18 @@ store, and so is any selection of records that leaves out what later records und
     48  synced u64        position                       48  timestamp i64     of the newest
                                                          56  settled u64
     SETTLE   ids that are gone, from `id` on             64  deleted u64
-    32  count u64                                        72  dropped u64[6]    by reason
-    flags: MARKED, each of them has a MARK              120  dead_lettered u64[6]
+    32  count u64                                        72  dropped u64[8]    by reason
+    flags: MARKED, each of them has a MARK              136  dead_lettered u64[8]
     MARK     id: of the message; its delivery count and flags from here on
     32  delivery_count u32                               QUEUE    id: 0
     36  reserved u32                                     32  limit u64         2**64 - 1: none
-    flags: HISTORIC, REDELIVERED                         40  history_limit u64
+    flags: HISTORIC, REDELIVERED, DEAD_ENTRY             40  history_limit u64
                                                          48  delivery_limit u32
     GONE     the queue was deleted with all it held      52  name_bytes u16
                                                          54  dead_letter_bytes u16   65535: none
-    ENTER    id: of the message                          56  name, then dead_letter
-    32  timestamp i64                                    flags: AUTO_DELETE
-    40  payload_crc u32   of all that follows the head
+    ENTER    id: of the message                          56  incarnation u64
+    32  timestamp i64                                    64  name, then dead_letter
+    40  payload_crc u32   of all that follows the head   flags: AUTO_DELETE
     44  body_bytes u32
     48  header_bytes u32
     52  header_count u32
@@ -42,20 +42,21 @@ store, and so is any selection of records that leaves out what later records und
     60  address_bytes u16
     62  reserved u16
     with the flag RARE:
-    64  origin_id u64     the message that it came from by MOVE, as long as that is unpaid; 0: none
+    64  origin_id u64     the message that it came from by MOVE, as long as that is unpaid, or by COPY from another store; 0: none
     72  origin_queue u32
     76  origin_store u32  0: this one; else a CRC of the other store's identity
     80  reply_to_bytes u16       65535: there is none; so for the next two
     82  message_id_bytes u16
     84  destination_bytes u16
-    86  reserved u16
+    86  foreign u16       1: its origin, or what it is a COPY of, is of this store, and came from another one
     then address, reply_to, message_id, destination, headers (message/headers.pyx), body
     flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE; four are free, for more such fields: a group key, an expiry
 
 The crc of a record is salted with the store's own number, so a record of another store is not valid here. In a group, SETTLE
 records apply after all others. An entry with an origin in its own store hides that origin: when the log is read, the origin of
 a live entry that is not HISTORIC is settled. The flag EXACT of a STATE says that it is of the last group before the store was
-closed: `handed` is 0, and each entry says for itself whether it was handed out.
+closed: `handed` is 0, and each entry says for itself whether it was handed out. UPSTREAM_FAILED beside it says that another store
+of the engine had failed: it may have messages again that came here.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -80,10 +81,11 @@ cdef enum:
     RECORD_MARKED = 1
     # flags of STATE
     RECORD_EXACT = 1
+    RECORD_UPSTREAM_FAILED = 2
     # flags of QUEUE
     RECORD_AUTO_DELETE = 1
     NO_TEXT = 65535         # the length of a missing text
-    REASONS_STORED = 6      # counters of a STATE, by reason
+    REASONS_STORED = 8      # counters of a STATE, by reason
     KEY_BYTES = 13          # of a key in a store that finds records by key
 
 cdef packed struct head_t:
@@ -128,6 +130,7 @@ cdef packed struct queue_record_t:
     uint32_t delivery_limit
     uint16_t name_bytes
     uint16_t dead_letter_bytes
+    uint64_t incarnation
 
 cdef packed struct enter_record_t:
     head_t head
@@ -149,4 +152,4 @@ cdef packed struct rare_t:
     uint16_t reply_to_bytes
     uint16_t message_id_bytes
     uint16_t destination_bytes
-    uint16_t reserved
+    uint16_t foreign

@@ -32,3 +32,5 @@ cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t
 
 # Writes the key of a record in a keyed store. False: records of its kind have no key.
 cdef bint key_write(const head_t* head, unsigned char* key) noexcept nogil
+# Tells a queue from one of the same name that was deleted before.
+cdef uint64_t incarnation_new() except 0

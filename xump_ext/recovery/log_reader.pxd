@@ -9,7 +9,8 @@ from xump_ext.state.graph cimport entry_t
 
 cdef class Recovered:
     cdef recovered_t c
-    cdef tuple described        # its name and properties; None: its QUEUE record was not read yet
+    cdef str name
+    cdef dict properties        # as `QueueHandle._properties` gives them; None: its QUEUE record was not read yet
     cdef bint renamed           # a newer queue has its name
 
 cdef class Recovery:
@@ -25,6 +26,7 @@ cdef class Recovery:
     cdef void* origins          # origin_t[]
     cdef uint64_t origin_count
     cdef uint64_t origin_capacity
+    cdef dict early             # (queue, id) -> count and flags of MARKs that came before the ENTER, which was copied forward
 
     cdef int apply(self, const head_t* head) except -1
     cdef recovered_t* recovered(self, uint32_t number) except NULL
@@ -32,8 +34,10 @@ cdef class Recovery:
     cdef int apply_state(self, const state_record_t* record) except -1
     cdef int apply_enter(self, const enter_record_t* record) except -1
     cdef int apply_mark(self, const mark_record_t* record) except -1
+    cdef int forget_early(self, uint32_t queue, uint64_t id, uint64_t count) except -1
+    cdef int merge_early(self, const enter_record_t* record, entry_t* entry) except -1
     cdef int remember_settled(self, const settle_record_t* record) except -1
-    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1
+    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count, bint marked) except -1
     cdef int settle_all(self) except -1
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
     cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1

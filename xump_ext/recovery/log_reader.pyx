@@ -12,7 +12,7 @@ time, and says what each of them is:
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint16_t
+from libc.stdint cimport uint16_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -22,8 +22,8 @@ from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
     ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_REDELIVERED, SETTLE, STATE, enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, settle_record_t,
-    state_record_t,
+    RECORD_MARKED, RECORD_REDELIVERED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, enter_record_t, head_t, mark_record_t,
+    queue_record_t, rare_t, settle_record_t, state_record_t,
 )
 from xump_ext.records.record cimport head_bytes, head_crc, rare_of
 from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
@@ -36,7 +36,8 @@ from xump_ext.state.index cimport (
 cdef struct settled_t:
     uint32_t queue
     uint64_t id
-    uint64_t count
+    uint64_t count          # 0: the queue itself
+    bint marked             # each of them has a MARK
 
 cdef struct origin_t:
     uint32_t queue
@@ -57,6 +58,7 @@ cdef class Recovery:
         self.journal = journal
         self.create = create
         self.found = {}
+        self.early = {}
 
     def __dealloc__(self):
         free(self.settled)
@@ -101,7 +103,7 @@ cdef class Recovery:
         if head.kind == GROUP:
             return self.settle_all()
         if head.kind == GONE:
-            return self.remember_gone(head.queue, 0, 0)
+            return self.remember_gone(head.queue, 0, 0, False)
         return 0
 
     # ---- queues
@@ -123,15 +125,19 @@ cdef class Recovery:
 
     cdef int apply_queue(self, const queue_record_t* record) except -1:
         cdef const char* name = <const char*> (record + 1)
+        cdef Recovered queue
         self.recovered(record.head.queue).described = record.head.position
-        (<Recovered> self.found[record.head.queue]).described = (
-            PyUnicode_DecodeUTF8(name, record.name_bytes, NULL),
-            None if record.limit == UNLIMITED else record.limit,
-            None if record.history_limit == UNLIMITED else record.history_limit,
-            record.head.flags & RECORD_AUTO_DELETE != 0,
-            None if record.dead_letter_bytes == NO_TEXT else PyUnicode_DecodeUTF8(
+        self.recovered(record.head.queue).incarnation = record.incarnation
+        queue = <Recovered> self.found[record.head.queue]
+        queue.name = PyUnicode_DecodeUTF8(name, record.name_bytes, NULL)
+        queue.properties = {
+            "limit": None if record.limit == UNLIMITED else record.limit,
+            "history_limit": None if record.history_limit == UNLIMITED else record.history_limit,
+            "auto_delete": record.head.flags & RECORD_AUTO_DELETE != 0,
+            "dead_letter": None if record.dead_letter_bytes == NO_TEXT else PyUnicode_DecodeUTF8(
                 name + record.name_bytes, record.dead_letter_bytes, NULL),
-            record.delivery_limit or None)
+            "delivery_limit": record.delivery_limit or None,
+        }
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
@@ -155,32 +161,56 @@ cdef class Recovery:
         entry.timestamp = record.timestamp
         entry.content.loaded = stored_content(record.head.position, record.head.length)
         entry.hops = record.hops
-        entry.delivery_count = record.delivery_count
+        entry.delivery_count = max(record.delivery_count, 0 if new else entry.delivery_count)
         entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
-            DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (STAINED if not new and entry.flags & STAINED else 0)
-        entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
-        if rare != NULL and rare.origin_id:
-            entry.flags |= LINKED | (FOREIGN if rare.origin_store else 0)
-            if not rare.origin_store:
+            DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (0 if new else entry.flags & (STAINED | REDELIVERED))
+        if new or record.head.flags & RECORD_HISTORIC:
+            entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        if new and self.early:
+            self.merge_early(record, entry)
+        if rare != NULL and (rare.origin_id or rare.foreign):
+            entry.flags |= LINKED | (FOREIGN if rare.origin_store or rare.foreign else 0)
+            if rare.origin_id and not rare.origin_store:
                 self.journal.last_number = max(self.journal.last_number, rare.origin_queue)
                 self.remember_origin(record, rare)
         return 0
 
     cdef int apply_mark(self, const mark_record_t* record) except -1:
+        """Records that were copied forward may come in another order than they were written: a MARK before its ENTER, an older
+        MARK behind a newer one. So nothing that a MARK says is taken back by another."""
         cdef entry_t* entry = index_get(&self.recovered(record.head.queue).index, record.head.id)
-        if entry != NULL:
-            entry.flags |= STAINED | (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0)
-            entry.delivery_count = <uint16_t> record.delivery_count
-            entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
+        if entry == NULL:
+            count, flags = self.early.get((record.head.queue, record.head.id), (0, 0))
+            self.early[record.head.queue, record.head.id] = max(count, record.delivery_count), flags | record.head.flags
+        else:
+            mark_entry(entry, record.delivery_count, record.head.flags)
+        return 0
+
+    cdef int merge_early(self, const enter_record_t* record, entry_t* entry) except -1:
+        """Apply the MARKs that came before the ENTER. That was copied forward for a message that has ended, though the log does
+        not say so yet: it is in no index that knows how often it was delivered."""
+        found = self.early.pop((record.head.queue, record.head.id), None)
+        if found is not None:
+            mark_entry(entry, found[0], found[1])
+        return 0
+
+    cdef int forget_early(self, uint32_t queue, uint64_t id, uint64_t count) except -1:
+        """These messages have ended, and with them what their MARKs said. O(ids, or MARKs without a message if fewer)."""
+        if count <= <uint64_t> len(self.early):
+            for one in range(id, id + count):
+                self.early.pop((queue, one), None)
+        else:
+            for key in [key for key in self.early if key[0] == queue and id <= key[1] < id + count]:
+                del self.early[key]
         return 0
 
     cdef int remember_settled(self, const settle_record_t* record) except -1:
-        return self.remember_gone(record.head.queue, record.head.id, record.count)
+        return self.remember_gone(record.head.queue, record.head.id, record.count, record.head.flags & RECORD_MARKED != 0)
 
-    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count) except -1:
-        """Remember a run of ids that ends; it counts at the end of its group. `count` 0: the queue itself."""
+    cdef int remember_gone(self, uint32_t queue, uint64_t id, uint64_t count, bint marked) except -1:
+        """Remember a run of ids that ends; it counts at the end of its group."""
         array_grow(&self.settled, self.settled_count, &self.settled_capacity, sizeof(settled_t))
-        (<settled_t*> self.settled)[self.settled_count] = settled_t(queue, id, count)
+        (<settled_t*> self.settled)[self.settled_count] = settled_t(queue, id, count, marked)
         self.settled_count += 1
         return 0
 
@@ -197,6 +227,8 @@ cdef class Recovery:
                 continue
             if run.queue not in self.found:     # it was deleted in this group, too
                 continue
+            if run.marked and self.early:
+                self.forget_early(run.queue, run.id, run.count)
             queue = self.recovered(run.queue)
             entry = index_from(&queue.index, run.id)
             while entry != NULL and entry.id < run.id + run.count:
@@ -241,7 +273,7 @@ cdef class Recovery:
     def names(self):
         """The names of the queues that were found."""
         self.rename()
-        return [(<Recovered> found).described[0] for found in self.found.values() if (<Recovered> found).described is not None]
+        return [(<Recovered> found).name for found in self.found.values() if (<Recovered> found).properties is not None]
 
     cdef int rename(self) except -1:
         """Give the older one of two queues of the same name another name.
@@ -251,11 +283,11 @@ cdef class Recovery:
         cdef Recovered found
         cdef dict newest = {}
         for number, found in sorted(self.found.items()):
-            if found.described is not None:
-                newest[found.described[0]] = number
+            if found.properties is not None:
+                newest[found.name] = number
         for number, found in self.found.items():
-            if found.described is not None and newest[found.described[0]] != number:
-                found.described = (f"{found.described[0]} (deleted {number})", *found.described[1:])
+            if found.properties is not None and newest[found.name] != number:
+                found.name = f"{found.name} (deleted {number})"
                 found.renamed = True
         return 0
 
@@ -270,13 +302,13 @@ cdef class Recovery:
         hidden = self.hidden()
         self.rename()
         for number, found in sorted(self.found.items()):
-            if found.described is None:
+            if found.properties is None:
                 raise StoreCorrupt(f"store {self.journal.name!r}: there are messages of queue number {number}, and no queue; "
                                    "run: xump repair PATH")
-            self.create(number, found.described[0], found.described[1:])
+            self.create(number, found.name, found.properties)
             queue = store_queue(&self.journal.store, number)
             queue_take_over(queue, &found.c)
-            if found.c.state.head.flags & RECORD_EXACT:
+            if found.c.state.head.flags & (RECORD_EXACT | RECORD_UPSTREAM_FAILED) == RECORD_EXACT:
                 exact.add(number)
             if found.renamed:
                 log_queue(queue)
@@ -298,6 +330,17 @@ cdef class Recovery:
         self.last = NULL
         self.found.clear()
         return count
+
+
+cdef void mark_entry(entry_t* entry, uint32_t delivery_count, int flags) noexcept:
+    """Apply what a MARK says."""
+    entry.flags |= STAINED | (REDELIVERED if flags & RECORD_REDELIVERED else 0)
+    entry.delivery_count = max(entry.delivery_count, <uint16_t> delivery_count)
+    if flags & RECORD_HISTORIC:
+        entry.state = HISTORY
+        entry.flags &= ~DEAD_ENTRY
+        if flags & RECORD_DEAD_ENTRY:
+            entry.hops = 0
 
 
 cdef class Recovered:

@@ -11,3 +11,4 @@ cdef struct recovered_t:
     state_record_t state        # the last one that was read
     uint64_t count              # entries in the index
     uint64_t described          # position of its QUEUE record in the log
+    uint64_t incarnation

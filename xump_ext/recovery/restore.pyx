@@ -5,12 +5,13 @@ of a store get new ones, in order of their timestamps. At one timestamp the queu
 queue the lower id. A heap of the queues, by the timestamp of their next entries, merges them in that order.
 """
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from xump_ext.log.append cimport LOOK_AHEAD
 from xump_ext.log.fences cimport log_mark
+from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.memory.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
 from xump_ext.records.kinds cimport RECORD_MARKED
@@ -37,6 +38,8 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
     queue.index = found.index
     memset(&found.index, 0, sizeof(found.index))
     queue.described = found.described
+    queue.incarnation = found.incarnation
+    queue.stated = found.state.head.position
     queue.next_id = found.state.head.id
     queue.timestamp = found.state.timestamp
     queue.promised = found.state.handed
@@ -130,10 +133,8 @@ cdef int place(const reading_t* reading, entry_t* entry) except -1:
     queue.engine.sequence += 1
     entry.sequence = queue.engine.sequence
     entry.queue = queue
-    queue.store.live += entry_charge(entry)
-    queue.store.largest = max(queue.store.largest, <int64_t> entry_charge(entry))
+    live_add(queue.store, entry_charge(entry))
     if entry.state == HISTORY:
-        entry.flags &= ~FOREIGN
         list_append(&queue.history, entry)
         return 0
     if entry.id <= queue.promised or entry.flags & FOREIGN:
@@ -150,7 +151,6 @@ cdef int mark_doubtful(const reading_t* reading, entry_t* entry) except -1:
     """Mark the entry as redelivered, in the log, too: it may have been handed out before a crash, or be in another store."""
     cdef bint handed = entry.id <= reading.queue.promised
     cdef bint foreign = entry.flags & FOREIGN and not reading.exact
-    entry.flags &= ~FOREIGN
     if (foreign or handed) and not entry.flags & REDELIVERED or handed and entry.delivery_count == 0:
         entry.flags |= REDELIVERED
         entry.delivery_count = max(entry.delivery_count, <uint16_t> handed)
@@ -174,7 +174,7 @@ cdef int forget_for_good(queue_t* queue, entry_t* entry) except -1:
     """Settle an entry that is in no list any more, and tell the store."""
     queue.settled += 1
     settle_record(queue.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
-    queue.store.live -= entry_charge(entry)
+    live_remove(queue.store, entry_charge(entry))
     touch(queue)
     index_remove(&queue.index, entry)
     entry_free(queue.engine, entry)

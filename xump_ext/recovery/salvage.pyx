@@ -14,7 +14,7 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.records.kinds cimport (
     MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, enter_record_t, mark_record_t, queue_record_t,
 )
-from xump_ext.records.record cimport head_crc, padded
+from xump_ext.records.record cimport head_crc, incarnation_new, padded
 from xump_ext.recovery.log_reader cimport Recovered, Recovery, recovered_t
 from xump_ext.state.constants cimport DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED
 from xump_ext.state.graph cimport entry_t
@@ -73,7 +73,7 @@ cdef class Salvage(Recovery):
         follow."""
         cdef list made = []
         for number in self.numbers():
-            if (<Recovered> self.found[number]).described is None:
+            if (<Recovered> self.found[number]).properties is None:
                 record = queue_record(number, position, self.journal.store.salt)
                 made.append((number, record))
                 position += len(record)
@@ -142,7 +142,7 @@ cdef class Salvage(Recovery):
     cdef object remains_of(self, uint32_t number, uint64_t hidden):
         """`hidden`: how many messages of the queue are downstream, too, and so are not counted here."""
         cdef recovered_t* found = self.recovered(number)
-        cdef tuple described = (<Recovered> self.found[number]).described
+        cdef dict properties = (<Recovered> self.found[number]).properties
         cdef entry_t* entry = index_from(&found.index, 0)
         cdef uint64_t history = 0, doubtful = 0, issued = found.state.head.id - 1, gone
         cdef bint known = found.state.head.magic == MAGIC and number not in self.strange
@@ -155,11 +155,12 @@ cdef class Salvage(Recovery):
         gone = found.state.settled + found.state.deleted + found.count
         for reason in range(REASON_COUNT):
             gone += found.state.dropped[reason]
-        name = f"recovered-{number}" if described is None else described[0]
+        name = f"recovered-{number}" if properties is None else (<Recovered> self.found[number]).name
         lost = None if not known else issued - gone if issued > gone else 0
         exact = known and found.state.head.flags & RECORD_EXACT != 0 and doubtful == 0 and number not in self.vague
-        if described is not None and described[2] is not None:      # opening the store ends messages beyond the history limit
-            over = history - min(history, described[2])
+        if properties is not None and properties["history_limit"] is not None:
+            # opening the store ends messages beyond it
+            over = history - min(history, properties["history_limit"])
             return Remains(name, found.count - hidden - over, history - over, doubtful, lost, exact)
         return Remains(name, found.count - hidden, history, doubtful, lost, exact)
 
@@ -180,6 +181,7 @@ def queue_record(uint32_t number, uint64_t position, uint32_t salt):
     record.head.queue = number
     record.head.position = position
     record.limit = record.history_limit = UNLIMITED
+    record.incarnation = incarnation_new()
     record.name_bytes = <uint16_t> len(name)
     record.dead_letter_bytes = NO_TEXT
     memcpy(<char*> (record + 1), PyBytes_AS_STRING(name), len(name))

@@ -3,26 +3,38 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
+from xump_ext.message.times cimport NEVER
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
+
+cdef enum:
+    ANSWER_ACK = 0
+    ANSWER_NACK = 1
+    ANSWER_REJECT = 2
 
 cdef struct admission_t:
     queue_t* queue              # NULL: no such queue
     content_t* content          # owned until it has entered
-    entry_t* paid               # of an ack among them: the entry that it pays for; NULL: this is a message
+    entry_t* paid               # of an answer among them: the entry of the delivery; NULL: this is a message
+    int answer                  # ANSWER_ACK ..
+    int64_t due                 # until then it is delayed; NEVER: not at all. Of a nack: the delay in ns; NEVER: none was given
 
 cdef class Admissions:
     cdef engine_t* engine
     cdef admission_t* items
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
+    cdef bint timed             # one of them may be delayed
     cdef bint limited           # a queue has a limit, is durable or does not exist: `check` has to play it through
+    cdef dict details           # texts of rejects, by position
     cdef dict names             # of queues that do not exist, by position
     cdef object name            # of the queue, if it is the same for all
-    cdef dict ready             # the messages that the dry run added to the ready ones, by queue with a limit
+    cdef int64_t largest        # bytes that the largest message takes of its store
+    cdef dict entered           # what the dry run added, by queue with a limit: see NOTHING
+    cdef dict marks             # how far the windows of queues that look for duplicates were filled before the dry run
     cdef void* store            # the store that the dry run charged last …
     cdef int64_t charge         # … and the bytes that it took of it; those of other stores are in `charges`
     cdef dict charges
-    cdef dict spent             # the credit that the dry run took, by selector
+    cdef dict used             # the credit that the dry run took, by selector
 
     cdef inline int push(self, content_t* content) except -1:
         """Adds a message for a queue that is set later."""
@@ -30,6 +42,7 @@ cdef class Admissions:
         item.queue = NULL
         item.content = content
         item.paid = NULL
+        item.due = NEVER
         return 0
 
     cdef inline admission_t* next_item(self) except NULL:
@@ -39,21 +52,29 @@ cdef class Admissions:
         return &self.items[self.count - 1]
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
-    cdef int add_payment(self, entry_t* entry) except -1
+    cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
+    cdef int check_answer(self, admission_t* item) except -1
+    cdef int check_return(self, admission_t* item) except -1
     cdef int check(self) except -1
     cdef uint64_t bytes(self) noexcept
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1
+    cdef int check_all(self) except -1
+    cdef bint is_duplicate(self, admission_t* item) except -1
     cdef int check_one(self, Py_ssize_t i) except -1
     cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
-    cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1
+    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
-    cdef int64_t ready_of(self, queue_t* queue) except -1
-    cdef int count_ready(self, queue_t* queue) except -1
+    cdef bint below_limits(self, queue_t* queue) except -1
+    cdef bint drops_for(self, queue_t* queue) except -1
+    cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1
     cdef int spend(self, selector_t* selector, int credits) except -1
 
+# Whether the answer sends the message to a dead letter queue.
+cdef bint sends_away(const admission_t* item) noexcept
+cdef str fullness(const queue_t* queue)
 # The bytes that a message takes of a durable store.
 cdef uint64_t admission_bytes(const content_t* content) noexcept
 cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1

@@ -8,14 +8,23 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
-from xump_ext.log.room cimport USUAL_BYTES, kept_bytes, no_room
+from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, kept_bytes, no_room
 from xump_ext.log.writer cimport enter_bytes
 from xump_ext.message.content cimport checked_text, content_bounced, content_release
-from xump_ext.route.ledger cimport can_enter, enter, own_dead_letter, reason_name
+from xump_ext.message.headers cimport expires_of
+from xump_ext.route.duplicates cimport duplicate_of, remember
+from xump_ext.route.ledger cimport can_enter, dead_letter_of, enter, is_fresh, own_dead_letter, reason_name
+from xump_ext.route.requeue cimport is_over_limit
 from xump_ext.select.credit cimport has_credit, overflow_would
-from xump_ext.state.constants cimport DEAD, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, UNLIMITED
+from xump_ext.state.constants cimport (
+    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED, UNLIMITED,
+)
 from xump_ext.state.envelope cimport name_text, queue_named
+from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.limits cimport is_limited
+from xump_ext.state.window cimport window_mark, window_t, window_undo_to
 
+cdef tuple NOTHING = (0, 0, 0, 0)   # messages and bytes that entered a queue; of those the delayed ones
 cdef uint64_t ENTER_EXTRA = 128     # for the record of a message's end, and for lengths being rounded up
 
 
@@ -24,8 +33,10 @@ cdef class Admissions:
 
     def __cinit__(self):
         self.names = {}
-        self.ready = {}
-        self.spent = {}
+        self.details = {}
+        self.entered = {}
+        self.marks = {}
+        self.used = {}
         self.charges = {}
 
     def __dealloc__(self):
@@ -50,43 +61,103 @@ cdef class Admissions:
         item.queue = queue
         item.content = content
         item.paid = NULL
+        item.due = NEVER
         if name is not None and queue == NULL:
             self.names[self.count - 1] = name
-        if queue == NULL or queue.limit != UNLIMITED or queue.durable:
+        if queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL:
             self.limited = True
         return 0
 
-    cdef int add_payment(self, entry_t* entry) except -1:
+    cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1:
+        """Adds the answer to a delivery: "ack"; "nack", with a delay in ns; "reject", with a text or None."""
         cdef admission_t* item = self.next_item()
         item.queue = NULL
         item.content = NULL
         item.paid = entry
+        item.answer = ANSWER_ACK if verb == "ack" else ANSWER_NACK if verb == "nack" else ANSWER_REJECT
+        item.due = argument if verb == "nack" else NEVER
+        if verb == "reject" and argument is not None:
+            self.details[self.count - 1] = argument
         return 0
 
     cdef uint64_t bytes(self) noexcept:
-        cdef uint64_t sum = 0
+        """The bytes that all messages take. `largest` is then known."""
+        cdef uint64_t sum = 0, bytes
         cdef Py_ssize_t i
         for i in range(self.count):
             if self.items[i].content != NULL:
-                sum += admission_bytes(self.items[i].content)
+                bytes = admission_bytes(self.items[i].content)
+                sum += bytes
+                self.largest = max(self.largest, <int64_t> bytes)
         return sum
 
     # ---- the dry run
 
     cdef int check(self) except -1:
         """Raises QueueFull, StoreFull, StoreFailed or QueueNotFound for the first message that could not enter anywhere."""
-        cdef Py_ssize_t i
-        cdef entry_t* entry
         if not self.limited:
             return 0
+        try:
+            self.check_all()
+        finally:
+            for address, mark in self.marks.items():
+                window_undo_to(<window_t*> (<queue_t*> <uintptr_t> address).window, mark)
+            self.marks.clear()
+        return 0
+
+    cdef int check_all(self) except -1:
+        cdef Py_ssize_t i
+        cdef entry_t* entry
         for i in range(self.count):
             entry = self.items[i].paid
-            if entry == NULL:
+            if entry == NULL and not self.is_duplicate(&self.items[i]):
                 self.check_one(i)
-            while entry != NULL:
-                self.spend(<selector_t*> entry.holder, -1)
-                entry = entry.parent
+            if entry != NULL:
+                self.check_answer(&self.items[i])
         return 0
+
+    cdef int check_answer(self, admission_t* item) except -1:
+        """What an answer gives back: credit, and room, or none, if the message returns or is sent away."""
+        cdef entry_t* entry = item.paid
+        cdef queue_t* letters
+        if item.answer == ANSWER_NACK and not is_over_limit(entry):
+            return self.check_return(item)
+        if item.answer != ANSWER_ACK:
+            letters = dead_letter_of(self.engine, entry)
+            if letters != NULL and not is_fresh(self.engine, entry):
+                self.letter_fits(letters, content_at(entry), (<object> entry.queue.handle).name, REASON_REJECTED)
+        while entry != NULL:
+            if entry.holder != NULL:        # else it was taken by hand
+                self.spend(<selector_t*> entry.holder, -1)
+            entry = entry.parent
+        return 0
+
+    cdef int check_return(self, admission_t* item) except -1:
+        """A nack: the message returns to its queue, or to the one upstream that says how long it is delayed."""
+        cdef entry_t* entry = item.paid
+        cdef entry_t* holder = entry
+        cdef content_t* content = content_at(entry)
+        while item.due == NEVER and holder != NULL and holder.queue.retry_delays == NULL:
+            holder = holder.parent
+        if holder == NULL:
+            holder = entry
+        while True:
+            if entry.holder != NULL:
+                self.spend(<selector_t*> entry.holder, -1)
+            if entry == holder:
+                break
+            entry = entry.parent
+        return self.count_in(holder.queue, content, item.due if item.due else NEVER)
+
+    cdef bint is_duplicate(self, admission_t* item) except -1:
+        """Whether the message is a duplicate of an earlier one, or of one of this call. If not, the queue's window knows it as
+        long as the dry run lasts, unless it is turned away, which ends the call or means that it is dead-lettered."""
+        cdef queue_t* queue = item.queue
+        if queue == NULL or queue.window == NULL:
+            return False
+        if <uintptr_t> queue not in self.marks:
+            self.marks[<uintptr_t> queue] = window_mark(<window_t*> queue.window)
+        return duplicate_of(queue, item.content) != 0
 
     cdef int check_one(self, Py_ssize_t i) except -1:
         cdef queue_t* queue = self.items[i].queue
@@ -99,12 +170,14 @@ cdef class Admissions:
             name = checked_text(name_text(self.names.get(i, self.name)), "the queue's name")
             if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
                 raise no_queue(name)
-        elif not self.limit_fits(queue, content):
+        elif not self.limit_fits(queue, content, self.items[i].due):
             letters = own_dead_letter(queue)
             if letters == NULL or not self.letter_fits(
                     letters, content, (<object> queue.handle).name, REASON_OVERFLOW):
-                raise QueueFull(f"queue {(<object> queue.handle).name!r} has {queue.ready} ready messages and a limit of "
-                                f"{queue.limit}: no room for message {self.messages(i + 1)} of {self.messages(self.count)}")
+                raise QueueFull(f"queue {(<object> queue.handle).name!r} has no room for message {self.messages(i + 1)} of "
+                                f"{self.messages(self.count)}: {fullness(queue)}")
+        elif queue.window != NULL:
+            remember(queue, content, queue.next_id + <uint64_t> i)
         return 0
 
     cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept:
@@ -123,43 +196,62 @@ cdef class Admissions:
             self.store = <void*> queue.store
             self.charge = self.charges.get(<uintptr_t> self.store, 0)
         if queue.store.failed or queue.store.leaving_engine or (
-                self.charge + bytes + more + kept_bytes(queue.store, bytes) > queue.store.room):
+                self.charge + bytes + more + kept_bytes(queue.store, max(self.largest, bytes), COMES_IN) > queue.store.room):
             return False
         self.charge += bytes
         return True
 
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:
-        cdef content_t* bounced = content_bounced(content, origin, reason_name(reason), None)
+        cdef content_t* bounced = content_bounced(content, origin, reason_name(reason), None, False)
         try:
             return self.fits(letters, bounced)
         finally:
             content_release(bounced)
 
-    cdef int64_t ready_of(self, queue_t* queue) except -1:
-        return queue.ready + <int64_t> self.ready.get(<uintptr_t> queue, 0)
+    cdef bint below_limits(self, queue_t* queue) except -1:
+        """Whether the queue is below its limits, after the messages before."""
+        messages, bytes, _, _ = self.entered.get(<uintptr_t> queue, NOTHING)
+        return queue.ready + queue.delayed + <uint64_t> messages < queue.limit_given and (
+            queue.body_bytes + <uint64_t> bytes < queue.limit_bytes)
 
-    cdef int count_ready(self, queue_t* queue) except -1:
-        """Counts one more ready message in the queue, in the dry run."""
-        self.ready[<uintptr_t> queue] = self.ready.get(<uintptr_t> queue, 0) + 1
+    cdef bint drops_for(self, queue_t* queue) except -1:
+        """Whether the queue takes a message beyond its limits, after the messages before."""
+        _, _, delayed, bytes = self.entered.get(<uintptr_t> queue, NOTHING)
+        return queue.drops_oldest and queue.delayed + <uint64_t> delayed < queue.limit_given and (
+            queue.delayed_bytes + <uint64_t> bytes < queue.limit_bytes)
+
+    cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1:
+        """Counts one more message in the queue, ready or delayed, in the dry run."""
+        messages, bytes, delayed, delayed_bytes = self.entered.get(<uintptr_t> queue, NOTHING)
+        bytes += content.body_bytes
+        if due != NEVER:
+            delayed += 1
+            delayed_bytes += content.body_bytes
+        self.entered[<uintptr_t> queue] = messages + 1, bytes, delayed, delayed_bytes
         return 0
 
     cdef int spend(self, selector_t* selector, int credits) except -1:
         if not selector.infinite and selector.verb != DISCARD:
-            self.spent[<uintptr_t> selector] = self.spent.get(<uintptr_t> selector, 0) + credits
+            self.used[<uintptr_t> selector] = self.used.get(<uintptr_t> selector, 0) + credits
         return 0
 
     cdef bint fits(self, queue_t* queue, content_t* content) except -1:
         """Whether the message could enter now; if so, it has entered in the dry run."""
-        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(queue, content)
+        return (not queue.durable or self.store_fits(queue, content, USUAL_BYTES)) and self.limit_fits(queue, content, NEVER)
 
-    cdef bint limit_fits(self, queue_t* queue, content_t* content) except -1:
-        """`fits`, without a look at the queue's store."""
-        if queue.limit == UNLIMITED:
+    cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1:
+        """`fits`, without a look at the queue's store, for a message that is delayed until `due`."""
+        if not is_limited(queue) or expires_of(content) < self.engine.time:
             return True
-        if <uint64_t> self.ready_of(queue) < queue.limit:
-            self.count_ready(queue)
+        if self.below_limits(queue):
+            self.count_in(queue, content, due)
             return True
-        return self.overflow_fits(queue, content)
+        if due == NEVER and self.overflow_fits(queue, content):
+            return True
+        if self.drops_for(queue):
+            self.count_in(queue, content, due)
+            return True
+        return False
 
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
         """`overflow_has_room`, in the dry run."""
@@ -167,20 +259,36 @@ cdef class Admissions:
         cdef queue_t* target
         if not overflow_would(queue, content, &target):
             return False
-        if not has_credit(overflow, self.spent.get(<uintptr_t> overflow, 0)):
+        if not has_credit(overflow, self.used.get(<uintptr_t> overflow, 0)):
             return False
         if target != NULL:
-            if <uint64_t> self.ready_of(target) >= target.limit or (
-                    target.durable and not self.store_fits(target, content, USUAL_BYTES)):
+            if not self.below_limits(target) or (target.durable and not self.store_fits(target, content, USUAL_BYTES)):
                 return False
-            self.count_ready(target)
+            self.count_in(target, content, NEVER)
         elif overflow.verb == DELIVER and overflow.infinite:
-            self.count_ready(queue)      # bound: it counts as ready until the application takes it
+            self.count_in(queue, content, NEVER)       # bound: it counts as ready until your program takes it
         self.spend(overflow, 1)
         return True
 
 
+cdef bint sends_away(const admission_t* item) noexcept:
+    return item.answer == ANSWER_REJECT or (item.answer == ANSWER_NACK and is_over_limit(item.paid))
+
+
 # ---- entering
+
+cdef str fullness(const queue_t* queue):
+    """What fills the queue, for an error."""
+    found = f"it has {queue.ready} ready"
+    if queue.delayed:
+        found += f" and {queue.delayed} delayed"
+    found += " messages"
+    if queue.limit_given != UNLIMITED:
+        found += f" and a limit of {queue.limit_given}"
+    if queue.limit_bytes != UNLIMITED:
+        found += f", with {queue.body_bytes} bytes and a limit_bytes of {queue.limit_bytes}"
+    return found
+
 
 cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1:
     """Dead-letters a message that has not entered any queue; False if the dead letter queue cannot take it. The caller keeps its
@@ -188,11 +296,11 @@ cdef bint letters_take(queue_t* letters, content_t* content, object origin, int 
     cdef content_t* bounced
     if letters == NULL:
         return False
-    bounced = content_bounced(content, origin, reason_name(reason), None)
+    bounced = content_bounced(content, origin, reason_name(reason), None, False)
     if not can_enter(letters, bounced, NULL):
         content_release(bounced)
         return False
-    enter(letters.engine, letters, bounced, hops, 0, DEAD | DEAD_ENTRY, NULL, NULL)
+    enter(letters.engine, letters, bounced, hops, 0, DEAD_IN_RUN | DEAD_ENTRY, NULL, NULL)
     return True
 
 

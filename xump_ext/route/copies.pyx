@@ -3,27 +3,28 @@
 from libc.stdint cimport uint32_t
 
 from xump_ext.log.fences cimport log_copied
+from xump_ext.log.owners cimport gone_note
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.message.content cimport content_bounced, content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.route.ledger cimport can_enter, clamp, dead_letter_of, enter, hops_of, is_fresh, own_dead_letter, reason_name
 from xump_ext.select.plan cimport prefetch
-from xump_ext.state.constants cimport DEAD, DEAD_ENTRY, REASON_HOPS, REASON_OVERFLOW
+from xump_ext.state.constants cimport DEAD_IN_RUN, DEAD_ENTRY, REASON_HOPS, REASON_OVERFLOW
 from xump_ext.state.envelope cimport names_queue_now, target_of
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.visited cimport visited_add, visited_has
 
 
-cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
     """Makes the copies of all selectors that may act, in order of id. Whether one of them acted, now or in its replay."""
     cdef bint copied = False
     cdef selector_t* selector
     cdef uint32_t i
-    for i in range(hits.copy_count):
-        prefetch(&hits.copies[i].target.index.tail)
-        selector = hits.copies[i].selector
-        if entry.id < selector.start:
+    for i in range(route.copy_count):
+        prefetch(&route.copies[i].target.index.tail)
+        selector = route.copies[i].selector
+        if entry.id < selector.start and not comes_now(selector, entry):
             copied |= entry.id >= selector.replayed
         elif selector.enabled and names_queue_now(selector, entry):
             copied = True
@@ -45,7 +46,20 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         visited_add(visited, target.slot)
         return drop_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
     selector.copied += 1
-    enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD if fresh else 0, NULL, visited)
+    return enter_copy(engine, entry, target, content_share(content_at(entry)), hops, DEAD_IN_RUN if fresh else 0, visited)
+
+
+cdef int enter_copy(
+    engine_t* engine, entry_t* entry, queue_t* target, content_t* content, uint32_t hops, int flags, visited_t* visited
+) except -1:
+    """A copy of `entry` enters. In another store than the durable message behind `entry` it has that as its origin: a crash may
+    leave the copy there, and the message where it is copied again."""
+    if target.durable:
+        gone_note(engine, entry)
+        if engine.gone_store == target.store:
+            engine.gone_queue = engine.gone_id = 0      # which does not end with it
+    enter(engine, target, content, hops, 0, flags, NULL, visited)
+    engine.gone_store = NULL
     went_to(engine, target)
     return log_copied(entry) if entry.queue.durable else 0
 
@@ -57,15 +71,14 @@ cdef int drop_copy(
     `origin` is the queue where the dead-lettering is counted."""
     cdef content_t* content
     if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(content_at(entry), (<object> origin.handle).name, reason_name(reason), None)
+        content = content_bounced(content_at(entry), (<object> origin.handle).name, reason_name(reason), None, False)
         if can_enter(letters, content, NULL):
             origin.dead_lettered[reason] += 1
             if origin.durable:
                 touch(origin)
             # one hop for the copy, and one for the bounce
-            enter(engine, letters, content, clamp(hops_of(engine, entry) + 2), 0, DEAD | DEAD_ENTRY, NULL, visited)
-            went_to(engine, letters)
-            return log_copied(entry) if entry.queue.durable else 0
+            return enter_copy(
+                engine, entry, letters, content, clamp(hops_of(engine, entry) + 2), DEAD_IN_RUN | DEAD_ENTRY, visited)
         content_release(content)
     selector.dropped += 1
     return 0

@@ -6,8 +6,6 @@ cdef int rematch_returned(engine_t* engine) except -1
 cdef int gather_dirty(engine_t* engine) except -1
 # Puts off all that is still to be routed, to be gathered again: when a run is interrupted, or before one gathers other messages.
 cdef int run_queue_postpone(engine_t* engine) except -1
-# The oldest entry of the queue's backlog goes to the run queue: the backlog moves on to its next one.
-cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept
 cdef bint some_may_act(const route_t* route, entry_t* entry) except -1
 
 cdef inline bint has_acted(const selector_t* selector, const entry_t* entry) noexcept:

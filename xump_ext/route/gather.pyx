@@ -10,14 +10,17 @@ by the next. So ten million of them need no memory.
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 
-from xump_ext.memory.heap cimport heap_add, heap_remove, heap_root, heap_sink
+from xump_ext.memory.heap cimport heap_remove, heap_root, heap_t, node_t
+from xump_ext.route.copies cimport comes_now
 from xump_ext.route.ledger cimport mark_dirty
 from xump_ext.select.credit cimport lane_wake, waiters_wake, waiting_add, waiting_remove, wake_where_room_varies
 from xump_ext.select.plan cimport Clause, Plan
-from xump_ext.state.constants cimport DIRTY, MARKED, QUEUED, RECOVERED, RETURNED, UNLIMITED, WAITERS
+from xump_ext.select.unrouted cimport apart_add, backlog_add, goes_apart
+from xump_ext.state.constants cimport (
+    DEFAULTED, DIRTY, HOME_PARKED, HOME_WAITING, INSIDE, QUEUED, RECOVERED, RETURNED, UNLIMITED, WAITERS,
+)
 from xump_ext.state.envelope cimport names_queue_now
 from xump_ext.state.graph cimport queue_t, run_item_t, waitset_t
-from xump_ext.state.index cimport unrouted_from
 from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport returned_merge, waitset_oldest
 from xump_ext.state.run_queue cimport parked_push, suspend
@@ -46,12 +49,24 @@ cdef int waiters_wake_again(engine_t* engine) except -1:
     """Has the runnable waiting lists looked at once more: they were woken before the messages that came back were matched, and
     one of those may be what their first selector has to take."""
     cdef list queues = []
+    cdef node_t* node
     cdef uint32_t i
+    waiters_of(&engine.runnable, queues)
     for i in range(engine.runnable.count):
-        if engine.runnable.nodes[i].kind == WAITERS:
-            queues.append(<uintptr_t> engine.runnable.nodes[i].owner)
+        node = engine.runnable.nodes[i]
+        if node.kind == INSIDE:
+            waiters_of(&(<queue_t*> node.owner).runnable_inside, queues)
     for address in queues:
         waiters_wake(engine, <queue_t*> <uintptr_t> address)
+    return 0
+
+
+cdef int waiters_of(const heap_t* heap, list queues) except -1:
+    """Adds the queues whose waiting lists are in the heap."""
+    cdef uint32_t i
+    for i in range(heap.count):
+        if heap.nodes[i].kind == WAITERS:
+            queues.append(<uintptr_t> heap.nodes[i].owner)
     return 0
 
 
@@ -61,6 +76,7 @@ cdef bint is_recovered(queue_t* queue) noexcept:
 
 
 cdef int rematch(engine_t* engine, entry_t* entry) except -1:
+    """Matches an entry that came back, puts it into the waitset of its route, and wakes the lanes of that."""
     cdef Plan plan = <Plan> entry.queue.plan
     cdef route_t* route = plan.route(entry)
     cdef waitset_t* waitset
@@ -68,13 +84,24 @@ cdef int rematch(engine_t* engine, entry_t* entry) except -1:
     if entry.flags & RECOVERED:
         entry.flags &= ~RECOVERED
         if route.slot_count == 0 and plan.defaults:     # as if it were routed now
-            entry.flags |= MARKED
+            entry.flags |= DEFAULTED
     waiting_remove(entry.queue.returning, entry)
-    waitset = plan.waitset(route, entry, entry.flags & MARKED, False)
+    waitset = plan.waitset(route, entry, entry.flags & DEFAULTED, was_parked(entry))
     waiting_add(waitset, entry)
+    if waitset.parked:
+        for i in range(waitset.slot_count):         # a selector may act on it now
+            plan.wake_clause(<Clause> plan.by_slot[waitset.slots[i]], entry.id)
     for i in range(waitset.member_count):
         lane_wake(engine, waitset.members[i].lane)
     return wake_where_room_varies(engine)
+
+
+cdef bint was_parked(entry_t* entry) noexcept:
+    """Whether the entry was parked when your program took it by hand; it is parked again."""
+    if entry.extra == NULL or entry.extra.home != HOME_PARKED:
+        return False
+    entry.extra.home = HOME_WAITING
+    return True
 
 
 cdef int gather_dirty(engine_t* engine) except -1:
@@ -111,33 +138,12 @@ cdef int run_queue_postpone(engine_t* engine) except -1:
         engine.run_queue_count -= 1
         if item.entry != NULL:
             mark_dirty(engine, item.entry.queue)
+            if goes_apart(item.entry):
+                apart_add(item.entry)
             if item.visited != NULL:
                 suspend(engine, item.entry, item.visited)
         visited_release(engine, item.visited)
     return 0
-
-
-cdef int backlog_add(engine_t* engine, queue_t* queue) except -1:
-    cdef entry_t* entry
-    if queue.active and queue.unrouted:
-        entry = unrouted_from(&queue.index, queue.frontier)
-        heap_add(&engine.backlogs, &queue.backlog, entry.sequence)
-        queue.backlog.owner = entry
-        queue.backlog_left = queue.unrouted
-    return 0
-
-
-cdef void backlog_forward(engine_t* engine, queue_t* queue) noexcept:
-    """Moves the backlog on from its oldest entry, whose turn has come."""
-    cdef entry_t* entry = <entry_t*> queue.backlog.owner
-    queue.backlog_left -= 1
-    if queue.backlog_left == 0:
-        heap_remove(&engine.backlogs, &queue.backlog)
-        return
-    entry = unrouted_from(&queue.index, entry.id + 1)
-    queue.backlog.owner = entry
-    queue.backlog.key = entry.sequence      # higher than before, so it can only sink
-    heap_sink(&engine.backlogs, &queue.backlog, queue.backlog.position - 1)
 
 
 cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
@@ -174,7 +180,7 @@ cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
         if route.clauses[i].enabled:
             return True
     for i in range(route.copy_count):
-        if entry.id < route.copies[i].selector.start:
+        if entry.id < route.copies[i].selector.start and not comes_now(route.copies[i].selector, entry):
             if has_acted(route.copies[i].selector, entry):
                 return True
         elif route.copies[i].selector.enabled and names_queue_now(route.copies[i].selector, entry):

@@ -11,50 +11,48 @@ Every function has all counters and links right when it returns. It may leave be
 run queue, lanes and waiting lists in the heap `runnable`, and dirty queues.
 """
 
-from libc.stdint cimport int64_t, uint16_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
-from xump_ext.log.append cimport log_enter, log_handed, log_reserve, log_settle
+from xump_ext.log.append cimport log_enter, log_handed, log_reserve, log_settle, log_taken_again
 from xump_ext.log.fences cimport log_mark
 from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, owner_settled
 from xump_ext.log.room cimport COMES_IN, ENDS, store_takes
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.memory.heap cimport heap_sink
 from xump_ext.message.content cimport content_bounced, content_release
+from xump_ext.message.headers cimport expires_of
+from xump_ext.message.times cimport later
 from xump_ext.select.credit cimport (
     can_take, overflow_has_room, room_made, selector_idle, selector_ready, selector_wake, waiter_leave, waiters_wake,
     waiting_remove, wake_where_room_varies,
 )
+from xump_ext.select.groups cimport group_enter, group_hold, group_leave, group_part
 from xump_ext.select.plan cimport Plan
+from xump_ext.select.unrouted cimport apart_add, apart_remove, backlog_apart, is_kept
 from xump_ext.state.constants cimport (
-    BOUND, BROKEN, DISCARD, HISTORY, MOVED, NACKED, OFFERED, OWNED, QUEUED, REASON_COUNT, REASON_HOPS, REDELIVERED, ROOM_VARIES,
-    SHADOW, SUSPENDED, TIME_UNREAD, UNROUTED, WAITING,
+    APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, MOVED, NACKED, OFFERED,
+    OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_UNROUTABLE, REDELIVERED,
+    ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
+from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport destination_t, offer_t, waitset_t
 from xump_ext.state.index cimport (
     entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove,
 )
 from xump_ext.state.lazy_content cimport content_at, content_drop, is_loaded
+from xump_ext.state.limits cimport count_bytes, count_delayed, count_ready, drops
 from xump_ext.state.offers cimport destination_named, offer_append, offer_new, offer_remove
+from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport forget_suspended, parked_forget, run_queue_push, run_queue_reserve, suspend
+from xump_ext.state.schedule cimport extra_leave, schedule_add, schedule_cancel, schedule_reserve
 from xump_ext.state.visited cimport visited_add, visited_new, visited_release, visited_share
 from xump_ext.state.waiter_table cimport waiter_in
 
 cdef extern from *:
     """
-    #include <time.h>
-    static inline long long xump_system_time(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        return (long long) t.tv_sec * 1000000000LL + t.tv_nsec;
-    }
-    """
-    int64_t system_time "xump_system_time"() noexcept nogil
-
-cdef extern from *:
-    """
-    /* Defects that tests/canaries.py compiles in, to see that the tests find them: while the engine's last entry is of these. */
+    /* Defects that tests/builds/canaries.py compiles in, to see that the tests find them: at every eighth entry of an engine. */
     #define XUMP_NOW_AND_THEN(sequence) ((sequence) % 8 == 7)
     #ifdef XUMP_CANARY_PAYMENT
     #define xump_canary_payment(sequence) XUMP_NOW_AND_THEN(sequence)
@@ -97,10 +95,28 @@ cdef uint64_t enter(
     overflow selector takes the message at once; the caller has made sure that it can."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
+    if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):     # a lazy content has no time
+        return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent)
+    entry_comes(engine, entry, visited)
+    queue.unrouted += 1
+    queue.ready += 1
+    if queue.ready > queue.limit:
+        take_overflow(engine, entry, visited)
+    else:
+        entry_goes_on(engine, entry, visited)
+    return id
+
+
+cdef inline entry_t* entry_made(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags, entry_t* parent
+) except NULL:
+    """A new entry with the next id. Takes over the reference to `content`, unless memory ends."""
+    cdef entry_t* entry
     if queue.durable:
         log_reserve(queue, content)
     run_queue_reserve(engine)            # these three lines take memory; after them a message that no selector takes needs none
-    index_reserve(&queue.index, id)
+    index_reserve(&queue.index, queue.next_id)
     entry = entry_new(engine)
     queue.next_id += 1
     engine.sequence += 1
@@ -108,7 +124,7 @@ cdef uint64_t enter(
         engine.now = system_time()
     if queue.timestamp < engine.now:
         queue.timestamp = engine.now
-    entry.id = id
+    entry.id = queue.next_id - 1
     entry.sequence = engine.sequence
     entry.timestamp = queue.timestamp
     entry.content.loaded = content
@@ -122,26 +138,140 @@ cdef uint64_t enter(
     entry.parent = parent
     if parent != NULL and not canary_link(engine.sequence):
         parent.below.child = entry
+    return entry
+
+
+cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """The new entry is in its queue, and its store hears of it."""
+    cdef queue_t* queue = entry.queue
     index_add(&queue.index, entry)
     if queue.durable:
         log_enter(entry)
     elif engine.claim != NULL:
         claim_take(engine, entry)
-    queue.unrouted += 1
-    queue.ready += 1
     if visited != NULL:
         visited_add(visited, queue.slot)
-    if queue.ready > queue.limit:
-        take_overflow(engine, entry, visited)
-    elif not queue.active or queue.held:
-        pass
-    elif engine.building or queue.is_listed[DIRTY]:      # the next run gathers it
+    return 0
+
+
+cdef inline int entry_goes_on(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """Has the run route the new entry, or the next run."""
+    cdef queue_t* queue = entry.queue
+    if not queue.active or queue.held:
+        return 0
+    if engine.building or queue.is_listed[DIRTY]:      # the next run gathers it
         mark_dirty(engine, queue)
         if visited != NULL:
             suspend(engine, entry, visited)
-    else:
-        run_queue_push(engine, entry, visited)
+        return 0
+    run_queue_push(engine, entry, visited)
+    return 0
+
+
+cdef uint64_t enter_special(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, visited_t* visited, int64_t due
+) except 0:
+    """`enter` for a message that has a time, or into a queue that goes by time or order, or has limits of its own. `due`: until
+    then the message is delayed; NEVER: not at all. If memory ends after the entry is made, the engine is broken."""
+    cdef entry_t* entry
+    cdef uint64_t id = queue.next_id
+    schedule_reserve(&engine.schedule, 2)
+    time_of(engine)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent)
+    try:
+        extra_filled(entry, content, due)
+        entry_comes(engine, entry, visited)
+        if entry.extra != NULL and entry.extra.expires < engine.time:
+            dead_letter(engine, entry, REASON_EXPIRED, None, visited)       # it needs no room, and is not routed
+        elif due != NEVER:
+            delay(engine, entry, due, TIMER_DELAY)
+        else:
+            enter_now(engine, entry, content, visited)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
     return id
+
+
+cdef int extra_filled(entry_t* entry, const content_t* content, int64_t due) except -1:
+    """What the message and its queue say of time, order and size."""
+    cdef queue_t* queue = entry.queue
+    cdef int64_t expires = expires_of(content)
+    if queue.top_priority:
+        entry.rank = <uint8_t> (queue.top_priority - min(queue.top_priority, <uint32_t> content.priority))
+    if queue.ttl != NEVER:
+        expires = min(expires, later(entry.queue.engine.time if due == NEVER else due, queue.ttl))
+    if expires != NEVER or due != NEVER or queue.limit_bytes != UNLIMITED:
+        extra_of(entry)
+        entry.extra.expires = expires
+        entry.extra.delayed_until = due
+        entry.extra.left = queue.engine.events
+        if queue.limit_bytes != UNLIMITED:
+            entry.extra.body_bytes = content.body_bytes
+    return 0
+
+
+cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited_t* visited) except -1:
+    """The rest of `enter_special` for a message that is ready."""
+    cdef queue_t* queue = entry.queue
+    cdef bint full = queue.ready >= queue.limit
+    cdef bint overflows = full and (not queue.drops_oldest or overflow_has_room(queue, content, NULL))
+    queue.unrouted += 1
+    count_ready(entry, 1)
+    expiry_set(engine, entry)
+    if overflows:
+        return take_overflow(engine, entry, visited)
+    if full:
+        queue_list(engine, queue, OVERFULL)
+    if queue.groups != NULL:
+        group_enter(engine, entry)
+    if queue.top_priority == 0:
+        return entry_goes_on(engine, entry, visited)
+    apart_add(entry)
+    if queue.active and not queue.held:
+        if visited != NULL:
+            suspend(engine, entry, visited)
+        if engine.building or queue.is_listed[DIRTY]:
+            mark_dirty(engine, queue)
+        else:
+            backlog_apart(engine, queue)
+    return 0
+
+
+# ---- time
+
+cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) except -1:
+    """The entry, which is in no list, is delayed until then, or until it expires. The schedule has room for it."""
+    entry.state = DELAYED
+    count_delayed(entry, 1)
+    if entry.extra.expires <= due:
+        due = entry.extra.expires
+        timer = TIMER_EXPIRY
+    schedule_add(&engine.schedule, entry.extra, due, timer)
+    return 0
+
+
+cdef int deadline_set(engine_t* engine, entry_t* entry, int64_t timeout) except -1:
+    schedule_reserve(&engine.schedule, 1)
+    extra_of(entry)
+    if timeout == NEVER:
+        schedule_cancel(&engine.schedule, entry.extra)
+    else:
+        schedule_add(&engine.schedule, entry.extra, later(time_of(engine), timeout), TIMER_ACK)
+    return 0
+
+
+cdef int64_t time_of(engine_t* engine) noexcept:
+    """The highest time that there was, now included: spans are counted from it. A clock that runs backwards undoes nothing."""
+    engine.time = max(engine.time, now_of(engine))
+    return engine.time
+
+
+cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept:
+    """The entry is ready or offered: it expires in its time. The schedule has room for it."""
+    if entry.extra != NULL and entry.extra.expires != NEVER:
+        schedule_add(&engine.schedule, entry.extra, entry.extra.expires, TIMER_EXPIRY)
 
 
 cdef uint64_t enter_waiting(engine_t* engine, queue_t* queue, content_t* content, uint64_t count) except? 0:
@@ -190,7 +320,7 @@ cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -
     cdef bint ends = entry != NULL and entry.queue.store == queue.store
     if queue.durable and not store_takes(queue, content, ENDS if ends else COMES_IN):
         return False
-    return queue.ready < queue.limit or overflow_has_room(queue, content, NULL)
+    return queue.ready < queue.limit or overflow_has_room(queue, content, NULL) or drops(queue)
 
 
 cdef int leave_ready(engine_t* engine, entry_t* entry) except -1:
@@ -203,11 +333,14 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready`, without waking what waits for room: the message may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef waitset_t* waitset
-    if entry.flags & (QUEUED | SUSPENDED):
-        if entry.flags & QUEUED:
-            parked_forget(engine, entry)
-        if entry.flags & SUSPENDED:
-            forget_suspended(engine, entry)
+    if entry.flags & (QUEUED | SUSPENDED | APART):
+        detach_marked(engine, entry)
+    if entry.extra != NULL:
+        group_part(entry)
+        if entry.state == DELAYED:
+            count_delayed(entry, -1)
+            return 0
+        count_bytes(entry, -1)
     if entry.state == WAITING:
         waitset = <waitset_t*> entry.holder
         waiting_remove(waitset, entry)
@@ -216,6 +349,17 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     else:
         queue.unrouted -= 1
     queue.ready -= 1
+    return 0
+
+
+cdef int detach_marked(engine_t* engine, entry_t* entry) except -1:
+    """Takes the entry out of the lists that its flags say."""
+    if entry.flags & QUEUED:
+        parked_forget(engine, entry)
+    if entry.flags & SUSPENDED:
+        forget_suspended(engine, entry)
+    if entry.flags & APART:
+        apart_remove(entry)
     return 0
 
 
@@ -236,7 +380,7 @@ cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
     while entry != NULL:
         supplier = <selector_t*> entry.holder
         entry.below.any = NULL
-        list_remove(&supplier.held, entry)
+        list_remove(&supplier.holding, entry)
         entry.queue.outstanding -= 1
         if not canary_payment(engine.sequence):
             supplier.available += 1
@@ -256,11 +400,17 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
 cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """Puts the entry into the history, or counts and destroys it. Pays for nothing."""
     cdef queue_t* queue = entry.queue
+    if entry.extra != NULL:
+        group_leave(engine, entry)
+        extra_leave(engine, entry)
     if how == DROPPED:
         queue.dropped[reason] += 1
     elif how == DELETED:
         queue.deleted += 1
     elif queue.history_limit:
+        if entry.flags & DEAD_ENTRY:
+            entry.hops = <uint16_t> hops_of(engine, entry)      # for good: whether it has waited shows only now
+            entry.flags &= ~DEAD_ENTRY
         entry.state = HISTORY
         entry.holder = NULL
         entry.below.any = NULL
@@ -281,6 +431,7 @@ cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) 
 
 
 cdef inline int destroy(engine_t* engine, entry_t* entry) except -1:
+    """Takes a settled entry out of its queue, tells the store of its end, and frees it."""
     if entry.flags & NACKED:
         del (<dict> engine.nacked)[<uintptr_t> entry]
     if entry.queue.durable:
@@ -338,7 +489,7 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
     cdef queue_t* queue = entry.queue
     cdef queue_t* target = target_of(selector, content_at(entry))
     cdef uint32_t hops = hops_of(engine, entry) + 1
-    cdef int flags = (entry.flags & REDELIVERED) | (DEAD if is_fresh(engine, entry) else 0)
+    cdef int flags = (entry.flags & REDELIVERED) | (DEAD_IN_RUN if is_fresh(engine, entry) else 0)
     cdef uint32_t delivery_count = entry.delivery_count
     cdef uint64_t id, nack = nacked(engine, entry)
     cdef content_t* content
@@ -372,7 +523,10 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
         queue.outstanding += 1
         entry.state = MOVED
         entry.holder = selector
-        list_append(&selector.held, entry)
+        list_append(&selector.holding, entry)
+        if entry.extra != NULL:
+            schedule_cancel(&engine.schedule, entry.extra)
+            group_hold(entry)
         rotate(engine, selector)
     id = enter(engine, target, content, hops, delivery_count, flags, parent, visited)
     engine.gone_store = NULL
@@ -399,7 +553,7 @@ cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
     if queue.dead_letter == NULL:
         return NULL
     found = queue_named(queue.engine, <object> queue.dead_letter)
-    return NULL if found == queue else found
+    return NULL if found == queue or (found != NULL and found.dying) else found
 
 
 cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
@@ -412,17 +566,18 @@ cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NUL
         entry = entry.parent
     if found == NULL and engine.dead_letter != NULL:
         found = queue_named(engine, <object> engine.dead_letter)
-    return NULL if found == queue else found
+    return NULL if found == queue or (found != NULL and found.dying) else found
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
     """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way."""
     cdef queue_t* queue = entry.queue
-    cdef queue_t* letters = dead_letter_of(engine, entry)
+    cdef queue_t* letters = own_dead_letter(queue) if reason == REASON_OVERFLOW else dead_letter_of(engine, entry)
+    cdef uint32_t hops = hops_of(engine, entry)
     cdef content_t* content
     cdef visited_t* own
-    if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(content_at(entry), (<object> queue.handle).name, REASONS[reason], detail)
+    if letters != NULL and not is_fresh(engine, entry) and (reason != REASON_EXPIRED or hops < engine.hop_limit):
+        content = content_bounced(content_at(entry), (<object> queue.handle).name, REASONS[reason], detail, False)
         if can_enter(letters, content, entry):
             queue.dead_lettered[reason] += 1
             if queue.durable:
@@ -430,18 +585,36 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
             own = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
             if engine.store_count:
                 went_to(engine, letters)
+                if letters.durable:
+                    gone_note(engine, entry)
                 owner_claim(engine, entry, letters)
-            enter(engine, letters, content, clamp(hops_of(engine, entry) + 1), 0, DEAD | DEAD_ENTRY, NULL, own)
+            # An expiry does not start the hops at 0: a cycle of queues in which messages expire would go on with the clock alone.
+            enter(engine, letters, content, clamp(hops + 1), 0,
+                  DEAD_IN_RUN if reason == REASON_EXPIRED else DEAD_IN_RUN | DEAD_ENTRY, NULL, own)
+            engine.gone_store = NULL
             visited_release(engine, own)
             return settle(engine, entry, PROCESSED, 0)
         content_release(content)
     return settle(engine, entry, DROPPED, reason)
 
 
+cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1:
+    """Whether the dead letter queue of an unroutable message exists, and would take it."""
+    cdef queue_t* letters = dead_letter_of(engine, entry)
+    cdef content_t* content
+    if letters == NULL or is_fresh(engine, entry):
+        return False
+    content = content_bounced(content_at(entry), (<object> entry.queue.handle).name, REASONS[REASON_UNROUTABLE], None, False)
+    try:
+        return can_enter(letters, content, entry)
+    finally:
+        content_release(content)
+
+
 # ---- deliveries
 
 cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
-    """DELIVER: offers the message to the application under its destination."""
+    """DELIVER: offers the message to your program under its destination."""
     cdef destination_t* destination = selector.destination
     cdef queue_t* queue = entry.queue
     cdef offer_t* offer
@@ -449,8 +622,10 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
         destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
     offer = offer_new(engine)
     detach_ready(engine, entry)
+    if entry.extra != NULL:
+        group_hold(entry)
     if selector.infinite:
-        queue.ready += 1
+        count_ready(entry, 1)
         entry.state = BOUND
         if engine.lists[ROOM_VARIES] != NULL:
             wake_where_room_varies(engine)
@@ -462,40 +637,77 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
         if engine.store_count:
             log_handed(entry)
     entry.holder = selector
-    list_append(&selector.held, entry)
+    list_append(&selector.holding, entry)
     rotate(engine, selector)
     offer_append(engine, destination, offer, entry)
     return 0
 
 
+cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) except -1:
+    """Your program takes a ready message that no selector has; `remembered` leads to it until the delivery is stale."""
+    cdef queue_t* queue = entry.queue
+    cdef uint8_t home = HOME_WAITING
+    content_at(entry)           # these may fail, so they come before any change
+    schedule_reserve(&engine.schedule, 1)
+    extra_of(entry)
+    if is_kept(entry):
+        home = HOME_KEPT
+    elif entry.state == UNROUTED:
+        home = HOME_UNROUTED
+    elif entry.holder != NULL and (<waitset_t*> entry.holder).parked:
+        home = HOME_PARKED
+    leave_ready(engine, entry)
+    schedule_cancel(&engine.schedule, entry.extra)
+    group_hold(entry)
+    entry.extra.home = home
+    if home == HOME_UNROUTED or home == HOME_KEPT:
+        entry.extra.left = engine.events
+        entry.extra.replayable = True
+    entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
+    queue.outstanding += 1
+    entry.state = TAKEN
+    entry.holder = NULL
+    list_append(&queue.by_hand, entry)
+    entry.below.delivery = remembered
+    remembered[0] = entry
+    if engine.store_count:
+        log_handed(entry)
+        if entry.delivery_count > 1 or entry.flags & REDELIVERED:
+            log_taken_again(entry)
+    return 0
+
+
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
+    """Your program takes a bound message (INFINITE credit): it is settled at once."""
     engine.entered_stores = 0
     unbind(engine, entry)
-    room_left(engine, entry.queue)
+    room_left(engine, entry)
     return settle(engine, entry, PROCESSED, 0)
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:
     """Withdraws the offer of a bound entry, which is in no list then. It still counts as ready."""
-    list_remove(&(<selector_t*> entry.holder).held, entry)
+    list_remove(&(<selector_t*> entry.holder).holding, entry)
     entry.holder = NULL
     return offer_remove(engine, entry)
 
 
-cdef int room_left(engine_t* engine, queue_t* queue) except -1:
+cdef int room_left(engine_t* engine, entry_t* entry) except -1:
     """A message that was bound is not ready any more."""
-    queue.ready -= 1
-    return room_made(engine, queue)
+    count_ready(entry, -1)
+    return room_made(engine, entry.queue)
 
 
 cdef int pay(engine_t* engine, entry_t* entry) except -1:
-    """The application pays for an entry that it has taken."""
+    """Your program pays for an entry that it has taken."""
     cdef selector_t* selector = <selector_t*> entry.holder
     engine.entered_stores = 0
     forget_delivery(entry, PAID)
     entry.holder = NULL
-    list_remove(&selector.taken, entry)
+    list_remove(&entry.queue.by_hand if selector == NULL else &selector.taken, entry)
     entry.queue.outstanding -= 1
+    if selector == NULL:
+        return settle(engine, entry, PROCESSED, 0)
     selector.available += 1
     selector.paid += 1
     settle(engine, entry, PROCESSED, 0)

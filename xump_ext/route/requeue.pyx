@@ -4,17 +4,30 @@ What the message became downstream is deleted, from the lowest link up. Its deli
 credit of the selectors that took it is available again, without a payment.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc
 
 from xump_ext.log.fences cimport log_mark
-from xump_ext.route.ledger cimport DELETED, copy_nack, end, forget_delivery, leave_ready, mark_dirty, nacked, room_left, unbind
+from xump_ext.message.times cimport later
+from xump_ext.route.ledger cimport (
+    DELETED, copy_nack, dead_letter, delay, end, expiry_set, forget_delivery, leave_ready, mark_dirty, nacked, room_left, time_of,
+    unbind,
+)
 from xump_ext.select.credit cimport selector_wake, waiting_add
-from xump_ext.state.constants cimport BOUND, MOVED, OFFERED, REDELIVERED, RETURNED, TAKEN
+from xump_ext.select.groups cimport group_enter
+from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
+from xump_ext.state.constants cimport (
+    BOUND, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT, REASON_EXPIRED,
+    REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
+)
+from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
 from xump_ext.state.index cimport list_remove
+from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.queue_lists cimport queue_list
+from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
 
 
 cdef int give_back(engine_t* engine, entry_t* entry) except -1:
@@ -22,20 +35,24 @@ cdef int give_back(engine_t* engine, entry_t* entry) except -1:
     cdef selector_t* selector = <selector_t*> entry.holder
     if entry.state == TAKEN:
         forget_delivery(entry, NULL)
-        list_remove(&selector.taken, entry)
+        list_remove(&entry.queue.by_hand if selector == NULL else &selector.taken, entry)
     else:
         if entry.state == OFFERED:
             offer_remove(engine, entry)
-        list_remove(&selector.held, entry)
+        list_remove(&selector.holding, entry)
+    if entry.extra != NULL:
+        schedule_cancel(&engine.schedule, entry.extra)
     entry.below.any = NULL
     entry.holder = NULL
     entry.queue.outstanding -= 1
+    if selector == NULL:        # it was taken by hand
+        return 0
     selector.available += 1
     selector.returned += 1
     return selector_wake(engine, selector)
 
 
-cdef int release(engine_t* engine, entry_t* entry) except -1:
+cdef int recall(engine_t* engine, entry_t* entry) except -1:
     """Takes an outstanding entry back: deletes what it became, from the lowest link up. The entry is in no list then."""
     cdef entry_t* lowest = entry
     cdef entry_t* parent
@@ -47,7 +64,7 @@ cdef int release(engine_t* engine, entry_t* entry) except -1:
             give_back(engine, lowest)
         elif lowest.state == BOUND:
             unbind(engine, lowest)
-            room_left(engine, lowest.queue)
+            room_left(engine, lowest)
         else:
             leave_ready(engine, lowest)
         parent = lowest.parent
@@ -64,12 +81,61 @@ cdef int release(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
-    """Lets an entry that was released wait again at its old place."""
-    entry.queue.ready += 1
+    """Lets an entry that was released wait again at its old place. If its time was over meanwhile, it expires now."""
+    if entry.extra != NULL and entry.extra.expires <= time_of(engine):
+        return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:
         log_mark(entry)
+    if entry.queue.groups != NULL:
+        group_enter(engine, entry)
+    schedule_reserve(&engine.schedule, 1)
+    expiry_set(engine, entry)
+    count_ready(entry, 1)
+    over_limit_look(engine, entry.queue)
+    if entry.extra != NULL and entry.extra.home != HOME_WAITING and entry.extra.home != HOME_PARKED:
+        return go_home(engine, entry)
     returning_add(entry)
     return mark_returned(engine, entry.queue)
+
+
+cdef int go_home(engine_t* engine, entry_t* entry) except -1:
+    """A message that was not routed when your program took it by hand is that again."""
+    cdef queue_t* queue = entry.queue
+    cdef bint kept = entry.extra.home == HOME_KEPT
+    entry.extra.home = HOME_WAITING
+    engine.events += 1
+    entry.extra.came = engine.events
+    entry.state = UNROUTED
+    queue.unrouted += 1
+    if kept:
+        kept_add(entry)
+    elif goes_apart(entry):
+        apart_add(entry)
+    if queue.active and not queue.held:
+        kept_try(queue)         # selectors may have come meanwhile
+        mark_dirty(engine, queue)
+    return 0
+
+
+cdef inline int over_limit_look(engine_t* engine, queue_t* queue) except -1:
+    """What comes home passes the limits; a queue that drops its oldest messages drops for it, too."""
+    if queue.drops_oldest:
+        queue_list(engine, queue, OVERFULL)
+    return 0
+
+
+cdef int retry_later(engine_t* engine, entry_t* entry, int64_t delay_ns) except -1:
+    """Lets an entry that was released wait, delayed, before it is ready again."""
+    if entry.queue.durable:
+        log_mark(entry)
+    schedule_reserve(&engine.schedule, 1)
+    extra_of(entry)
+    if entry.queue.limit_bytes != UNLIMITED and entry.extra.body_bytes == 0:
+        entry.extra.body_bytes = content_at(entry).body_bytes
+    if entry.queue.groups != NULL:
+        group_enter(engine, entry)
+    delay(engine, entry, later(time_of(engine), delay_ns), TIMER_RETRY)
+    return 0
 
 
 cdef int returning_add(entry_t* entry) except -1:
@@ -93,7 +159,61 @@ cdef int mark_returned(engine_t* engine, queue_t* queue) except -1:
     return 0
 
 
+cdef int forget_nack(engine_t* engine, entry_t* entry) except -1:
+    """The message came back by time: an iteration that goes on gets it again."""
+    if entry.flags & NACKED:
+        entry.flags &= ~NACKED
+        del (<dict> engine.nacked)[<uintptr_t> entry]
+    return 0
+
+
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1:
     """Numbers a nack, so that an iteration that began before it does not yield this message again."""
     engine.nacks += 1
     return copy_nack(engine, entry, engine.nacks)
+
+
+cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand) except -1:
+    """Returns the message to its old place, or dead-letters it if your program has taken it too often (rule 10).
+
+    `delay_ns`: how long it is delayed there; NEVER: as the queue says, or the nearest one upstream that still waits for its
+    payment and says so. Then the message is recalled to that queue, and waits there. `by_hand`: your program nacks it, and the
+    same iteration does not get it again.
+    """
+    cdef bint over_limit = is_over_limit(entry)
+    cdef entry_t* holder = entry
+    if over_limit:
+        content_at(entry)           # the bounce needs it, and it may be unreadable
+    elif delay_ns == NEVER:
+        while holder != NULL and holder.queue.retry_delays == NULL:
+            holder = holder.parent
+        delay_ns = 0 if holder == NULL else retry_delay_of(holder.queue, entry.delivery_count)
+        holder = entry if holder == NULL else holder
+    recall(engine, holder)
+    if over_limit:
+        return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
+    if by_hand:
+        note_nack(engine, holder)
+    else:
+        forget_nack(engine, holder)
+    return requeue_entry(engine, holder) if delay_ns == 0 else retry_later(engine, holder, delay_ns)
+
+
+cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexcept:
+    """How long the message is delayed after so many deliveries."""
+    return queue.retry_delays[min(max(delivery_count, 1), queue.retry_count) - 1]
+
+
+cdef bint is_over_limit(const entry_t* entry) noexcept:
+    """Whether your program has taken the message as often as it may, so that a nack dead-letters it."""
+    cdef uint32_t limit = delivery_limit_of(entry)
+    return limit and entry.delivery_count >= limit
+
+
+cdef uint32_t delivery_limit_of(const entry_t* entry) noexcept:
+    """The limit of the queue, else of the nearest queue upstream that still waits for its payment (rule 10); 0: none."""
+    while entry != NULL:
+        if entry.queue.delivery_limit:
+            return entry.queue.delivery_limit
+        entry = entry.parent
+    return 0

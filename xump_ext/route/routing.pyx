@@ -1,4 +1,4 @@
-"""The run: a call drives the graph, step by step, until it is quiet (rules 2 to 7).
+"""The run: a call runs the graph, step by step, until nothing more happens (rules 2 to 7).
 
     while something is left:
         the oldest waiting message that a selector may be able to take     step_lane, step_named, step_waiters, route_parked
@@ -15,23 +15,31 @@ A run looks only at what the ledger left behind: lanes and waiting lists in `run
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.log.writer cimport touch
-from xump_ext.memory.heap cimport heap_remove, heap_root, node_t
+from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
-from xump_ext.route.gather cimport backlog_forward, gather_dirty, may_act, rematch_returned, run_queue_postpone
-from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, settle, take
+from xump_ext.route.due cimport do_due, something_is_due
+from xump_ext.route.gather cimport gather_dirty, may_act, rematch_returned, run_queue_postpone
+from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, letters_would_take, settle, take
+from xump_ext.route.oldest cimport drop_oldest
+from xump_ext.route.replies cimport hand_out_replies
 from xump_ext.select.credit cimport (
-    clause_wake, has_room, lane_key, lane_wake, selector_wake, waiters_key, waiters_look, waiters_next, waiters_wake, waiting_add,
-    waiting_remove, wake_where_room_varies, woken_waiters_look,
+    clause_wake, has_room, lane_wake, selector_wake, waiters_look, waiters_next, waiters_wake, waiting_add, waiting_remove,
+    wake_where_room_varies, woken_waiters_look,
 )
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
-from xump_ext.select.plan cimport Clause, Plan, foresee, foresee_copy, foresee_route
+from xump_ext.select.plan cimport Clause, Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
-from xump_ext.state.constants cimport BROKEN, LANE, MARKED, REASON_UNROUTABLE, ROOM_VARIES, UNLIMITED, WAITERS
+from xump_ext.select.runnable cimport lane_key, runnable_next, runnable_remove, waiters_key
+from xump_ext.select.unrouted cimport backlog_forward, kept_add
+from xump_ext.state.constants cimport (
+    BROKEN, DEFAULTED, KEPT_NEVER, LANE, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED, UNLIMITED, WAITERS,
+)
 from xump_ext.state.envelope cimport QueueRef
+from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waiter_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at, content_needed, is_loaded
 from xump_ext.state.run_queue cimport (
-    RUN_QUEUE_KEPT, end_visited, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
+    RUN_QUEUE_KEPT, end_visited, forget_suspended, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
 )
 from xump_ext.state.visited cimport visited_new, visited_release, visited_share
 
@@ -40,7 +48,7 @@ cdef enum:
 
 
 cdef int run(engine_t* engine) except -1:
-    """Drives the graph until it is quiet. Inside `building()` it only matches messages anew that came back.
+    """Runs the graph until nothing more happens. Inside `building()` it only matches messages anew that came back.
 
     If user code is interrupted, the run ends there, and the next one goes on with what is left. If memory ends in the middle of a
     step, the engine is broken. If a message cannot be read from its store, its queue is held, and the run goes on.
@@ -48,7 +56,7 @@ cdef int run(engine_t* engine) except -1:
     cdef bint ended = False
     engine.unreadable = NULL
     if engine.run_queue_count == 1:
-        foresee_first(engine)
+        prefetch_known_first(engine)
     while not ended:
         try:
             if engine.lists[DIRTY] != NULL:       # every queue where something came back is in it
@@ -81,26 +89,45 @@ cdef int hold_unreadable(engine_t* engine, object error) except -1:
 
 
 cdef inline int steps(engine_t* engine) except -1:
+    """The steps of a run, until nothing is left: what can be taken comes before what is to be routed, the oldest first."""
+    while engine.building and something_is_due(engine):
+        do_due(engine)
     if engine.building:
         return woken_waiters_look(engine)
-    if engine.lists[DIRTY] != NULL:
-        gather_dirty(engine)
-    if engine.parked_count:
-        run_parked(engine)
+    gather(engine)
     while True:
         if engine.runnable.count:
             step_runnable(engine)
         elif engine.backlogs.count and backlog_is_next(engine):
             backlog_feed(engine)
+            step_unrouted(engine)
         elif engine.run_queue_count:
             step_unrouted(engine)
+        elif engine.lists[OVERFULL] != NULL:
+            drop_oldest(engine)
+        elif engine.replies != NULL and engine.replies.ready:
+            hand_out_replies(engine)
+        elif something_is_due(engine):
+            do_due(engine)
+            gather(engine)
         else:
             break
     engine.run_start = engine.sequence + 1
+    engine.quiets += 1
     if engine.run_queue_mask >= RUN_QUEUE_KEPT:
         run_queue_shrink(engine)
     if engine.suspended_count:
         end_visited(engine)
+    return 0
+
+
+cdef int gather(engine_t* engine) except -1:
+    """Gathers what is to be routed in queues that were changed from outside the run."""
+    if engine.lists[DIRTY] != NULL:
+        rematch_returned(engine)
+        gather_dirty(engine)
+    if engine.parked_count:
+        run_parked(engine)
     return 0
 
 
@@ -116,7 +143,7 @@ cdef int run_parked(engine_t* engine) except -1:
         elif item.entry != NULL:
             content_at(item.entry)      # may fail, so it comes before any change
         node = heap_root(&engine.runnable)
-        if item.entry != NULL and node != NULL and node.key < waiters_key(item.entry):
+        if item.entry != NULL and node != NULL and node.key < item.entry.sequence << 1:
             step_runnable(engine)
             continue
         engine.parked_head += 1
@@ -155,8 +182,7 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
 # ---- steps
 
 cdef int step_runnable(engine_t* engine) except -1:
-    cdef node_t* node = heap_root(&engine.runnable)
-    heap_remove(&engine.runnable, node)
+    cdef node_t* node = runnable_next(engine)
     if node.kind == LANE:
         return step_lane(engine, <lane_t*> node.owner, node.key)
     if node.kind == WAITERS:
@@ -184,7 +210,7 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         entry = lane_oldest(lane)
         if entry == NULL:
             return 0
-        if lane.runnable.position or engine.parked_count or (
+        if lane.runnable.position or engine.parked_count or lane.queue.top_priority or (
             engine.runnable.count and heap_root(&engine.runnable).key < lane_key(entry)
         ):
             return lane_wake(engine, lane)
@@ -221,6 +247,8 @@ cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
     cdef queue_t* queues[QUEUES_MAX]
     cdef int i, count = 1
     cdef entry_t* entry = waiters_next(engine, queue)
+    cdef queue_t* inside = queue.stands_in
+    cdef heap_t* heap = &engine.runnable if inside == NULL else &inside.runnable_inside
     cdef node_t* node
     if entry == NULL:
         return 0
@@ -228,12 +256,12 @@ cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
         return waiters_look(engine, queue)
     content_at(entry)           # may fail, so it comes before any change
     queues[0] = queue
-    node = heap_root(&engine.runnable)
+    node = heap_root(heap)
     while count < QUEUES_MAX and node != NULL and node.kind == WAITERS and node.key == key:
-        heap_remove(&engine.runnable, node)
+        runnable_remove(engine, inside, node)
         queues[count] = <queue_t*> node.owner
         count += 1
-        node = heap_root(&engine.runnable)
+        node = heap_root(heap)
     if take_for_waiter(engine, queues, count, entry):
         for i in range(count):
             waiters_wake(engine, queues[i])
@@ -276,15 +304,15 @@ cdef inline bint backlog_is_next(engine_t* engine) noexcept:
             or heap_root(&engine.backlogs).key < engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry.sequence)
 
 
-cdef bint is_asked_for(const route_t* hits) noexcept:
-    """Whether routing by these hits reads the content."""
+cdef bint is_asked_for(const route_t* route) noexcept:
+    """Whether routing by this route reads the content."""
     cdef clause_t* clause
     cdef uint32_t i
-    for i in range(hits.clause_count):
-        clause = hits.clauses[i]
+    for i in range(route.clause_count):
+        clause = route.clauses[i]
         if clause.ready.count and (clause.count > 1 or clause.names_queue or (<selector_t*> heap_root(&clause.ready).owner).puts):
             return True
-    return hits.copy_count or hits.slot_count == 0
+    return route.copy_count or route.slot_count == 0
 
 
 cdef int backlog_feed(engine_t* engine) except -1:
@@ -292,7 +320,7 @@ cdef int backlog_feed(engine_t* engine) except -1:
     cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
     cdef run_item_t* item
     run_queue_reserve(engine)
-    backlog_forward(engine, entry.queue)
+    backlog_forward(engine, entry)
     engine.run_queue_head -= 1
     engine.run_queue_count += 1
     item = &engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
@@ -305,74 +333,103 @@ cdef inline int step_unrouted(engine_t* engine) except -1:
     """Routes the first entry of the run queue. Its route is looked up before it is taken off the queue: user code may be
     interrupted meanwhile, and its content may be unreadable."""
     cdef run_item_t item = engine.run_queue[engine.run_queue_head & engine.run_queue_mask]
-    cdef route_t* hits
+    cdef route_t* route
     content_needed(engine, item.entry)
-    hits = look_up(engine, item.entry)
-    if not is_loaded(item.entry) and is_asked_for(hits):
+    route = look_up(engine, item.entry)
+    if not is_loaded(item.entry) and is_asked_for(route):
         content_at(item.entry)
     engine.run_queue_head += 1
     engine.run_queue_count -= 1
     try:
-        route(engine, item.entry, hits, item.visited)
+        route_entry(engine, item.entry, route, item.visited)
     finally:
         visited_release(engine, item.visited)
     return 0
 
 
-cdef inline void foresee_first(engine_t* engine) noexcept:
+cdef inline void prefetch_known_first(engine_t* engine) noexcept:
     """Fetches ahead for the entry that has just entered."""
     cdef entry_t* entry = engine.run_queue[engine.run_queue_head & engine.run_queue_mask].entry
     if is_loaded(entry):
-        foresee_copy(entry.queue, <object> entry.content.loaded.address)
+        prefetch_known_copy(entry.queue, <object> entry.content.loaded.address)
 
 
-cdef inline void foresee_next(engine_t* engine) noexcept:
+cdef inline void prefetch_known_next(engine_t* engine) noexcept:
     """Fetches ahead for the entries behind the one that is looked up now."""
     cdef entry_t* entry
     if engine.run_queue_count > 3:
         entry = engine.run_queue[(engine.run_queue_head + 3) & engine.run_queue_mask].entry
         if is_loaded(entry):
-            foresee(entry.queue, <object> entry.content.loaded.address)
+            prefetch_known(entry.queue, <object> entry.content.loaded.address)
         entry = engine.run_queue[(engine.run_queue_head + 2) & engine.run_queue_mask].entry
         if is_loaded(entry):
-            foresee_route(entry.queue, <object> entry.content.loaded.address)
+            prefetch_known_route(entry.queue, <object> entry.content.loaded.address)
         entry = engine.run_queue[(engine.run_queue_head + 1) & engine.run_queue_mask].entry
         if is_loaded(entry):
-            foresee_copy(entry.queue, <object> entry.content.loaded.address)
+            prefetch_known_copy(entry.queue, <object> entry.content.loaded.address)
 
 
 # ---- routing one entry
 
 cdef inline route_t* look_up(engine_t* engine, entry_t* entry) except NULL:
     """The route of the entry's hit set: the ordinary clauses, or else the default ones (rule 6)."""
-    cdef route_t* hits = (<Plan> entry.queue.plan).everything
-    if hits != NULL and hits.slot_count and not (<Plan> entry.queue.plan).stale:
-        return hits
+    cdef route_t* route = (<Plan> entry.queue.plan).route_of_all
+    if route != NULL and route.slot_count and not (<Plan> entry.queue.plan).stale:
+        return route
     return look_up_message(engine, entry)
 
 
 cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
     """`look_up` where the route depends on the message, as it may for the next ones."""
     cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* hits
-    foresee_next(engine)
-    hits = plan.route(entry)
-    if hits.slot_count == 0 and plan.defaults:
-        hits = plan.defaults_route(entry)
-        if hits.slot_count:
-            entry.flags |= MARKED
-    return hits
+    cdef route_t* route
+    prefetch_known_next(engine)
+    route = plan.route(entry)
+    if route.slot_count == 0 and plan.defaults:
+        route = plan.defaults_route(entry)
+        if route.slot_count:
+            entry.flags |= DEFAULTED
+    return route
 
 
-cdef inline int route(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
+    """Routes an unrouted entry: with its route, or as a dead letter if it hit nothing."""
     engine.entered_stores = 0
-    entry.queue.frontier = entry.id + 1
+    if entry.id >= entry.queue.frontier and entry.queue.top_priority == 0:
+        entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
         touch(entry.queue)
-    if hits.slot_count == 0:
-        leave_ready(engine, entry)
-        return dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
-    return dispatch(engine, entry, hits, visited)
+    if route.slot_count == 0:
+        return route_unmatched(engine, entry, visited)
+    return dispatch(engine, entry, route, visited)
+
+
+cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """No selector matches the entry: it is dead-lettered, dropped, or kept until one does (rule 6, amended).
+
+    What waited when the engine was quiet is never dropped for that, nor because the dead letter queue has no room.
+    """
+    cdef queue_t* queue = entry.queue
+    if queue.keeps_unmatched or (entry.extra != NULL and entry.extra.kept != KEPT_NEVER) or (
+
+            not queue.durable and has_waited(engine, entry) and not letters_would_take(engine, entry)):
+        if entry.flags & SUSPENDED:
+            forget_suspended(engine, entry)
+        if visited != NULL:
+            suspend(engine, entry, visited)
+        return kept_add(entry)
+    if not queue.has_warned and not letters_would_take(engine, entry):
+        queue.has_warned = True
+        (<list> engine.user_errors).append(((<object> queue.handle).name, <object> content_at(entry).address))
+    leave_ready(engine, entry)
+    return dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
+
+
+cdef bint has_waited(const engine_t* engine, const entry_t* entry) noexcept:
+    """Whether it was ready already when the engine became quiet."""
+    if entry.extra != NULL and entry.extra.delayed_until != NEVER:
+        return entry.extra.quiets != engine.quiets
+    return entry.sequence < engine.run_start
 
 
 cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
@@ -380,27 +437,27 @@ cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) exce
     condition is evaluated again."""
     cdef waitset_t* waitset = <waitset_t*> entry.holder
     cdef Plan plan = <Plan> entry.queue.plan
-    cdef route_t* hits = plan.parked_route(waitset)
+    cdef route_t* route = plan.parked_route(waitset)
     cdef bint copied = False
     cdef selector_t* selector = NULL
     engine.entered_stores = 0
     visited = visited_share(visited)
     parked_forget(engine, entry)
-    if hits.copy_count:
+    if route.copy_count:
         if visited == NULL:
             visited = visited_new(engine, entry.queue.slot)
-        copied = make_copies(engine, entry, hits, visited)
-    if hits.clause_count:
+        copied = make_copies(engine, entry, route, visited)
+    if route.clause_count and (entry.extra == NULL or not is_behind(entry)):
         selector = choose_waiting(engine, entry, UNLIMITED)
     if selector != NULL:
         take(engine, selector, entry, visited)
-    elif copied and not hits.clause_count:
+    elif copied and not route.clause_count:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        if copied or may_act(hits, entry):
+        if copied or may_act(route, entry):
             waiting_remove(waitset, entry)
-            waiting_add(plan.waitset_keyed(((<tuple> waitset.key)[0], None, (<tuple> waitset.key)[2])), entry)
+            waiting_add(plan.waitset_keyed((waitset.defaulted, None, (<tuple> waitset.key)[2], waitset.place)), entry)
             plan.waitset_left(waitset)
         if visited != NULL:
             suspend(engine, entry, visited)
@@ -408,37 +465,39 @@ cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) exce
     return 0
 
 
-cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* hits, visited_t* visited) except -1:
+cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
     """Makes the copies, then lets one consuming selector take the entry, else lets it wait (rules 3 to 5, 7)."""
     cdef selector_t* selector = NULL
     cdef visited_t* own = NULL
     cdef bint copied = False
-    if hits.copy_count:
+    if route.copy_count:
         if visited == NULL:
             visited = own = visited_new(engine, entry.queue.slot)
-        copied = make_copies(engine, entry, hits, visited)
-    if hits.clause_count == 1 and not hits.names_queue:
-        selector = choose_one(engine, hits.clauses[0], entry, UNLIMITED)
-    elif hits.clause_count:
-        selector = choose(engine, hits.clauses, hits.clause_count, entry, UNLIMITED)
+        copied = make_copies(engine, entry, route, visited)
+    if entry.extra != NULL and is_behind(entry):
+        pass
+    elif route.clause_count == 1 and not route.names_queue:
+        selector = choose_one(engine, route.clauses[0], entry, UNLIMITED)
+    elif route.clause_count:
+        selector = choose(engine, route.clauses, route.clause_count, entry, UNLIMITED)
     if selector != NULL:
         take(engine, selector, entry, visited)
-    elif copied and not hits.clause_count:
+    elif copied and not route.clause_count:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        wait(engine, entry, hits, not copied and not may_act(hits, entry), visited)
+        wait(engine, entry, route, not copied and not may_act(route, entry), visited)
     visited_release(engine, own)
     return 0
 
 
-cdef int wait(engine_t* engine, entry_t* entry, route_t* hits, bint parked, visited_t* visited) except -1:
+cdef int wait(engine_t* engine, entry_t* entry, route_t* route, bint parked, visited_t* visited) except -1:
     """Lets a routed entry wait that no selector can take now. If one takes it in this run, its visited set goes on."""
-    cdef waitset_t* waitset = (<Plan> entry.queue.plan).waitset(hits, entry, entry.flags & MARKED, parked)
+    cdef waitset_t* waitset = (<Plan> entry.queue.plan).waitset(route, entry, entry.flags & DEFAULTED, parked)
     entry.queue.unrouted -= 1
     if visited != NULL:
         suspend(engine, entry, visited)
     waiting_add(waitset, entry)
-    if hits.names_queue:
+    if route.names_queue:
         waitset_waited(waitset)
     return 0 if engine.lists[ROOM_VARIES] == NULL else wake_where_room_varies(engine)

@@ -15,10 +15,11 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove
 
 from xump_ext.match.pattern_index cimport MatchIndex
-from xump_ext.memory.heap cimport heap_free, heap_remove
+from xump_ext.memory.heap cimport heap_free
 from xump_ext.memory.u32_vector cimport u32_vector_free
 from xump_ext.message.message cimport message_object
 from xump_ext.select.lanes cimport lane_part
+from xump_ext.select.runnable cimport runnable_remove
 from xump_ext.state.constants cimport DEAD_ENTRY, DEFAULT, FIELD_NONE, LANE, NAMED_LANE
 from xump_ext.state.envelope cimport field_bytes, field_free, field_set, field_text, queue_named
 from xump_ext.state.graph cimport clause_t, engine_t, entry_t, lane_t, selector_t
@@ -219,7 +220,7 @@ cdef class Clause:
         if lane.next != NULL:
             lane.next.previous = lane.previous
         lane_part(lane)
-        heap_remove(&self.engine.runnable, &lane.runnable)
+        runnable_remove(self.engine, lane.queue, &lane.runnable)
         del self.lanes[None if lane.target == NULL else <object> lane.target]
         Py_XDECREF(<PyObject*> lane.target)
         heap_free(&lane.waitsets)

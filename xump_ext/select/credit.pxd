@@ -9,19 +9,12 @@ from xump_ext.state.graph cimport clause_t, engine_t, entry_t, lane_t, queue_t, 
 cdef enum:
     LOOK = 0        # the key of a waiting list that was woken: no message has so low a sequence
 
-cdef inline bint has_credit(const selector_t* selector, int64_t spent=0) noexcept:
-    """Whether the selector has credit; `spent` is what a dry run took of it."""
-    return selector.infinite or selector.available > spent or selector.verb == DISCARD
+cdef inline bint has_credit(const selector_t* selector, int64_t used=0) noexcept:
+    """Whether the selector has credit; `used` is what a dry run took of it."""
+    return selector.infinite or selector.available > used or selector.verb == DISCARD
 
 cdef inline bint can_take(const selector_t* selector) noexcept:
     return selector.enabled and has_credit(selector)
-
-# If a waiting list and a lane are about the same message, the waiting list goes first: its step looks at the lanes, too.
-cdef inline uint64_t waiters_key(const entry_t* entry) noexcept:
-    return entry.sequence << 1
-
-cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
-    return entry.sequence << 1 | 1
 
 cdef int selector_wake(engine_t* engine, selector_t* selector) except -1
 cdef int selector_ready(selector_t* selector) except -1
@@ -54,5 +47,5 @@ cdef inline int room_made(engine_t* engine, queue_t* queue) except -1:
     return room_used(engine, queue)
 
 cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1
-cdef int members_lower(waitset_t* waitset, uint64_t sequence) except -1
+cdef int members_lower(waitset_t* waitset, uint64_t order) except -1
 cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept

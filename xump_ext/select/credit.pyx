@@ -33,12 +33,16 @@ from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root,
 from xump_ext.message.content cimport content_release
 from xump_ext.select.clause cimport Clause
 from xump_ext.select.lanes cimport lane_first, lane_lower, lane_oldest, lane_open, lanes_reopen
-from xump_ext.state.constants cimport COPY, FIELD_NONE, IN_RETURNED_HEAP, OVERFLOW, ROOM_VARIES, UNROUTED, WAITERS, WAITING
+from xump_ext.select.runnable cimport lane_key, runnable_remove, runnable_set, waiters_key
+from xump_ext.state.constants cimport (
+    BEHIND, COPY, FIELD_NONE, IN_RETURNED_HEAP, OVERFLOW, ROOM_VARIES, UNROUTED, WAITERS, WAITING,
+)
 from xump_ext.state.envelope cimport content_made, field_text, target_of
 from xump_ext.state.graph cimport member_t
 from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.limits cimport fits_without
 from xump_ext.state.queue_lists cimport queue_list, queue_unlist
-from xump_ext.state.returned_heap cimport returned_add, returned_remove, waitset_oldest
+from xump_ext.state.returned_heap cimport order_of, returned_add, returned_remove, waitset_oldest
 from xump_ext.state.waiter_table cimport waiter_add, waiter_in, waiter_remove
 
 # ---- selectors that are ready
@@ -108,23 +112,26 @@ cdef int waiting_add(waitset_t* waitset, entry_t* entry) except -1:
     entry.holder = waitset
     entry.state = WAITING
     waitset.count += 1
-    return members_lower(waitset, entry.sequence) if waitset_oldest(waitset) == entry else 0
+    return members_lower(waitset, order_of(entry)) if waitset_oldest(waitset) == entry else 0
 
 
-cdef int members_lower(waitset_t* waitset, uint64_t sequence) except -1:
-    """The waitset has a new oldest entry, of this sequence: lowers its keys in all its lanes."""
+cdef int members_lower(waitset_t* waitset, uint64_t order) except -1:
+    """The waitset has a new oldest entry, of this order: lowers its keys in all its lanes. One of entries that are behind others
+    is in the heap of no lane."""
     cdef uint32_t i
+    if waitset.place & BEHIND:
+        return 0
     for i in range(waitset.member_count):
-        member_lower(waitset.members[i], sequence)
+        member_lower(waitset.members[i], order)
     return 0
 
 
-cdef int member_lower(member_t* member, uint64_t sequence) except -1:
+cdef int member_lower(member_t* member, uint64_t order) except -1:
     if member.node.position == 0:
-        heap_add(&member.lane.waitsets, &member.node, sequence)
-    elif sequence < member.node.key:
-        heap_change(&member.lane.waitsets, &member.node, sequence)
-    return 0 if member.lane.target == NULL else lane_lower(member.lane, sequence)
+        heap_add(&member.lane.waitsets, &member.node, order)
+    elif order < member.node.key:
+        heap_change(&member.lane.waitsets, &member.node, order)
+    return 0 if member.lane.target == NULL else lane_lower(member.lane, order)
 
 
 cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept:
@@ -149,13 +156,7 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:
     if lane.waitsets.count == 0 or lane.queue.held:
         return 0
     entry = lane_oldest(lane)
-    if entry == NULL:
-        return 0
-    if lane.runnable.position == 0:
-        heap_add(&engine.runnable, &lane.runnable, lane_key(entry))
-    elif lane.runnable.key != lane_key(entry):
-        heap_change(&engine.runnable, &lane.runnable, lane_key(entry))
-    return 0
+    return 0 if entry == NULL else runnable_set(engine, lane.queue, &lane.runnable, lane_key(entry))
 
 
 cdef int clause_wake(engine_t* engine, clause_t* clause) except -1:
@@ -178,15 +179,11 @@ cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL:
 
 # ---- room
 
-cdef inline uint64_t ready_without(const queue_t* queue, const entry_t* leaving) noexcept:
-    """How many messages are ready once `leaving` is out of its queue: one that moves within its queue makes its own room."""
-    if leaving != NULL and leaving.queue == queue and (leaving.state == WAITING or leaving.state == UNROUTED):
-        return queue.ready - 1
-    return queue.ready
-
-
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept:
-    return ready_without(queue, leaving) < queue.limit
+    """Whether the queue is below its limits. A message that moves within its queue makes its own room."""
+    if leaving != NULL and leaving.queue == queue and (leaving.state == WAITING or leaving.state == UNROUTED):
+        return fits_without(queue, leaving)
+    return queue.ready < queue.limit
 
 
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
@@ -359,18 +356,19 @@ cdef entry_t* waiters_next(engine_t* engine, queue_t* queue) except? NULL:
 
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1:
     """There may be room in this queue: has its waiting list looked at before the next step."""
-    return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, LOOK)
+    return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, NULL, LOOK)
 
 
-cdef int waiters_stand(engine_t* engine, queue_t* queue, uint64_t key) except -1:
-    """Gives the queue's waiting list this key in the engine's heap `runnable`."""
-    if queue.runnable.position == 0:
-        queue.runnable.kind = WAITERS
-        queue.runnable.owner = queue
-        heap_add(&engine.runnable, &queue.runnable, key)
-    elif queue.runnable.key != key:
-        heap_change(&engine.runnable, &queue.runnable, key)
-    return 0
+cdef int waiters_stand(engine_t* engine, queue_t* queue, queue_t* inside, uint64_t key) except -1:
+    """Makes the queue's waiting list runnable with this key: about a message of the queue `inside`, if one is known."""
+    if inside != NULL and inside.top_priority == 0:
+        inside = NULL
+    if queue.stands_in != inside:
+        runnable_remove(engine, queue.stands_in, &queue.runnable)
+        queue.stands_in = inside
+    queue.runnable.kind = WAITERS
+    queue.runnable.owner = queue
+    return runnable_set(engine, inside, &queue.runnable, key)
 
 
 cdef int woken_waiters_look(engine_t* engine) except -1:
@@ -386,9 +384,8 @@ cdef int waiters_look(engine_t* engine, queue_t* queue) except -1:
     """Gives the waiting list its key by the message that its first selector would put here; it is not runnable without one."""
     cdef entry_t* entry = waiters_next(engine, queue)
     if entry != NULL:
-        return waiters_stand(engine, queue, waiters_key(entry))
-    heap_remove(&engine.runnable, &queue.runnable)
-    return 0
+        return waiters_stand(engine, queue, entry.queue, waiters_key(entry))
+    return runnable_remove(engine, queue.stands_in, &queue.runnable)
 
 
 cdef inline bint makes_own_room(const waiter_t* waiter) noexcept:

@@ -51,8 +51,8 @@ cdef entry_t* corrected(heap_t* heap, oldest_t oldest) noexcept:
         entry = oldest(node.owner)
         if entry == NULL:
             heap_remove(heap, node)
-        elif entry.sequence != node.key:
-            heap_change(heap, node, entry.sequence)
+        elif order_of(entry) != node.key:
+            heap_change(heap, node, order_of(entry))
         else:
             return entry
         node = heap_root(heap)
@@ -69,14 +69,14 @@ cdef lane_t* lane_first(clause_t* clause) noexcept:
     return NULL if corrected(&clause.open, oldest_of_lane) == NULL else <lane_t*> heap_root(&clause.open).owner
 
 
-cdef int lane_lower(lane_t* lane, uint64_t sequence) except -1:
-    """An entry of this sequence waits in the lane, and may be its oldest."""
+cdef int lane_lower(lane_t* lane, uint64_t order) except -1:
+    """An entry of this order waits in the lane, and may be its first."""
     if lane.closed:
         return 0
     if lane.open.position == 0:
-        return heap_add(&lane.clause.open, &lane.open, sequence)
-    if sequence < lane.open.key:
-        heap_change(&lane.clause.open, &lane.open, sequence)
+        return heap_add(&lane.clause.open, &lane.open, order)
+    if order < lane.open.key:
+        heap_change(&lane.clause.open, &lane.open, order)
     return 0
 
 

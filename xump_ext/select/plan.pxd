@@ -28,21 +28,21 @@ cdef struct known_t:            # what the plan remembers of one address
     uint32_t reserved           # makes it 32 bytes: a look-up reads one cache line
 
 cdef class Plan(Waiting):
-    cdef dict clauses           # key -> Clause
+    cdef dict clauses                       # key -> Clause
     cdef list spare_slots
     cdef MatchIndex addresses
-    cdef dict fields            # name -> FieldIndex
+    cdef dict fields                        # name -> FieldIndex
     cdef EqualityIndex equality
-    cdef list equal             # clauses in it
-    cdef uint32_t equalities    # how many
-    cdef list always            # clauses that hold for every message
-    cdef list scanned           # clauses that are in no index
-    cdef bint stale             # what is remembered must be forgotten before the next message
-    cdef route_t* everything    # the route of all messages, if no condition depends on the message
-    cdef route_t* otherwise     # the route of all that hit nothing, if no default depends on the message; NULL: not known
-    cdef list asked             # clauses that are evaluated on every message
-    cdef bint by_address        # whether a condition asks for the address
-    cdef known_t anywhere       # what is known of every address, if none does
+    cdef list in_equality_index             # clauses in it
+    cdef uint32_t equalities                # how many
+    cdef list unconditional                 # clauses that hold for every message
+    cdef list unindexed                     # clauses that are in no index
+    cdef bint stale                         # what is remembered must be forgotten before the next message
+    cdef route_t* route_of_all              # the route of all messages, if no condition depends on the message
+    cdef route_t* route_of_none             # the route of all that hit nothing, if no default depends on it; NULL: not known
+    cdef list evaluated_always              # clauses that are evaluated on every message
+    cdef bint by_address                    # whether a condition asks for the address
+    cdef known_t known_of_any_address       # what is known of every address, if none does
     cdef known_t* known
     cdef uint32_t known_count
     cdef uint32_t known_mask
@@ -82,15 +82,15 @@ cdef inline known_t* known_place(const queue_t* queue, object address) noexcept:
         return NULL
     return &(<Plan> queue.plan).known[<uint32_t> hash_of(address) & (<Plan> queue.plan).known_mask]
 
-cdef inline void foresee(const queue_t* queue, object address) noexcept:
+cdef inline void prefetch_known(const queue_t* queue, object address) noexcept:
     prefetch(known_place(queue, address))
 
-cdef inline void foresee_route(const queue_t* queue, object address) noexcept:
+cdef inline void prefetch_known_route(const queue_t* queue, object address) noexcept:
     cdef known_t* known = known_place(queue, address)
     if known != NULL:
         prefetch(known.route)
 
-cdef inline void foresee_copy(const queue_t* queue, object address) noexcept:
+cdef inline void prefetch_known_copy(const queue_t* queue, object address) noexcept:
     cdef known_t* known = known_place(queue, address)
     if known != NULL and known.route != NULL and known.route.copy_count:
         prefetch(known.route.copies[0].selector)

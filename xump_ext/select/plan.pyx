@@ -105,10 +105,10 @@ cdef class Plan(Waiting):
         self.addresses = MatchIndex()
         self.fields = {}
         self.equality = EqualityIndex()
-        self.equal = []
-        self.always = []
-        self.scanned = []
-        self.asked = []
+        self.in_equality_index = []
+        self.unconditional = []
+        self.unindexed = []
+        self.evaluated_always = []
         self.stale = True
 
     def __dealloc__(self):
@@ -186,12 +186,12 @@ cdef class Plan(Waiting):
         if clause.c.role == DEFAULT:
             list_in(self.defaults, clause)
         elif clause.unconditional():
-            list_in(self.always, clause)
+            list_in(self.unconditional, clause)
         elif clause.indexed is None:
-            list_in(self.scanned, clause)
+            list_in(self.unindexed, clause)
         elif clause.indexed[0] == "equal":
             self.equality.add(clause.indexed[1], clause.indexed[2], clause.c.slot)
-            list_in(self.equal, clause)
+            list_in(self.in_equality_index, clause)
             self.equalities += 1
         elif clause.indexed[1][3] == "address":
             pattern_index_add(self.addresses, clause.indexed[1], clause.c.slot)
@@ -208,7 +208,7 @@ cdef class Plan(Waiting):
     cdef int unindex(self, Clause clause) except -1:
         cdef FieldIndex field
         del self.clauses[clause.key]
-        self.asked.clear()      # or it would keep the clause, and its callables, alive until the plan forgets
+        self.evaluated_always.clear()      # or it would keep the clause, and its callables, alive until the plan forgets
         if clause in self.pending:
             self.pending.remove(clause)
         if clause in self.woken:
@@ -218,12 +218,12 @@ cdef class Plan(Waiting):
         if clause.c.role == DEFAULT:
             list_out(self.defaults, clause)
         elif clause.unconditional():
-            list_out(self.always, clause)
+            list_out(self.unconditional, clause)
         elif clause.indexed is None:
-            list_out(self.scanned, clause)
+            list_out(self.unindexed, clause)
         elif clause.indexed[0] == "equal":
             self.equality.remove(clause.indexed[1], clause.indexed[2], clause.c.slot)
-            list_out(self.equal, clause)
+            list_out(self.in_equality_index, clause)
             self.equalities -= 1
         elif clause.indexed[1][3] == "address":
             self.addresses.remove(clause.indexed[1][1], clause.indexed[1][2], clause.c.slot)
@@ -242,10 +242,10 @@ cdef class Plan(Waiting):
         cdef known_t* known
         if self.stale or self.route_count > ROUTES_MAX:
             self.forget()
-        if self.everything != NULL:
-            return self.everything
+        if self.route_of_all != NULL:
+            return self.route_of_all
         if not self.by_address:
-            return self.evaluate(&self.anywhere, entry)
+            return self.evaluate(&self.known_of_any_address, entry)
         known = self.known_address(<object> content_at(entry).address)
         if known.route != NULL:
             return known.route
@@ -277,8 +277,8 @@ cdef class Plan(Waiting):
                 hits.items[kept] = hits.items[i]
                 kept += 1
         hits.count = kept
-        for i in range(len(self.asked)):
-            asked = PyList_GET_ITEM(self.asked, i)      # borrowed: no clause is removed meanwhile
+        for i in range(len(self.evaluated_always)):
+            asked = PyList_GET_ITEM(self.evaluated_always, i)      # borrowed: no clause is removed meanwhile
             if (<Clause> asked).holds(entry):
                 u32_vector_add(hits, (<Clause> asked).c.slot)
         return self.route_for(hits.items, hits.count)
@@ -303,11 +303,11 @@ cdef class Plan(Waiting):
         cdef const char* text = PyUnicode_AsUTF8AndSize(address, &size)
         cdef Clause clause
         cdef uint32_t i, at, first
-        cdef bint alone = not (self.equalities or self.fields or self.scanned)
+        cdef bint alone = not (self.equalities or self.fields or self.unindexed)
         if self.known_count >= KNOWN_MAX or self.candidates.count > KNOWN_MAX * 16:
             self.forget()
         first = self.candidates.count
-        for clause in self.always:
+        for clause in self.unconditional:
             u32_vector_add(&self.candidates, clause.c.slot)
         try:
             self.addresses.match(text, size, &self.candidates)
@@ -450,8 +450,8 @@ cdef class Plan(Waiting):
         cdef Clause clause
         cdef route_t* route
         cdef bint always = True
-        if self.otherwise != NULL:
-            return self.otherwise
+        if self.route_of_none != NULL:
+            return self.route_of_none
         self.hits.count = 0
         for clause in self.defaults:
             always &= clause.unconditional()
@@ -459,7 +459,7 @@ cdef class Plan(Waiting):
                 u32_vector_add(&self.hits, clause.c.slot)
         route = self.route_for(self.hits.items, self.hits.count)
         if always:
-            self.otherwise = route
+            self.route_of_none = route
         return route
 
     cdef route_t* parked_route(self, waitset_t* waitset) except NULL:
@@ -485,14 +485,12 @@ cdef class Plan(Waiting):
         self.known = NULL
         self.known_count = 0
         self.candidates.count = 0
-        self.everything = self.otherwise = NULL
+        self.route_of_all = self.route_of_none = NULL
         for i in range(self.route_mask + 1 if self.routes != NULL else 0):
             route = self.routes[i]
             while route != NULL:
                 next = route.next
-                if route.waitset != NULL:
-                    route.waitset.pinned = False
-                    self.waitset_left(route.waitset)
+                self.forget_waitsets(route)
                 route_free(route)
                 route = next
         if self.routes != NULL:
@@ -506,15 +504,15 @@ cdef class Plan(Waiting):
         self.empty()
         self.known_resize(KNOWN_MIN)
         self.routes_resize(KNOWN_MIN)
-        self.asked = self.scanned + (self.equal if self.equalities <= EVALUATED_MAX else [])
+        self.evaluated_always = self.unindexed + (self.in_equality_index if self.equalities <= EVALUATED_MAX else [])
         self.by_address = len(self.addresses) > 0
         if not self.by_address:
-            for clause in self.always:
+            for clause in self.unconditional:
                 u32_vector_add(&self.candidates, (<Clause> clause).c.slot)
-            self.anywhere.first = 0
-            self.anywhere.count = self.candidates.count
-            if not (self.equalities or self.fields or self.scanned):
-                self.everything = self.route_for(self.candidates.items, self.candidates.count)
+            self.known_of_any_address.first = 0
+            self.known_of_any_address.count = self.candidates.count
+            if not (self.equalities or self.fields or self.unindexed):
+                self.route_of_all = self.route_for(self.candidates.items, self.candidates.count)
         self.stale = False      # last, as memory may end before
         return 0
 

@@ -14,10 +14,12 @@ from xump_ext.state.constants cimport ROOM_VARIES
 from xump_ext.state.envelope cimport target_of
 from xump_ext.state.graph cimport clause_t, engine_t, entry_t, queue_t, selector_t, waiter_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.returned_heap cimport order_of
 from xump_ext.state.waiter_table cimport waiter_in
 
 
 cdef selector_t* choose_of_waitset(engine_t* engine, waitset_t* waitset, entry_t* entry, uint64_t before) except? NULL:
+    """As `choose`, among all clauses that the entries of a waitset wait for."""
     cdef clause_t* on_stack[16]
     cdef clause_t** clauses = on_stack
     cdef uint32_t i
@@ -95,7 +97,7 @@ cdef bint head_may_take(queue_t* queue, clause_t** clauses, uint32_t count, entr
     for i in range(count):
         if clauses[i] == selector.clause:
             oldest = waiter_oldest(queue.waiters_head)
-            return oldest == NULL or oldest.sequence >= entry.sequence
+            return oldest == NULL or order_of(oldest) >= order_of(entry)
     return False
 
 
@@ -103,7 +105,7 @@ cdef bint older_waits(const selector_t* selector, const entry_t* entry, queue_t*
     """Whether the selector waits for room in `target` for an older message, which goes first, whatever room there is."""
     cdef waiter_t* waiter = waiter_in(selector, target)
     cdef entry_t* oldest = NULL if waiter == NULL else waiter_oldest(waiter)
-    return oldest != NULL and oldest.sequence < entry.sequence
+    return oldest != NULL and order_of(oldest) < order_of(entry)
 
 
 cdef int by_key(const void* a, const void* b) noexcept nogil:

@@ -16,11 +16,11 @@ from xump_ext.memory.heap cimport heap_add, heap_remove
 from xump_ext.select.clause cimport Clause, copies_by_field
 from xump_ext.select.credit cimport clause_wake, lane_wake, waiting_add, waiting_remove
 from xump_ext.select.lanes cimport lane_lower
-from xump_ext.state.constants cimport DEFAULT, UNLIMITED
+from xump_ext.state.constants cimport BEHIND, DEFAULT, UNLIMITED
 from xump_ext.state.envelope cimport field_text
 from xump_ext.state.graph cimport clause_t, entry_t, lane_t, member_t, queue_t, route_t, selector_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.returned_heap cimport returned_free, returned_merge, waitset_oldest
+from xump_ext.state.returned_heap cimport order_of, returned_free, returned_merge, waitset_oldest
 
 
 cdef class Waiting:
@@ -33,7 +33,9 @@ cdef class Waiting:
         self.woken = []
         self.waitsets = {}
 
-    cdef waitset_t* waitset_for(self, route_t* route, entry_t* entry, bint marked, bint parked) except NULL:
+    cdef waitset_t* waitset_for(self, route_t* route, entry_t* entry, bint defaulted, bint parked) except NULL:
+        """The waitset of the clauses that an entry hit, which is made if there is none. A route that leads all its entries to one
+        waitset remembers it."""
         cdef Clause clause
         cdef uint32_t i
         cdef waitset_t* waitset
@@ -41,24 +43,52 @@ cdef class Waiting:
         for i in range(route.clause_count):
             clause = <Clause> route.clauses[i].handle
             lanes.append(self.lane_key(clause, entry))
-        if marked:
+        if defaulted:
             for clause in self.defaults:
                 if clause.c.consuming and clause.fields_hold(entry):
                     key = self.lane_key(clause, entry)
                     if key not in lanes:
                         lanes.append(key)
         slots = tuple([route_slots(route)[i] for i in range(route.slot_count)]) if parked else None
-        waitset = self.waitset_keyed((marked, slots, tuple(lanes)))
-        if not marked and not parked and not route.names_queue and not waitset.pinned:
-            waitset.pinned = True
-            route.waitset = waitset
+        place = place_of(entry) if self.queue.places else 0
+        waitset = self.waitset_keyed((defaulted, slots, tuple(lanes), place))
+        if not defaulted and not parked and not route.names_queue and not waitset.pinned:
+            self.remember(route, waitset)
         return waitset
+
+    cdef int remember(self, route_t* route, waitset_t* waitset) except -1:
+        """Has the route lead to this waitset at once; the waitset stays while the route does."""
+        if self.queue.places and route.waits.by_place == NULL:
+            route.waits.by_place = <waitset_t**> calloc(self.queue.places, sizeof(waitset_t*))
+            if route.waits.by_place == NULL:
+                raise MemoryError()
+        waitset.pinned = True
+        if self.queue.places:
+            route.waits.by_place[waitset.place] = waitset
+        else:
+            route.waits.one = waitset
+        return 0
+
+    cdef int forget_waitsets(self, route_t* route) except -1:
+        """The route ends: its waitsets stay as long as entries wait in them."""
+        cdef uint32_t i
+        cdef waitset_t** waitsets = route.waits.by_place if self.queue.places else &route.waits.one
+        if route.waits.one == NULL:
+            return 0
+        for i in range(max(self.queue.places, 1)):
+            if waitsets[i] != NULL:
+                waitsets[i].pinned = False
+                self.waitset_left(waitsets[i])
+        if self.queue.places:
+            free(waitsets)
+        return 0
 
     cdef tuple lane_key(self, Clause clause, entry_t* entry):
         return (clause.c.slot, field_text(&clause.to_queue, content_at(entry)) if clause.c.names_queue else None)
 
     cdef waitset_t* waitset_keyed(self, tuple key) except NULL:
-        """The waitset of this key: (marked, slots of the hit set if parked else None, ((slot, target name or None), ...))."""
+        """The waitset of this key: (defaulted, slots of the hit set if parked else None, ((slot, target name or None),
+        ...), place)."""
         cdef waitset_t* waitset
         cdef uint32_t i
         found = self.waitsets.get(key)
@@ -73,8 +103,9 @@ cdef class Waiting:
                 free(waitset)
                 raise MemoryError()
         waitset.queue = self.queue
-        waitset.marked = key[0]
+        waitset.defaulted = key[0]
         waitset.parked = key[1] is not None
+        waitset.place = key[3]
         waitset.next = self.queue.waitsets
         if waitset.next != NULL:
             waitset.next.previous = waitset
@@ -116,10 +147,10 @@ cdef class Waiting:
         clause.waitsets.add(<uintptr_t> waitset)
         waitset.members[waitset.member_count] = member
         waitset.member_count += 1
-        if waitset.count:
-            heap_add(&member.lane.waitsets, &member.node, waitset_oldest(waitset).sequence)
+        if waitset.count and not waitset.place & BEHIND:
+            heap_add(&member.lane.waitsets, &member.node, order_of(waitset_oldest(waitset)))
             if member.lane.target != NULL:
-                lane_lower(member.lane, waitset_oldest(waitset).sequence)
+                lane_lower(member.lane, order_of(waitset_oldest(waitset)))
         return 0
 
     cdef int waitset_shrink(self, waitset_t* waitset, uint32_t at) except -1:
@@ -213,12 +244,12 @@ cdef class Waiting:
         cdef waitset_t* next
         while waitset != NULL:
             next = waitset.next
-            if (clause.c.role == DEFAULT and not waitset.marked) or (clause.c.slot, None) in (<tuple> waitset.key)[2]:
+            if (clause.c.role == DEFAULT and not waitset.defaulted) or (clause.c.slot, None) in (<tuple> waitset.key)[2]:
                 pass
             elif clause.unconditional():
                 self.waitset_extend(waitset, clause, None)
                 key = <tuple> waitset.key
-                self.waitset_rekey(waitset, (key[0], key[1], key[2] + ((clause.c.slot, None),)))
+                self.waitset_rekey(waitset, (key[0], key[1], key[2] + ((clause.c.slot, None),), key[3]))
             else:
                 self.divide_waitset(waitset, clause, None)
             waitset = next
@@ -237,7 +268,7 @@ cdef class Waiting:
                 lane = self.lane_key(clause, entry)
                 if lane not in key[2]:
                     waiting_remove(waitset, entry)
-                    waiting_add(self.waitset_keyed((key[0], key[1], key[2] + (lane,))), entry)
+                    waiting_add(self.waitset_keyed((key[0], key[1], key[2] + (lane,), key[3])), entry)
             entry = next
         return self.waitset_left(waitset)
 
@@ -259,7 +290,7 @@ cdef class Waiting:
             slots = None if key[1] is None else tuple([slot for slot in key[1] if slot != clause.c.slot])
             lanes = tuple([lane for lane in key[2] if lane[0] != clause.c.slot])
             if (slots, lanes) != (key[1], key[2]):
-                self.waitset_rekey(waitset, (key[0], slots, lanes))
+                self.waitset_rekey(waitset, (key[0], slots, lanes, key[3]))
             self.waitset_left(waitset)
         while clause.c.lanes != NULL:
             clause.lane_free(clause.c.lanes)
@@ -276,7 +307,7 @@ cdef class Waiting:
                 waitset = self.queue.waitsets
                 while waitset != NULL:
                     next = waitset.next
-                    if clause.c.role != DEFAULT or waitset.marked:
+                    if clause.c.role != DEFAULT or waitset.defaulted:
                         self.divide_waitset(waitset, clause, name)
                     waitset = next
         return 0

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from xump_ext.message.times cimport NEVER   # for those who cimport it from here
+
 cdef enum:
     # states of an entry; `graph.pxd` says in which list an entry of each is
     UNROUTED = 0
@@ -11,12 +13,13 @@ cdef enum:
     TAKEN = 4
     MOVED = 5
     HISTORY = 6
+    DELAYED = 7
 
 cdef enum:
     # flags of an entry
     REDELIVERED = 1         # was outstanding before, and came back
-    MARKED = 2              # routed to the default role: default selectors may take it
-    DEAD = 4                # dead-lettered, by this or an earlier queue, in the run in which it entered here
+    DEFAULTED = 2           # routed to the default role: default selectors may take it
+    DEAD_IN_RUN = 4         # dead-lettered, by this or an earlier queue, in the run in which it entered here
     DEAD_ENTRY = 8          # entered here by dead-lettering
     NACKED = 16             # the engine knows the number of its last nack
     QUEUED = 32             # parked, and to be routed again: `below.position` is its place in `parked`, with its visited set
@@ -27,11 +30,39 @@ cdef enum:
     SHADOW = 512            # the message goes on in RAM: its end here is not logged yet
     OWNED = 1024            # it is in RAM, and a durable message hears of its end        log/owners.pxd
     RECOVERED = 2048        # it was routed before its store was opened, and is not matched again yet
-    FOREIGN = 4096          # while its store is read: it came from a message of another store
+    FOREIGN = 4096          # it came from a message of another store, or what that came from did
     LINKED = 8192           # its record says which message it came from
+    APART = 16384           # not routed yet, and kept apart: in its turn the index would not find it      select/unrouted.pxd
 
 cdef enum:
     DELIVERIES_MAX = 65535
+
+cdef enum:
+    # where an entry stands in its group
+    GROUP_NONE = 0
+    GROUP_LINE = 1
+    GROUP_STRAY = 2         # in the heap of strays
+    GROUP_BUSY = 3          # outstanding or bound: the others wait for it
+
+cdef enum:
+    # whether no selector matched an unrouted entry
+    KEPT_NEVER = 0
+    KEPT_BEFORE = 1         # it is tried again
+    KEPT_NOW = 2            # it waits for one that does: it is apart, in the queue's `kept`
+
+cdef enum:
+    # what a message was before your program took it by hand
+    HOME_WAITING = 0
+    HOME_UNROUTED = 1
+    HOME_KEPT = 2
+    HOME_PARKED = 3
+
+cdef enum:
+    # of the place of a waitset, which is twice the rank of its entries and this
+    BEHIND = 1              # they are behind the first one of their key
+
+cdef enum:
+    DEDUP_LIMIT_DEFAULT = 100_000   # of a queue that looks for duplicates
 
 cdef enum:
     # verbs of selectors
@@ -60,13 +91,15 @@ cdef enum:
     LANE = 0
     WAITERS = 1             # the waiting list of a queue that had no room
     NAMED_LANE = 2          # a lane for a target that a field names
+    INSIDE = 3              # what may go on in a queue that goes by priority
 
 cdef enum:
     # the engine's lists of queues
     DIRTY = 0               # a run has to look at it
     RETURNED = 1            # messages came back to it and are not matched again yet
     ROOM_VARIES = 2         # selectors wait for room in it, and there may be room for some messages only: `waiters_changed`
-    QUEUE_LISTS = 3
+    OVERFULL = 3            # it drops its oldest messages when nothing more can be routed
+    QUEUE_LISTS = 4
 
 cdef enum:
     # why a message is dead-lettered or dropped; in the order of `REASONS` in constants.pyx
@@ -76,7 +109,16 @@ cdef enum:
     REASON_DELIVERY_LIMIT = 3
     REASON_HOPS = 4
     REASON_NO_QUEUE = 5
-    REASON_COUNT = 6
+    REASON_EXPIRED = 6
+    REASON_LATE = 7         # a reply for which nobody waits any more
+    REASON_COUNT = 8
+
+cdef enum:
+    # what happens to an entry when it falls due
+    TIMER_EXPIRY = 0        # it is dead-lettered, or dropped
+    TIMER_DELAY = 1         # the delay that it entered with ends
+    TIMER_RETRY = 2         # the delay of its retry ends
+    TIMER_ACK = 3           # the time in which your program had to answer ends
 
 cdef enum:
     # states of the engine lock

@@ -3,3 +3,4 @@
 VERBS: dict[str, int]
 ROLES: dict[str, int]
 REASONS: tuple[str, ...]
+DEDUP_LIMIT: int

@@ -13,6 +13,8 @@ cdef class DestinationRef:
     cdef destination_t destination
 
 cdef int field_set(field_t* field, object name) except -1
+# The name that it was set from.
+cdef object field_name(const field_t* field)
 cdef void field_free(field_t* field) noexcept
 cdef object field_text(const field_t* field, content_t* content)
 cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_t* size) except? NULL

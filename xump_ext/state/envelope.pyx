@@ -19,6 +19,11 @@ cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 
+cdef dict FIELD_NAMES = {
+    FIELD_NONE: None, FIELD_ADDRESS: "address", FIELD_REPLY_TO: "reply_to", FIELD_DESTINATION: "destination",
+}
+
+
 cdef class QueueRef:
     pass
 
@@ -51,6 +56,12 @@ cdef int field_set(field_t* field, object name) except -1:
         field.name_bytes = <uint16_t> size
         field.kind = FIELD_HEADER
     return 0
+
+
+cdef object field_name(const field_t* field):
+    if field.kind == FIELD_HEADER:
+        return f"headers.{field.name[:field.name_bytes].decode()}"
+    return FIELD_NAMES[field.kind]
 
 
 cdef void field_free(field_t* field) noexcept:
@@ -116,7 +127,7 @@ cdef queue_t* target_by_field(const selector_t* selector, content_t* content) ex
 cdef content_t* content_made(const selector_t* selector, entry_t* entry) except NULL:
     """The content that the selector puts into its target; a new reference."""
     if selector.verb == BOUNCE:
-        return content_bounced(content_at(entry), (<object> entry.queue.handle).name, "bounced", None)
+        return content_bounced(content_at(entry), (<object> entry.queue.handle).name, "bounced", None, True)
     if selector.verb == DELIVER:
         stamp = <object> selector.stamp if selector.stamp != NULL else field_text(&selector.to_destination, content_at(entry))
         return content_stamped(content_at(entry), stamp)

@@ -1,8 +1,8 @@
 """The structs of the core: engine, queue, entry, selector and what joins them. This file is its table of contents.
 
 The file holds nouns only; the rules are in the layers `select` and `route`. The nouns are C structs, not Python objects, so the
-garbage collector does not walk over a million waiting messages. A comment that is the name of a class says to which Python
-object a `void*` leads.
+garbage collector does not walk over a million waiting messages. Behind a `void*` field, the comment
+names the Python class that it points to.
 
     engine ─┬─ queue ─┬─ index: its entries by id, in pages                            state/index.pxd
             │         ├─ history: processed entries that it keeps
@@ -17,7 +17,8 @@ object a `void*` leads.
             │   ├─ parked: parked entries to be routed again, oldest first             state/run_queue.pyx
             │   ├─ suspended: entries that wait, with their visited sets               state/run_queue.pyx
             │   └─ lists: queues that a run has to look at                             state/queue_lists.pxd
-            ├─ offers: deliveries that the application can take                        state/offers.pxd
+            ├─ offers: deliveries that your program can take                           state/offers.pxd
+            ├─ schedule: entries to which something happens at a moment                state/schedule.pxd
             └─ stores: the durable ones, each with its open group                      log/writer.pxd
 
     clause ─┬─ selectors: all that share its condition                                 select/clause.pyx
@@ -31,10 +32,11 @@ says in which, and how its queue counts it:
     state       it is in                                             it counts as
     UNROUTED    no list: the index has it, from the frontier on      ready
     WAITING     the list or returned heap of its waitset             ready
-    BOUND       its selector's `held` (INFINITE DELIVER)             ready
-    OFFERED     its selector's `held` (finite DELIVER)               outstanding
-    TAKEN       its selector's `taken`                               outstanding
-    MOVED       its selector's `held` (finite MOVE, BOUNCE)          outstanding
+    BOUND       its selector's `holding` (INFINITE DELIVER)          ready
+    DELAYED     no list: the schedule has it                         delayed
+    OFFERED     its selector's `holding` (finite DELIVER)            outstanding
+    TAKEN       its selector's `taken`, or its queue's `by_hand`     outstanding
+    MOVED       its selector's `holding` (finite MOVE, BOUNCE)       outstanding
     HISTORY     its queue's `history`                                history
 
 A BOUND or OFFERED entry has an offer besides. The run queue, `parked` and `suspended` only refer to entries.
@@ -54,6 +56,7 @@ list goes first; it joins the end again when it is next refused.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from xump_ext.memory.heap cimport heap_t, node_t
+from xump_ext.memory.radix cimport item_t, radix_t
 from xump_ext.message.headers cimport content_t
 from xump_ext.state.constants cimport QUEUE_LISTS, REASON_COUNT
 
@@ -91,6 +94,61 @@ cdef struct entry_t:
     uint16_t hops
     uint16_t flags
     uint8_t state
+    uint8_t rank             # in a queue that goes by priority: how far the message is below the highest; else 0
+    extra_t* extra           # what few entries have, or NULL
+
+cdef struct extra_t:        # of an entry: moments at which something happens to it, and its key             state/extra.pxd
+    # what the schedule reads, in one cache line mostly
+    entry_t* entry          # NULL: it is gone, and the schedule frees this when it comes to it
+    int64_t due             # the moment for which it is in the schedule; NEVER: for none             state/schedule.pxd
+    uint32_t scheduled      # items of the schedule that refer to this
+    uint8_t kept            # KEPT_NEVER ..
+    uint8_t replayable      # while it was not in its place, a replay copied it: it was taken by hand, not delayed
+    uint8_t home            # taken by hand, or to be tried again after that: what it was before, HOME_WAITING ..
+    uint8_t timer           # what happens at `due`: TIMER_DELAY ..
+    uint8_t standing        # in its group: GROUP_NONE ..
+    # the rest
+    int64_t delayed_until   # the end of the delay that it entered with; NEVER: it had none
+    int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER
+    group_t* group          # of its key, in a queue that goes by keys; NULL: it is in none
+    extra_t* before         # in the line of its group, or in the heap of its strays
+    extra_t* after
+    extra_t* below          # in that heap
+    uint64_t quiets         # the engine's, when the delay ended that it entered with
+    uint64_t left           # since when it was not in its place though it was not routed, in the engine's events; 0: it never was
+    uint64_t came           # when it was there again
+    uint32_t body_bytes     # in a queue with a limit of bytes: what it counts for
+
+cdef struct group_t:        # the messages of one key in one queue                                          select/groups.pxd
+    queue_t* queue
+    void* key               # str, owned
+    extra_t* head           # of the line: those that are ready, or delayed by a retry, by id
+    extra_t* tail
+    extra_t* strays         # a pairing heap by id: those of the line that came to it between others
+    uint64_t count          # in the line and the heap
+    uint64_t busy           # outstanding or bound
+
+cdef struct schedule_t:     # what falls due when; all zero: nothing does                                      state/schedule.pxd
+    int64_t soonest         # nothing falls due before
+    uint64_t live           # how many extras are scheduled
+    item_t* inbox           # items that came since
+    uint64_t inbox_count
+    uint64_t inbox_capacity
+    item_t* front           # the next ones, the first of them last
+    uint32_t front_count
+    item_t limit            # no key in `front` is above this one, and none in `rest` below
+    radix_t rest
+
+cdef struct schedule_t:     # what falls due when; all zero: nothing does                                      state/schedule.pxd
+    int64_t soonest         # nothing falls due before
+    uint64_t live           # how many extras are scheduled
+    item_t* inbox           # items that came since
+    uint64_t inbox_count
+    uint64_t inbox_capacity
+    item_t* front           # the next ones, the first of them last
+    uint32_t front_count
+    item_t limit            # no key in `front` is above this one, and none in `rest` below
+    radix_t rest
 
 cdef struct list_t:
     entry_t* head
@@ -164,8 +222,8 @@ cdef struct selector_t:
     queue_t* source
     uint64_t served
     destination_t* destination  # the named destination of a delivery, or NULL
-    list_t held                 # bound, offered and moved entries
-    list_t taken                # entries that the application has
+    list_t holding              # bound, offered and moved entries
+    list_t taken                # entries that your program has
     uint64_t paid
     waiter_t* waiters           # its items in waiting lists
     # the rest
@@ -177,6 +235,7 @@ cdef struct selector_t:
     void* stamp                 # str: the destination named by a DELIVER into a queue, or NULL
     int64_t window
     uint64_t replayed           # COPY: its replay has copied the ids from here to `start`
+    uint64_t began              # COPY: when it was created, or has replayed, in the engine's events
     uint64_t joined             # the frontier when it was created: it is in no hit set of an older message
     uint64_t replay_due         # COPY: the id where its replay begins when it is first enabled; 0: it has none, or had it
     selector_t* next_own        # of the same source
@@ -186,6 +245,7 @@ cdef struct selector_t:
     uint64_t dropped
     uint64_t returned
     uint64_t errors
+    int64_t ack_timeout         # DELIVER: what is not answered so many ns after it was taken is nacked; NEVER: no limit
     void* handle                # Selector
 
 cdef struct lane_t:
@@ -218,12 +278,18 @@ cdef struct waitset_t:
     uint32_t member_count
     uint32_t* slots         # parked: the slots of all the clauses that it was hit by
     uint32_t slot_count
-    bint marked             # routed to the default role: default selectors may take its entries
+    uint32_t place          # in a queue that goes by priority or key: twice the rank of its entries, and 1 if they are behind
+    bint defaulted          # routed to the default role: default selectors may take its entries
     bint parked
     bint pinned             # a route refers to it, or it is its queue's `returning`
     void* key               # tuple, owned: by which the plan's mapping may know it; NULL in `returning`
     waitset_t* previous
     waitset_t* next
+
+cdef struct apart_t:        # the unrouted entries of a queue that are kept apart                            select/unrouted.pxd
+    uint64_t count
+    uint64_t used[4]        # a bit for each rank that has some
+    waitset_t levels[1]     # by rank, as many as the queue has
 
 cdef struct clause_t:
     uint32_t slot           # its number in the plan
@@ -242,6 +308,10 @@ cdef struct clause_t:
     uint64_t closings       # how many of its lanes were ever closed
     void* handle            # Clause
 
+cdef union waitsets_t:      # where the entries of a route wait; NULL until the first one waits
+    waitset_t* one
+    waitset_t** by_place    # in an ordered queue: for each place
+
 cdef struct copy_t:
     selector_t* selector
     queue_t* target         # the named target, or NULL; kept here so that it is fetched together with the selector
@@ -252,7 +322,7 @@ cdef struct route_t:        # one cache line if there is one copy at most; its o
     uint32_t slot_count
     bint names_queue        # one of the clauses has a field that names its target
     clause_t** clauses      # the consuming ones; the slots of all clauses follow them
-    waitset_t* waitset      # where its entries wait; NULL until the first one waits
+    waitsets_t waits
     uint64_t hash
     route_t* next           # in its bucket of the plan's table
     copy_t copies[1]        # `copy_count` of them, by id of the selector
@@ -271,7 +341,7 @@ cdef struct queue_t:
     uint64_t next_id
     int64_t timestamp        # of the newest message
     uint64_t ready
-    uint64_t limit           # UNLIMITED: none
+    uint64_t limit           # how many may be ready now; UNLIMITED: any number                                state/limits.pxd
     uint64_t unrouted
     uint32_t slot            # its number in visited sets
     uint32_t overflown       # overflow selectors that name it as target
@@ -279,6 +349,7 @@ cdef struct queue_t:
     uint8_t active           # has an ordinary or default selector
     uint8_t is_listed[QUEUE_LISTS]
     uint8_t durable          # has a store with a log
+    uint8_t special          # an entering message asks more of it than a plain queue: time, order, a limit of bytes
     # what a leaving message reads
     uint64_t outstanding
     uint64_t settled
@@ -291,7 +362,10 @@ cdef struct queue_t:
     listed_t listed[QUEUE_LISTS]
     node_t runnable          # of its waiting list, in the engine's heap
     node_t backlog           # in the engine's heap while a run has older unrouted entries to route here; owner: the next of them
-    uint64_t backlog_left    # how many
+    uint64_t backlog_left    # how many of them the index finds …
+    uint64_t backlog_from    # … from this id on
+    apart_t* apart           # or NULL
+    waitset_t* kept          # entries that no selector matches; or NULL
     void* dead_letter        # str or NULL
     uint32_t delivery_limit  # 0: none
     bint dying               # being deleted
@@ -304,15 +378,21 @@ cdef struct queue_t:
     uint32_t watched         # consuming clauses whose target a field names
     uint32_t field_copies    # copying clauses whose target a field names
     waitset_t* waitsets
+    uint32_t places          # for which a route has waitsets, if it goes by priority or key; 0: it goes by age alone
+    heap_t runnable_inside   # if it goes by priority: its lanes that may go on, and the waiting lists about messages of it
+    node_t inside            # in the engine's heap, by the first of those
+    queue_t* stands_in       # whose heap `runnable_inside` its waiting list is in; NULL: it is in the engine's
     waitset_t* returning     # entries that came back and are not matched again yet
     # its store
     store_t* store           # NULL: in RAM
     queue_t* next_touched
     bint touched             # the open group gets its state
     uint32_t number          # in the store
+    uint64_t incarnation     # a random number of this queue's own: one that is made anew has another
     uint64_t handed          # the highest id that was handed out
     uint64_t promised        # the log says that ids up to here may have been handed out
     uint64_t described       # position in the log of the last group that has its QUEUE record
+    uint64_t stated          # position in the log of the last group that has a STATE of it
     uint64_t settled_at      # where in the open group its last SETTLE record is …
     uint64_t settled_group   # … if this is the open group
     uint64_t durable_id
@@ -325,6 +405,27 @@ cdef struct queue_t:
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
     uint64_t dead_lettered[REASON_COUNT]
+    # time, order, duplicates, bounds
+    uint64_t delayed         # entries that are DELAYED
+    uint64_t limit_given     # of what is ready or delayed; UNLIMITED: none
+    uint64_t body_bytes      # of what is ready or delayed, if there is a limit of bytes
+    uint64_t delayed_bytes   # of what is delayed
+    uint64_t limit_bytes     # UNLIMITED: none
+    bint drops_oldest        # when it is full
+    bint keeps_unmatched     # what no selector matches waits
+    bint has_warned          # that it dropped what no selector matches
+    bint awaits_release      # its store was opened again: what falls due here waits until the queue is released
+    list_t by_hand           # entries that your program took without a selector
+    int64_t ttl              # ns; NEVER: none
+    int64_t* retry_delays    # ns, of the first delivery, the second …; NULL: none of its own
+    uint32_t retry_count
+    uint32_t top_priority    # 0: it does not go by priority
+    field_t group_field      # names the key that orders messages; FIELD_NONE: there is none
+    void* groups             # dict of str to addresses of groups, or NULL: it does not go by keys
+    int64_t dedup            # ns for which a message_id is remembered; NEVER: it does not look for duplicates
+    uint64_t dedup_limit     # how many are remembered at most
+    void* window             # the message ids that it remembers
+    uint64_t duplicates      # publishes that were one
 
 cdef struct visited_t:
     uint64_t mask           # of the slots, modulo 64: answers most look-ups
@@ -356,6 +457,9 @@ cdef struct fence_t:        # a fence, or a record that the store may log once t
     uint8_t kind
     uint8_t flags
 
+cdef enum:
+    SIZE_CLASSES = 256
+
 cdef struct store_t:        # a durable store, whose log is gathered here
     engine_t* engine
     void* handle            # Journal
@@ -373,31 +477,38 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     queue_t* touched        # queues whose state the open group gets
     int64_t room            # bytes that may still be logged
     int64_t kept            # how many of them the store keeps for messages that are in it already
-    int64_t largest         # the most bytes that one message ever took of it
+    bint copies_forward     # it cleans its log, for which room is kept, too
     uint64_t live           # bytes of the records of messages that are in the store
+    uint32_t sizes[SIZE_CLASSES]    # how many messages are in it by the size of their record              log/room.pxd
+    uint32_t size_top       # the highest class with a message in it; 0: none
     uint64_t resident       # bytes of contents in memory
     uint64_t resident_max
     fence_t* fences         # ring
     uint64_t fence_head
     uint64_t fence_count
     uint64_t fence_mask
+    uint64_t fences_passed  # records and fences that left the ring, ever
     store_t* next_changed
     store_t* next           # of the engine
     uint32_t slot           # its bit in `engine.entered_stores`
     uint32_t salt
     bint is_changed         # it has something to write
     uint64_t ends           # records in the open group that end messages
+    bint ends_astray        # one of them may stand before a message that it ends
     bint failed             # nothing more is written to it
     bint leaving_engine     # it is being deleted: nothing more enters it
     bint refused            # a message upstream waits for room in it
 
 cdef struct engine_t:
     uint64_t sequence        # of the newest entry
+    uint64_t quiets          # how often it has become quiet
     uint64_t run_start       # entries from this sequence on came since the engine was last quiet
     uint64_t served          # how many messages selectors have taken: the clock of the round robin
     uint64_t offered         # the number of the newest offer
     uint64_t nacks           # the number of the last nack
-    int64_t now              # the clock in this call, or TIME_UNREAD
+    int64_t now              # the clock in this call, or the moment that is being done; or TIME_UNREAD
+    int64_t time             # the highest that there was: what is due is judged by it, and spans are counted from it
+    uint64_t events          # creations and replays of COPY selectors, and ends of delays
     uint32_t hop_limit
     uint32_t building        # `building()` blocks that are open
     int at_rest              # the state of the engine lock between calls: IDLE, or BROKEN
@@ -426,12 +537,15 @@ cdef struct engine_t:
     offer_t* spare_offers
     visited_t* spare_visited
     uint64_t entries         # how many live
+    schedule_t schedule
+    queue_t* replies         # to requests; NULL: there was none yet
+    void* requests           # dict of message ids to the requests that wait
     void* dead_letter        # str or NULL
     void* queues             # dict of str to QueueRef
     void* destinations       # dict of str to DestinationRef
     void* nacked             # dict of an entry's address to the number of its last nack
     void* user_errors        # list of what user code raised in this call
-    void* spent              # list of owners of lazy sources that are used up; dropped at the end of the call
+    void* sources_to_drop   # list of owners of lazy sources that are used up; dropped at the end of the call
     store_t* stores          # durable ones
     store_t* changed_stores  # those that got something to write since the last call ended
     uint64_t entered_stores  # bits of the durable stores that the message being routed or settled has entered
@@ -439,9 +553,11 @@ cdef struct engine_t:
     uint32_t fetched_next
     fetched_t fetched[FETCHED_SLOTS]
     queue_t* unreadable      # the queue of the message whose content could not be read, which ends the run; or NULL
-    store_t* gone_store      # of the durable message that ends here since it goes on by INFINITE; NULL: none
+    store_t* gone_store      # of the durable message that goes on by INFINITE and so ends here, or is copied; NULL: none
     uint32_t gone_queue      # the number of its queue
     uint64_t gone_id         # and its id there
+    bint gone_foreign        # whether it came from another store
+    bint store_failed        # one of the durable stores has failed, or did before it was deleted
     void* claim              # Owner that the next entry gets, or NULL
     void* owners             # dict of an entry's address to its Owner: the durable message that hears of its end
     void* handle             # Core

@@ -14,17 +14,22 @@ One starved message behind which 100,000,000 others have passed costs one page.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.memory.slab cimport cell_get, cell_put
-from xump_ext.state.constants cimport UNROUTED
+from xump_ext.state.constants cimport APART, UNROUTED
 from xump_ext.state.graph cimport PAGE_SHIFT, PAGE_SLOTS, engine_t, entry_t, index_t, list_t, page_t, queue_t
+from xump_ext.state.schedule cimport extra_leave
 
 cdef inline entry_t* entry_new(engine_t* engine) except NULL:
-    """Memory for an entry; the caller fills in every field."""
+    """Memory for an entry; the caller fills in every field but `extra` and `rank`, which few entries have."""
     cdef entry_t* entry = <entry_t*> cell_get(sizeof(entry_t))
     engine.entries += 1
+    entry.extra = NULL
+    entry.rank = 0
     return entry
 
 cdef inline void entry_free(engine_t* engine, entry_t* entry) noexcept:
     engine.entries -= 1
+    if entry.extra != NULL:
+        extra_leave(engine, entry)
     cell_put(entry, sizeof(entry_t))
 
 # ---- the index of a queue
@@ -122,8 +127,8 @@ cdef inline void list_remove(list_t* list, entry_t* entry) noexcept:
     list.count -= 1
 
 cdef inline entry_t* unrouted_from(const index_t* index, uint64_t id) noexcept:
-    """The first unrouted entry from this id on; the caller knows that there is one."""
+    """The first unrouted entry from this id on that is not kept elsewhere; the caller knows that there is one."""
     cdef entry_t* entry = index_from(index, id)
-    while entry.state != UNROUTED:
+    while entry.state != UNROUTED or entry.flags & APART:
         entry = index_from(index, entry.id + 1)
     return entry

@@ -35,7 +35,7 @@ cdef void lazy_source_left(engine_t* engine, lazy_source_t* source) noexcept:
     if source.left:
         source.left -= 1
     if source.left == 0:
-        (<list> engine.spent).append(<object> source.owner)
+        (<list> engine.sources_to_drop).append(<object> source.owner)
         Py_XDECREF(<PyObject*> source.owner)
         free(source)
 

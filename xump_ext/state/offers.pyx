@@ -1,4 +1,4 @@
-"""Offers, which are deliveries that the application can take: their memory, and their destinations.
+"""Offers, which are deliveries that your program can take: their memory, and their destinations.
 
 `offers.pxd` has the lists that they are in. The memory of an offer is reused but not freed while the engine lives. So an
 iteration that remembers an offer can compare its number to see whether it is still the same one.

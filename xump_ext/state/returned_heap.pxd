@@ -7,7 +7,7 @@ So the oldest entry of a waitset is the older one of the list's head and the hea
 and to leave, costs O(log entries in the heap). An entry in the heap needs no neighbours: `link.position` is its place there.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 
 from xump_ext.state.graph cimport entry_t, waitset_t
 
@@ -15,6 +15,14 @@ cdef int returned_add(waitset_t* waitset, entry_t* entry) except -1
 cdef void returned_remove(waitset_t* waitset, entry_t* entry) noexcept
 cdef void returned_free(waitset_t* waitset) noexcept
 cdef void returned_merge(waitset_t* waitset) noexcept
+
+cdef enum:
+    AGE_BITS = 55           # of an order: the sequence; the rank is above it
+
+cdef inline uint64_t order_of(const entry_t* entry) noexcept:
+    """What goes first within a queue has a lower one: the highest priority, then the oldest. In most queues it is the
+    sequence."""
+    return <uint64_t> entry.rank << AGE_BITS | entry.sequence
 
 cdef inline uintptr_t returned_position(const entry_t* entry) noexcept:
     return entry.link.position

@@ -1,0 +1,201 @@
+"""What a store that was opened after a fault must hold: exactly one moment of the model, between the last call that was confirmed
+and the last one that had begun.
+
+Of one store beside RAM that is to the letter: queues, properties, counts, frontiers, every message in its order; and, of the
+states that are emptied by a consumer, whether each message comes as redelivered. Two durable stores have no common moments (a
+MOVE from one to the other is durable in the second before it is settled in the first), so of them it is asked, message by
+message,
+
+    there       what was there in all of these moments, is there, and as it was
+    gone        what was not there in any of them, and entered before them, is not there
+    once        a message that was somewhere in all of these moments is somewhere; in both stores only if it was on its way
+    exactly     a store that was the same in all of these moments, is the same now, but for what was on its way
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults.programs import copied
+from tests.model.engine import ModelEngine
+from tests.model.lockstep import delivery_seen, differences, seen_of
+from xump import INFINITE, always, deliver
+
+Seen = dict[str, Any]
+
+
+class Violation(Exception):
+    """A reopened state that is none of those that are allowed."""
+
+
+def seen(engine) -> Seen:
+    """What can be seen of an engine or a model whose stores were just opened."""
+    found = seen_of(engine)
+    found["properties"] = {
+        name: (str(getattr(queue.store, "name", queue.store)), queue.limit, queue.history_limit, queue.auto_delete,
+               str(queue.dead_letter) if queue.dead_letter is not None else None, queue.delivery_limit, queue.held)
+        for name, queue in sorted(engine.queues.items())}
+    return found
+
+
+def emptied(engine) -> list[Any]:
+    """Each message as a consumer gets it: its content, and whether it comes again. Spoils the engine."""
+    with engine.building():
+        for name in sorted(engine.queues):
+            engine.create_selector(name, when=always, do=deliver(name), credit=INFINITE)
+    return [delivery_seen(delivery) for delivery in engine.take(10_000)]
+
+
+@dataclass
+class Moment:
+    """The model at the end of a call, after a crash; what is seen of it is found out once."""
+
+    model: ModelEngine
+    _seen: Seen | None = None
+    _emptied: list[Any] | None = None
+
+    def seen(self) -> Seen:
+        if self._seen is None:
+            self._seen = seen(self.model)
+        return self._seen
+
+    def emptied(self) -> list[Any]:
+        if self._emptied is None:
+            self._emptied = emptied(copied(self.model))
+        return self._emptied
+
+
+    def hidden(self) -> list[Any]:
+        """The part of the model that no call shows, and that later crashes depend on."""
+        return [(name, queue.handed, [(entry.id, entry.logged, entry.foreign) for entry in queue.entries])
+                for name, queue in sorted(self.model.queues.items())]
+
+
+@dataclass
+class Observed:
+    """What opening a state gave."""
+
+    seen: Seen | None = None
+    emptied: list[Any] | None = None
+    error: Exception | None = None
+    known: dict[tuple[int, int, bool], Any] = field(default_factory=dict)     # verdicts, by window
+
+
+def matching(observed: Observed, moments: list[Moment]) -> list[Moment]:
+    """The moments that a state may be. Raises `Violation` if there is none."""
+    alike = [moment for moment in moments if moment.seen() == observed.seen]
+    if not alike:
+        raise Violation(f"no moment of {len(moments)}; beside the last one:\n{differences(moments[-1].seen(), observed.seen)}"
+                        f"\nbeside the first one:\n{differences(moments[0].seen(), observed.seen)}")
+    if observed.emptied is not None:
+        found = [moment for moment in alike if moment.emptied() == observed.emptied]
+        if not found:
+            raise Violation(f"delivered otherwise than at any of {len(alike)} moments; at the last one:\n{alike[-1].emptied()}\n"
+                            f"now:\n{observed.emptied}")
+        alike = found
+    return alike
+
+
+def check_bodies(found: Seen) -> None:
+    """Whatever else may be lost: no payload is wrong. A program's bodies say themselves what is in them."""
+    for states in found["messages"].values():
+        for message in [message for messages in states.values() for message in messages]:
+            name, _, rest = message[2].partition(b" ")
+            number = name.partition(b".")[2]
+            if not number.isdigit() or rest.strip(bytes([int(number) & 255])):
+                raise Violation(f"a wrong payload: {message}")
+
+
+# ---- two stores
+
+Places = dict[tuple[str, int], tuple[str, Any]]
+
+
+def places(found: Seen) -> Places:
+    """{(queue, id): (ready or history, message)}"""
+    return {(name, message[0]): (state, message) for name, states in found["messages"].items()
+            for state, messages in states.items() for message in messages}
+
+
+def tag(message: Any) -> bytes:
+    """What a program put at the beginning of each body, the same in all copies."""
+    return tag_of(message[2])
+
+
+def tag_of(body: bytes) -> bytes:
+    return bytes(body.partition(b" ")[0])
+
+
+def check_pair(observed: Observed, moments: list[Moment], apart: bool = False) -> None:
+    """Two stores: the rules above. Raises `Violation`. `apart`: each may go back to a moment of its own, so that a message on its
+    way may be in neither (a power failure, where nothing is synced)."""
+    assert observed.seen is not None
+    now, sights = places(observed.seen), [moment.seen() for moment in moments]
+    were = [places(sight) for sight in sights]
+    for name in observed.seen["messages"].keys() | set.intersection(*(set(sight["messages"]) for sight in sights)):
+        if all(name in sight["messages"] for sight in sights) and name not in observed.seen["messages"]:
+            raise Violation(f"queue {name!r} is gone")
+        if not any(name in sight["messages"] for sight in sights) and name not in observed.seen["messages"]:
+            raise Violation(f"queue {name!r} was never there")
+    check_places(now, were, sights)
+    if not apart:
+        check_lineages(now, were)
+    check_entered(observed.seen, sights)
+    check_marks(observed, moments)
+
+
+def check_places(now: Places, were: list[Places], sights: list[Seen]) -> None:
+    newer = {tag(message) for at, (_, message) in now.items() if is_newer(at, sights[0])}
+    for at in set.intersection(*map(set, were)) - set(now):
+        if tag(were[0][at][1]) not in newer:        # else it is on its way, and the fault found it elsewhere
+            raise Violation(f"message {at[1]} of queue {at[0]!r} is lost: {were[0][at]}")
+    for at, (_, message) in now.items():
+        known = [place[at][1] for place in were if at in place]
+        waits_again = message[-1] == 0 and any(message[:-1] == one[:-1] for one in known)     # a dead letter: its hops start at 0
+        if known and message not in known and not waits_again:
+            raise Violation(f"message {at[1]} of queue {at[0]!r} is {message}, and was {known[0]}")
+        if not known and not is_newer(at, sights[0]):
+            raise Violation(f"message {at[1]} of queue {at[0]!r} is there again: {message}")
+
+
+def is_newer(at: tuple[str, int], sight: Seen) -> bool:
+    """Whether a message entered its queue later."""
+    return at[1] > sight["queues"].get(at[0], {"entered": 0})["entered"]
+
+
+def check_lineages(now: Places, were: list[Places]) -> None:
+    """None is lost on its way from one store to the other."""
+    tags = [{tag(message) for _, message in place.values()} for place in were]
+    lost = set.intersection(*tags) - {tag(message) for _, message in now.values()}
+    if lost:
+        raise Violation(f"in neither store: {sorted(lost)}")
+
+
+def check_entered(found: Seen, sights: list[Seen]) -> None:
+    """No id is issued twice, none was issued that nobody asked for."""
+    for name, counts in found["queues"].items():
+        entered = [sight["queues"][name]["entered"] for sight in sights if name in sight["queues"]]
+        if len(entered) == len(sights) and not min(entered) <= counts["entered"] <= max(entered):
+            raise Violation(f"queue {name!r} has issued {counts['entered']} ids, and had {min(entered)} to {max(entered)}")
+
+
+def check_marks(observed: Observed, moments: list[Moment]) -> None:
+    """A message that waits in one more place than it ever did comes as redelivered from the later one. If it has ended there
+    before the fault, nothing tells the first store, and it comes unmarked from there. Nor is it marked where it came by a copy in
+    RAM (docs/stores.md)."""
+    if observed.emptied is None or observed.seen is None:
+        return
+    most = Counter[bytes]()
+    for moment in moments:
+        most |= waiting(moment.seen())
+    marked = {tag(message) for message, *_, redelivered in observed.emptied if redelivered}
+    strayed = {tag_of(body) for moment in moments for body in moment.model.strayed}
+    unmarked = {name for name, number in waiting(observed.seen).items() if number > max(1, most[name])} - marked - strayed
+    if unmarked:
+        raise Violation(f"twice, and not marked as redelivered: {sorted(unmarked)}")
+
+
+def waiting(found: Seen) -> Counter[bytes]:
+    return Counter(tag(message) for state, message in places(found).values() if state == "ready")

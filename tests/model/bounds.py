@@ -1,0 +1,53 @@
+"""Queues that drop their oldest messages when they are full, and publishers that wait for room (section 9: bounds)."""
+
+from tests.model import letters, publishing
+from tests.model.entries import READY
+from tests.model.order import rank
+from tests.model.room import counted, is_below_limit
+from tests.model.values import name_of
+from xump.errors import QueueFull, XumpError
+
+
+def surplus_of(engine, queue):
+    """The entry that the queue has to drop now, or None."""
+    held = counted(queue)
+    if queue.when_full != "drop_oldest" or not held or is_below_limit(engine, queue, leaving=held[-1]):
+        return None
+    found = [e for e in held[:-1] if e.state in READY]
+    return min(found, key=lambda e: (-rank(e)[0], e.id), default=None)
+
+
+def drop_surplus(engine):
+    """Whether there was any: of the first queue that has, all."""
+    for queue in engine.queues.values():
+        if surplus_of(engine, queue) is not None:
+            while (entry := surplus_of(engine, queue)) is not None:
+                letters.dead_letter(engine, entry, "overflow")
+            return True
+    return False
+
+
+class Publisher:
+    """Somebody who waits for room: `id` is None as long as that lasts; `error`: why it will not enter."""
+
+    def __init__(self, queue, message, terms):
+        self.queue, self.message, self.terms = queue, message, terms
+        self.id = self.error = None
+
+
+def let_in(engine):
+    """Whether one of the publishers that wait could enter, or cannot any more. Nobody passes another one of the same queue."""
+    refused = []
+    for publisher in engine.publishers:
+        if name_of(publisher.queue) in refused:
+            continue
+        try:
+            publisher.id = publishing.publish(engine, publisher.queue, publisher.message, publisher.terms)
+        except QueueFull:
+            refused.append(name_of(publisher.queue))
+            continue
+        except XumpError as error:
+            publisher.error = error
+        engine.publishers.remove(publisher)
+        return True
+    return False

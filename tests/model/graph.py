@@ -1,0 +1,66 @@
+"""The end of selectors and queues, and what a selector may be (rules 9 and 14)."""
+
+from datetime import datetime
+
+from tests.model import books
+from tests.model.matching import INFINITE
+from tests.model.values import nanoseconds
+from xump.errors import Conflict
+
+
+def check_selector(engine, selector, start):
+    if selector.credit != INFINITE and selector.credit < 0:
+        raise ValueError(f"credit is {selector.credit}, allowed are 0 and more and INFINITE")
+    target = selector.do.queue
+    if selector.ack_timeout is not None and (selector.do.verb != "deliver" or target is not None or selector.infinite):
+        raise ValueError(f"ack_timeout is for deliveries of finite credit, got {selector.do!r} with credit {selector.credit}")
+    if selector.ack_timeout == 0:
+        raise ValueError("ack_timeout must be above 0: nobody could answer in time")
+    if isinstance(target, str):
+        engine._queue(target)
+    if selector.role == "overflow" and (not selector.consuming or target == selector.source.name):
+        raise ValueError(f"an overflow selector consumes, and into another queue; got {selector.do!r}")
+    if start != "current" and selector.consuming:
+        raise ValueError(f"a consuming selector sees ready messages only; it cannot start at {start!r}")
+    if isinstance(start, str) and start not in ("current", "tail", "head"):
+        raise ValueError(f"unknown start {start!r}; there are 'current', 'tail', 'head', ids and aware datetimes")
+    if isinstance(start, datetime):
+        nanoseconds(start)
+    if selector.enabled:
+        check_role(engine, selector.source, selector.role)
+
+
+def check_role(engine, queue, role):
+    if role != "ordinary" and any(s.role == role and s.enabled for s in queue.selectors):
+        raise Conflict(f"queue {queue.name!r} has an enabled {role} selector")
+
+
+def delete_selector(engine, selector):
+    queue = selector.source
+    for entry in list(queue.entries):
+        if entry.selector is selector and entry.state == "outstanding":
+            books.bring_home(engine, entry)
+        elif entry.selector is selector:
+            books.withdraw(engine, entry)
+            entry.selector = None
+            books.wait_again(engine, entry)
+        entry.hits = [s for s in entry.hits if s is not selector]
+    for other in engine.queues.values():
+        if selector in other.waiting_list:
+            other.waiting_list.remove(selector)
+    del engine.selector_by_id[selector.id]
+    if queue.auto_delete and not queue.selectors and not queue.dying:
+        delete_queue(engine, queue)
+
+
+def delete_queue(engine, queue):
+    """Rule 14: its selectors, what came from elsewhere, what remains; all before anything is routed."""
+    queue.dying = True
+    for selector in list(engine.selectors.values()):
+        if queue in (selector.source, engine.queues.get(selector.do.queue)) and selector.id in engine.selectors:
+            delete_selector(engine, selector)
+    while any(e.parent for e in queue.entries):
+        books.bring_home(engine, next(e.parent for e in queue.entries if e.parent))
+    for entry in list(queue.entries):
+        books.remove(engine, entry)
+    del engine.queue_by_name[queue.name]

@@ -1,0 +1,49 @@
+"""In which order entries are looked at, and which of them have to wait for another one of their key (section 9: priority, order
+per key).
+"""
+
+from tests.model.entries import READY
+from tests.model.matching import holds, names_target, text_in
+
+
+def rank(entry):
+    """The order in a queue: the highest priority first, where the queue has priorities, then the lowest id."""
+    highest = entry.queue.priority
+    return (0 if highest is None else -min(entry.message.priority, highest)), entry.id
+
+
+def everywhere(engine, state):
+    """A merge of the queues' own orders: of the entries that are next in theirs the oldest one comes first."""
+    lines = [sorted([e for e in queue.entries if e.state == state], key=rank) for queue in engine.queues.values()]
+    merged = []
+    while lines := [line for line in lines if line]:
+        merged.append(min(lines, key=lambda line: line[0].sequence).pop(0))
+    return merged
+
+
+def key_of(entry):
+    """The key within which the queue keeps the order, or None."""
+    group = entry.queue.group
+    return (text_in(entry.message, group.name) or None) if group else None
+
+
+def is_first_of_its_key(entry):
+    """Whether the order per key lets anybody take this entry."""
+    key = key_of(entry)
+    if key is None:
+        return True
+    same = [e for e in entry.queue.entries if key_of(e) == key]
+    if any(holds_its_key(e) for e in same):
+        return False
+    return not any(e.id < entry.id and (e.state in READY or (e.state == "delayed" and e.retrying)) for e in same)
+
+
+def holds_its_key(entry):
+    """Taken; what an overflow selector took does not count."""
+    by_overflow = entry.selector is not None and entry.selector.role == "overflow"
+    return entry.state in ("outstanding", "bound") and not by_overflow
+
+
+def may_take(selector, entry):
+    """Whether a waiting entry is one for this selector, enabled or not."""
+    return selector.consuming and holds(selector, entry) and names_target(selector, entry) and is_first_of_its_key(entry)

@@ -1,0 +1,80 @@
+"""Room in queues, and the selectors that stand in line for it (rule 1, decision 4)."""
+
+from tests.model.entries import READY, Entry, Message
+from tests.model.matching import makes, names_target, target_of
+from tests.model.order import may_take
+from xump.actions import Field
+
+
+def may_put(engine, selector, entry, refused):
+    """Whether the selector may put the entry into its target now; else it is in the target's waiting list (decision 4)."""
+    target = target_of(selector, entry.message)
+    if target is None:
+        return True
+    if (selector, target) in refused:
+        return False
+    first = not target.waiting_list or target.waiting_list[0] is selector
+    if first and has_room(engine, target, makes(selector, entry), leaving=entry):
+        return True
+    if selector not in target.waiting_list:
+        target.waiting_list.append(selector)
+    refused.append((selector, target))
+    return False
+
+
+def prune_lines(engine):
+    for queue in engine.queues.values():
+        while queue.waiting_list and has_room_for_any(engine, queue) and not wants_in(engine, queue.waiting_list[0], queue):
+            queue.waiting_list.pop(0)
+
+
+def wants_in(engine, selector, queue):
+    return selector.is_able and not selector.source.held and has_waiting(engine, selector, queue)
+
+
+def has_waiting(engine, selector, queue):
+    waiting = [e for e in selector.source.entries if e.state == "waiting" and may_take(selector, e)]
+    return any(target_of(selector, e.message) is queue for e in waiting)
+
+
+def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=False):
+    """Whether the queue can take the message: it is below its limits, or its overflow selector takes it; or it drops its oldest
+    ones, and the message may push (a publish, a COPY or a dead letter may)."""
+    if is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving)):
+        return True
+    return pushes and queue.when_full == "drop_oldest" and is_within(queue, [e for e in counted(queue) if e.state == "delayed"])
+
+
+def is_below_limit(engine, queue, leaving=None):
+    return not queue.dying and is_within(queue, [e for e in counted(queue) if e is not leaving])
+
+
+def counted(queue):
+    """What the limits count."""
+    return [e for e in queue.entries if e.state in (*READY, "delayed")]
+
+
+def is_within(queue, entries):
+    """Whether these leave room for one more."""
+    size = sum(len(e.message.body) for e in entries)
+    return (queue.limit is None or len(entries) < queue.limit) and (queue.limit_bytes is None or size < queue.limit_bytes)
+
+
+def overflow_can_take(engine, queue, message, leaving=None):
+    selector = queue.overflow
+    if selector is None or not selector.has_credit:
+        return False
+    entry = Entry(queue, message, 0)
+    if not names_target(selector, entry):
+        return False
+    target = target_of(selector, message)
+    return target is None or (target is not queue and is_below_limit(engine, target, leaving))
+
+
+def has_room_for_any(engine, queue):
+    """Room whatever the message: an overflow selector that asks the message does not count."""
+    selector = queue.overflow
+    if is_below_limit(engine, queue):
+        return True
+    asks = selector and (isinstance(selector.do.queue, Field) or isinstance(selector.do.destination, Field))
+    return not asks and overflow_can_take(engine, queue, Message())

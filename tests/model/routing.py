@@ -1,0 +1,222 @@
+"""The run: step by step until all is quiet; copies and replays (rules 2 to 7, 13)."""
+
+from datetime import datetime
+
+from tests.model import books, bounds, due, letters, requests
+from tests.model.matching import evaluate, holds, makes, names_target, target_of
+from tests.model.order import everywhere, may_take
+from tests.model.room import has_room, may_put, prune_lines
+from tests.model.entries import READY
+from tests.model.values import count, nanoseconds
+from xump.errors import QueueFull
+
+
+def finish(engine):
+    """The end of a call, or of a moment: whatever its work brings about, what is due by now too; then it is quiet. Publishers
+    that wait are let in then, each as in a call of its own."""
+    while True:
+        settle_down(engine)
+        while due.do_what_is_due(engine):
+            settle_down(engine)
+        if engine.depth:
+            return
+        be_quiet(engine)
+        if not bounds.let_in(engine):
+            return
+
+
+def settle_down(engine):
+    """Runs, unless in a building block: steps; when none is left, what is too much is dropped, and replies are handed out."""
+    prune_lines(engine)
+    while not engine.depth:
+        run(engine)
+        if not bounds.drop_surplus(engine) and not requests.hand_out_replies(engine):
+            return
+
+
+def run(engine):
+    for entry in everywhere(engine, "waiting"):
+        for selector in entry.queue.selectors:
+            if selector.consuming:
+                holds(selector, entry)
+    while step(engine):
+        pass
+
+
+def be_quiet(engine):
+    for queue in engine.queues.values():
+        for entry in queue.entries:
+            entry.visited = None
+            entry.dead = False
+            if entry.dead_entry and entry.state != "history":     # it has waited
+                entry.message = entry.message.replace(hops=0)
+            entry.waited = entry.waited or entry.state in READY
+
+
+def step(engine):
+    prune_lines(engine)
+    refused = []                    # (selector, target): what is younger must not pass what was refused
+    for entry in everywhere(engine, "waiting"):
+        if entry.queue.held:
+            continue
+        if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
+            act(engine, entry, entry.hits)
+            return True
+        for selector in sorted(entry.queue.selectors, key=lambda s: (s.served_at, s.id)):
+            if may_take(selector, entry) and selector.is_able and may_put(engine, selector, entry, refused):
+                books.take(engine, selector, entry)
+                return True
+    for entry in everywhere(engine, "unrouted"):
+        if is_routable(entry):
+            route(engine, entry)
+            return True
+    return False
+
+
+def is_routable(entry):
+    """Whether it is an unrouted entry's turn. One that was kept unrouted has to be matched by something."""
+    selectors = [s for s in entry.queue.selectors if s.role != "overflow"]
+    return not entry.queue.held and bool(selectors) and (not entry.kept or bool(hits_of(entry)))
+
+
+def is_next(engine, entry):
+    """Whether a run would route the entry: in a building block there may be such."""
+    if entry.state == "unrouted":
+        return is_routable(entry)
+    return entry.parked and not entry.queue.held and any(may_act(engine, s, entry) for s in entry.hits)
+
+
+def hits_of(entry):
+    selectors = entry.queue.selectors
+    hits = [s for s in selectors if s.role == "ordinary" and holds(s, entry) and names_target(s, entry)]
+    return hits or [s for s in selectors if s.role == "default" and names_target(s, entry)]
+
+
+def route(engine, entry):
+    hits = hits_of(entry)
+    if hits:
+        entry.marked = hits[0].role == "default"
+        act(engine, entry, hits)
+    elif entry.queue.unmatched == "keep":
+        entry.kept = True
+    else:
+        stays = entry.waited and engine.keeps_what_waited and not entry.queue.durable
+        letters.dead_letter(engine, entry, "unroutable", or_keep=stays)
+
+
+def release(engine, queues):
+    """Queues are not held any more. What fell due while their store was closed, or since it was opened, does so now."""
+    for queue in queues:
+        queue.held = queue.reopened = False
+    due.do_what_is_due(engine)
+    for queue in queues:
+        match_recovered(engine, queue)
+
+
+def match_recovered(engine, queue):
+    """What was routed in an earlier engine: as if it had been routed to the default role, if nobody else wants it now."""
+    for entry in [e for e in queue.entries if e.recovered]:
+        entry.recovered = False
+        ordinary = [s for s in queue.selectors if s.role == "ordinary"]
+        wanted = any(holds(s, entry) and names_target(s, entry) for s in ordinary)
+        if entry.state in ("waiting", "delayed", "outstanding") and not wanted:
+            entry.marked = any(s.role == "default" and names_target(s, entry) for s in queue.selectors)
+
+
+def act(engine, entry, hits):
+    """Rules 3 and 7: all copies; then the entry waits for a consuming selector, or was copied only, or is parked."""
+    if entry.visited is None:
+        entry.visited = [entry.queue]
+    acting = [s for s in hits if may_act(engine, s, entry)]
+    for selector in acting:
+        if not selector.consuming and not selector.has_replayed(entry):
+            copy(engine, selector, entry, entry.visited)
+    entry.state = "waiting"
+    entry.routed = True
+    entry.kept = False
+    entry.parked = not acting
+    entry.hits = hits if entry.parked else []
+    if acting and not any(s.consuming for s in hits):
+        books.settle(engine, entry)
+
+
+def may_act(engine, selector, entry):
+    """Whether the selector, in the hit set of an entry, does something about it now (or did, by a replay)."""
+    if selector.has_replayed(entry):
+        return True
+    live = selector.consuming or entry.id >= selector.start or entry in selector.aside
+    return selector.enabled and live and names_target(selector, entry)
+
+
+def copy(engine, selector, entry, visited, replaying=False):
+    target = target_of(selector, entry.message)
+    if target in visited:
+        return
+    message = makes(selector, entry)
+    if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True):
+        books.enter(engine, target, message, visited, dead=entry.dead, came=books.owner_of(engine, entry))
+        selector.copied += 1
+        return
+    visited.append(target)
+    if message.hops > engine.hop_limit:
+        reason, place, dead_letter = "hops", entry.queue, letters.dead_letter_of(engine, entry)
+    elif replaying:
+        raise QueueFull(f"queue {target.name!r} has no room for all that selector {selector.id} replays")
+    else:
+        reason, place, dead_letter = "overflow", target, letters.own_dead_letter(engine, target)
+    came = books.owner_of(engine, entry)
+    if not entry.dead and letters.enter_dead(engine, dead_letter, message, reason, place.name, None, visited, came=came):
+        count(place.dead_lettered, reason)
+    else:
+        selector.dropped += 1
+
+
+def start_copying(engine, selector, start):
+    """Rule 13, for a new COPY."""
+    queue = selector.source
+    if start in ("current", "tail"):
+        selector.start = queue.frontier if start == "current" else queue.next_id
+        selector.aside = [e for e in queue.entries if is_aside(e)]
+        return
+    if start == "head":
+        start = 1
+    elif isinstance(start, datetime):
+        time = nanoseconds(start)
+        start = next((e.id for e in queue.entries if e.message.timestamp >= time), queue.next_id)
+    start = min(max(start, 1), queue.next_id)
+    if selector.enabled:
+        replay(engine, selector, start)
+    else:
+        selector.replay_at_enable = start
+
+
+def is_aside(entry):
+    """Unrouted, and not in its place now: when it is there again it is for a COPY as if it had just come."""
+    return (entry.state == "delayed" or entry.by_hand) and entry.home == "unrouted"
+
+
+def comes_later(entry):
+    """Delayed at its entry."""
+    return entry.state == "delayed" and not entry.retrying
+
+
+def replay(engine, selector, start):
+    """Copies all that the queue holds from `start` on; what comes after that is live."""
+    queue = selector.source
+    selector.replay_at_enable = None
+    selector.replayed = start
+    selector.start = queue.next_id
+    selector.aside = [e for e in queue.entries if is_aside(e) and (e.id < start or comes_later(e))]
+    for entry in list(queue.entries):
+        if due.is_late(engine, entry.message):
+            continue
+        if selector.has_replayed(entry) and replays(engine, selector, entry) and names_target(selector, entry):
+            copy(engine, selector, entry, [queue], replaying=True)
+
+
+def replays(engine, selector, entry):
+    """A replay is no routing: its condition is evaluated for itself, a default's by what no ordinary selector matches now."""
+    if selector.role == "default":
+        ordinary = [s for s in entry.queue.selectors if s.role == "ordinary"]
+        return not any(evaluate(s, entry) and names_target(s, entry) for s in ordinary)
+    return evaluate(selector, entry)

@@ -1,0 +1,146 @@
+"""The compiled engine against the model in small worlds: two to four queues with hardly any room, one or two conditions that many
+selectors share, actions whose targets name their own queue.
+
+`test_state_machine.py` and `test_store_programs.py` seldom draw two selectors with the same condition, or a message that names
+the queue it is in. Here all do: what can go wrong between selectors that are equal, or between a queue and itself, goes wrong
+here first. Each program draws how often each call is made, too: some only publish and switch selectors, some only take and nack.
+
+A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which each mix of stores takes a
+twelfth).
+"""
+
+import os
+import random
+
+import pytest
+
+from tests.model.lockstep import AtRandom, World
+from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
+from xump.durability import opening
+
+STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
+STEPS_PER_RUN = 30
+NAMES = ["a", "b", "c", "d"]
+ADDRESSES = ["a", "b", "c", "", "zzz"]      # three of them name queues
+CONDITIONS = [always, match("eq", "a"), match("eq", "b"), match("prefix", ""), match("eq", "a", field="reply_to"), where("n > 0"),
+              match("eq", "b") & where("n > 0"), match("topic", "*")]
+MIXES = {
+    "ram": ((), False), "lmdb": (("lmdb",), False), "ring": (("ring",), False), "all": (("ring", "lmdb"), False),
+    "ring, every call": (("ring",), True), "all, every call": (("lmdb", "ring"), True),
+}
+
+
+class Dense(AtRandom):
+    """A small graph of selectors that are alike, and what is done with it."""
+
+    CALLS = ["publish", "publish_many", "take", "conclude", "link", "on_selector", "on_queue", "delete_selector", "transact",
+             "block", "delete_queue", "queue", "reopen", "sync", "tick"]
+
+    def __init__(self, seed, stores, written):
+        self.chance = random.Random(seed)
+        choice = self.chance.choice
+        self.world = World(choice([2, 4, 64]), choice([None, None, "a", "d"]), stores, written)
+        self.stores = ["ram", *stores]
+        self.names = NAMES[: self.chance.randint(2, 4)]
+        self.conditions = self.chance.sample(CONDITIONS, self.chance.randint(1, 2))
+        self.limits = choice([[None], [1], [0, 1], [1, 2, None]])
+        self.credits = choice([[INFINITE], [1], [0, 1, 9], [1, 2, INFINITE]])
+        self.RULES = [call for call in self.CALLS for _ in range(choice([0, 1, 1, 3, 6]))] + ["publish", "link"]
+        for name in self.names:
+            self.queue(name)
+        self.world.build()
+        for _ in range(self.chance.randint(1, 5)):
+            self.link()
+        self.world.build()
+
+    # ---- what is drawn
+
+    def name(self):
+        return self.chance.choice(self.names)
+
+    def action(self, source):
+        """Half of the targets are the selector's own queue, or named by a field, which may name it."""
+        choice = self.chance.choice
+        target = choice([source, self.name(), self.name(), field("address"), field("address"), field("reply_to")])
+        kind = choice([move_to] * 5 + [copy_to, copy_to, bounce_to, deliver, deliver, discard])
+        if kind is discard:
+            return discard
+        return deliver(choice(["d", field("address")])) if kind is deliver else kind(target)
+
+    def message(self):
+        choice = self.chance.choice
+        return choice(ADDRESSES), b"", {"n": choice([0, 1])}, choice([None, None, "a", "b"])
+
+    # ---- calls
+
+    def queue(self, name=None):
+        choice = self.chance.choice
+        self.world.create_queue(name or self.name(), choice(self.limits), choice([0, 0, 1, None]), self.chance.random() < 0.1,
+                                choice([None, None, *self.names]), choice([None, None, 1, 2]), choice(self.stores))
+
+    def link(self):
+        choice, source = self.chance.choice, self.name()
+        if len(self.world.engine.selectors) < 9:
+            role = self.chance.random()
+            when = default if role < 0.08 else overflow if role < 0.16 else choice(self.conditions)
+            do = self.action(source)
+            start = choice(["current", "current", "tail", "head", 1, 2]) if do.verb == "copy" else "current"
+            self.world.create_selector(source, when, do, choice(self.credits), self.chance.random() < 0.75, start, None)
+
+    def publish(self):
+        address, _, headers, reply_to = self.message()
+        self.world.publish(self.name(), address, headers, reply_to)
+
+    def publish_many(self):
+        self.world.publish_many(self.name(), [self.message() for _ in range(self.chance.randint(0, 4))])
+
+    def take(self):
+        self.world.take(self.chance.randint(1, 3), self.chance.choice([None, None, "d", "a"]))
+
+    def conclude(self):
+        self.world.conclude(self.chance.randint(0, 50), self.chance.choice(["ack", "nack", "nack", "drop", "reject"]))
+
+    def transact(self):
+        published = [("publish", self.name(), self.chance.choice(ADDRESSES), {}) for _ in range(self.chance.randint(0, 2))]
+        self.world.transact([*published, ("ack", self.chance.randint(0, 50))], self.chance.random() < 0.1)
+
+    def on_selector(self):
+        verb = self.chance.choice([("enable",), ("enable",), ("disable",), ("grant", 1), ("grant", -1), ("pay", 1), ("pay", 0)])
+        self.world.on_selector(self.chance.choice([*self.world.engine.selectors, 1]), *verb)
+
+    def on_queue(self):
+        verb = self.chance.choice([("hold",), ("release",), ("release",), ("purge",), ("delete", 1), ("delete", 2)])
+        if (name := self.name()) in self.world.engine.queues:
+            self.world.on_queue(name, *verb)
+
+    def delete_selector(self):
+        self.world.delete_selector(self.chance.choice([*self.world.engine.selectors, 1]))
+
+    def delete_queue(self):
+        self.world.delete_queue(self.name())
+
+    def block(self):
+        """A `building()` block begins or ends."""
+        self.world.build()
+
+    def tick(self):
+        self.world.tick(self.chance.choice([0, 1, -5]))
+
+    def sync(self):
+        self.world.sync()
+
+    def reopen(self):
+        self.world.reopen(self.chance.random() < 0.5)
+        if self.chance.random() < 0.8 and not self.world.blocks:
+            self.world.build()
+            for _ in range(self.chance.randint(0, 3)):
+                self.link()
+            self.world.build()
+
+
+@pytest.mark.filterwarnings("ignore:held since their store was opened")
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_engine_does_what_the_model_does_in_small_worlds(mix, monkeypatch):
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
+    for seed in range(max(1, STEPS // 12 // STEPS_PER_RUN)):
+        Dense(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)

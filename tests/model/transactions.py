@@ -1,0 +1,100 @@
+"""Calls that do all of their work or nothing."""
+
+from contextlib import contextmanager
+
+from tests.model import deliveries, letters, publishing
+from tests.model.entries import Message
+from tests.model.values import name_of
+from xump.errors import StaleDelivery, TransactionError
+
+
+def check_stores(engine, work):
+    """What a transaction enters, and what its answers settle or send away, upstream too, is in one durable store."""
+    queues = []
+    for verb, *arguments in work:
+        if verb == "publish":
+            queues.append(engine.queues.get(name_of(arguments[0])))
+        elif not arguments[0].settled:
+            entry = arguments[0].entry
+            queues += [above.queue for above in entry.chain]
+            if verb == "reject" or (verb == "nack" and deliveries.is_at_its_limit(engine, entry)):
+                queues.append(letters.dead_letter_of(engine, entry))
+    stores = {queue.store for queue in queues if queue is not None and queue.durable}
+    if len(stores) > 1:
+        raise TransactionError(f"a transaction in more than one store: {sorted(stores)}")
+
+
+def commit(engine, work, in_one_store=False):
+    """All of it, in order, then one run; or an error and none of it."""
+    ids = []
+    with engine._call(), all_or_nothing(engine):
+        answered = [arguments[0] for verb, *arguments in work if verb != "publish" and not arguments[0].settled]
+        for i, delivery in enumerate(answered):
+            deliveries.check_fresh(engine, delivery)
+            if delivery in answered[:i]:
+                raise StaleDelivery(f"delivery {delivery.id} of queue {delivery.queue.name!r} is given twice")
+        if in_one_store:
+            check_stores(engine, work)
+        for verb, *arguments in work:
+            if verb == "publish":
+                ids.append(publishing.publish(engine, *arguments))
+            else:
+                deliveries.answer(engine, verb, *arguments)
+    return ids
+
+
+@contextmanager
+def all_or_nothing(engine):
+    """When the block raises, every object and every list holds again what it held before."""
+    things = [engine, *engine.queues.values(), *engine.selectors.values(), *engine.taken]
+    things += [entry for queue in engine.queues.values() for entry in queue.entries]
+    before = [(thing, dict(vars(thing))) for thing in things]
+    containers = [value for _, values in before for value in values.values() if isinstance(value, (list, dict))]
+    contents = [(container, container.copy()) for container in containers]
+    try:
+        yield
+    except BaseException:
+        for thing, values in before:
+            vars(thing).update(values)
+        for container, content in contents:
+            container.clear()
+            container.extend(content) if isinstance(container, list) else container.update(content)
+        raise
+
+
+class Transaction:
+    def __init__(self, engine):
+        self.engine = engine
+        self.work = []                  # ("publish", queue, message, terms) or (verb, delivery, argument)
+        self.ended = False
+        self.ids = None
+
+    def publish(self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, **terms):
+        self._check_open()
+        message = Message(address, body, dict(headers or {}), reply_to, message_id)
+        self.work.append(("publish", queue, message, publishing.terms_of(**terms)))
+
+    def ack(self, deliveries):
+        self._answer(deliveries, "ack", None)
+
+    def nack(self, delivery, *, requeue=True, delay=None):
+        self._answer(delivery, *deliveries.nacked(requeue, delay))
+
+    def reject(self, delivery, reason="rejected"):
+        self._answer(delivery, *deliveries.rejected(reason))
+
+    def _answer(self, given, verb, argument):
+        self._check_open()
+        self.work += [(verb, delivery, argument) for delivery in (given if isinstance(given, list) else [given])]
+
+    def _check_open(self):
+        if self.ended:
+            raise TransactionError("the transaction has ended")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.ended = True
+        if kind is None:
+            self.ids = commit(self.engine, self.work, in_one_store=True)

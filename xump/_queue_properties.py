@@ -1,0 +1,100 @@
+"""The properties of a queue: their defaults, how they are checked, and the form in which the core keeps them.
+
+The core has times in nanoseconds, a group as the name of a field, and names of queues as texts; all else is as it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xump._arguments import COUNT_MAX, DELIVERIES_MAX, check_bool, check_count, queue_name
+from xump.actions import Field
+from xump_ext.message.times import seconds_ns
+from xump_ext.state.constants import DEDUP_LIMIT
+
+QUEUE_DEFAULTS: dict[str, Any] = {
+    "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
+    "retry_delay": None, "ttl": None, "priority": None, "group": None, "dedup": None, "dedup_limit": DEDUP_LIMIT,
+    "limit_bytes": None, "when_full": "refuse", "unmatched": "drop",
+}
+"""All properties, and what they are when they are not given."""
+PRIORITY_MAX = 255
+RETRY_DELAYS_MAX = 1000
+
+
+def _count(name: str, least: int, most: int, kinds: str = "an int", *, optional: bool = True) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if value is not None or not optional:
+            check_count(name, value, least, most, kinds)
+        return value
+    return checked
+
+
+def _seconds(name: str) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else seconds_ns(value, name)
+
+
+def _one_of(name: str, *allowed: str) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if not isinstance(value, str) or value not in allowed:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+        return str.__str__(value)
+    return checked
+
+
+def _auto_delete(value: Any) -> Any:
+    check_bool("auto_delete", value)
+    return value
+
+
+def _dead_letter(value: Any) -> Any:
+    return None if value is None else queue_name(value, "dead_letter")
+
+
+def _retry_delay(value: Any) -> Any:
+    if value is None:
+        return None
+    delays = value if isinstance(value, (list, tuple)) else [value]
+    if not 1 <= len(delays) <= RETRY_DELAYS_MAX:
+        raise ValueError(f"retry_delay must be a number of seconds, or a list of 1 to {RETRY_DELAYS_MAX} of them, got a list of "
+                         f"{len(delays)}")
+    return tuple(seconds_ns(delay, "retry_delay") for delay in delays)
+
+
+def _group(value: Any) -> Any:
+    if value is not None and not isinstance(value, Field):
+        raise TypeError(f"group must be a field('...') of the message, or None, got {type(value).__name__}")
+    return None if value is None else value.name
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "limit": _count("limit", 0, COUNT_MAX),
+    "history_limit": _count("history_limit", 0, COUNT_MAX, "an int, or None to keep all messages"),
+    "auto_delete": _auto_delete,
+    "dead_letter": _dead_letter,
+    "delivery_limit": _count("delivery_limit", 1, DELIVERIES_MAX),
+    "retry_delay": _retry_delay,
+    "ttl": _seconds("ttl"),
+    "priority": _count("priority", 1, PRIORITY_MAX),
+    "group": _group,
+    "dedup": _seconds("dedup"),
+    "dedup_limit": _count("dedup_limit", 1, COUNT_MAX, optional=False),
+    "limit_bytes": _count("limit_bytes", 0, COUNT_MAX),
+    "when_full": _one_of("when_full", "refuse", "drop_oldest"),
+    "unmatched": _one_of("unmatched", "drop", "keep"),
+}
+"""For each property but the store, what checks a value and gives it as the core keeps it."""
+
+
+def checked_properties(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties that differ from their defaults, as the core keeps them. Raises TypeError and ValueError."""
+    return {name: CHECKS[name](value) for name, value in given.items() if value is not QUEUE_DEFAULTS[name]}
+
+
+def differing(given: Mapping[str, Any], had: Mapping[str, Any]) -> str | None:
+    """The first property in which what is wanted differs from what a queue has, both as the core keeps them; or None.
+
+    A property that is left out of `given` has its default.
+    """
+    return next((name for name, check in CHECKS.items() if given.get(name, check(QUEUE_DEFAULTS[name])) != had[name]), None)

@@ -1,0 +1,16 @@
+"""Declarations of `due.pyx`."""
+
+from libc.stdint cimport int64_t
+
+from xump_ext.state.constants cimport TIME_UNREAD
+from xump_ext.state.graph cimport engine_t
+from xump_ext.state.schedule cimport schedule_is_due
+
+cdef inline bint something_is_due(const engine_t* engine) noexcept:
+    """Whether something may be due now. A call that has not read the clock has nothing that is."""
+    return engine.now != TIME_UNREAD and schedule_is_due(&engine.schedule, engine.time)
+
+# Does all that is due now, as far as it was due before this call; the run goes on then.
+cdef int do_due(engine_t* engine) except -1
+# The queues, whose store was opened again, are released: what fell due there until now does so now, in order of due time.
+cdef int release_due(engine_t* engine, list queues) except -1

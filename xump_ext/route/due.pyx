@@ -1,0 +1,147 @@
+"""What falls due: delays and retries end, messages expire, deadlines pass (DESIGN: time).
+
+A call does what fell due before anything else, moment by moment: each moment is a run at its own time. So it makes no difference
+how many calls come in between. Within a moment expiries go first, then the rest, each by entry. What a run makes due at its own
+moment (a ttl of 0) follows when it has nothing else to do, and the run goes on.
+
+In a store that was opened again what falls due waits until its queue is released. That is its moment then, in order of due time.
+"""
+
+from libc.stdint cimport uint8_t, uintptr_t
+
+from xump_ext.route.ledger cimport dead_letter, leave_ready, mark_dirty, room_left, unbind
+from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_entry
+from xump_ext.select.groups cimport group_enter
+from xump_ext.select.unrouted cimport apart_add, goes_apart
+from xump_ext.state.constants cimport (
+    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, UNROUTED,
+    WAITING,
+)
+from xump_ext.state.envelope cimport QueueRef
+from xump_ext.state.extra cimport extra_free
+from xump_ext.state.graph cimport entry_t, extra_t, queue_t
+from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
+from xump_ext.state.limits cimport count_delayed, count_ready
+from xump_ext.state.schedule cimport schedule_add, schedule_pop, schedule_reserve
+
+
+cdef int do_due(engine_t* engine) except -1:
+    """Does all that is due now, as far as it was due before this call; the run goes on then."""
+    cdef list due = []
+    cdef extra_t* extra = schedule_pop(&engine.schedule, engine.time)
+    while extra != NULL:
+        extra.scheduled += 1        # it stays, should its entry end meanwhile
+        due.append(<uintptr_t> extra)
+        extra = schedule_pop(&engine.schedule, engine.time)
+    try:
+        for address in due:
+            extra = <extra_t*> <uintptr_t> address
+            if extra.entry != NULL and extra.due == NEVER and is_still(extra.entry, extra.timer):
+                fall_due(engine, extra.entry, extra.timer)
+    finally:
+        for address in due:
+            extra = <extra_t*> <uintptr_t> address
+            extra.scheduled -= 1
+            if extra.entry == NULL and extra.scheduled == 0:
+                extra_free(extra)
+    return 0
+
+
+cdef bint is_still(const entry_t* entry, uint8_t timer) noexcept:
+    """Whether the entry, which fell due, is still where it was: what fell due before may have changed that."""
+    if timer == TIMER_ACK:
+        return entry.state == TAKEN
+    if timer == TIMER_EXPIRY:
+        return entry.state != TAKEN and entry.state != MOVED and entry.state != HISTORY
+    return entry.state == DELAYED
+
+
+cdef int release_due(engine_t* engine, list queues) except -1:
+    """The queues, whose store was opened again, are released: what fell due there until now does so now, in order of due time."""
+    cdef list overdue = []
+    cdef QueueRef handle
+    cdef cursor_t at
+    cdef entry_t* entry
+    for handle in queues:
+        handle.queue.awaits_release = False
+        at = cursor_start(handle.queue)
+        entry = cursor_step(&at)
+        while entry != NULL:
+            if entry.extra != NULL:
+                schedule_reserve(&engine.schedule, 1)
+                due, timer = awaited(entry)
+                if due > engine.time and due != NEVER:
+                    schedule_add(&engine.schedule, entry.extra, due, timer)
+                elif due != NEVER:
+                    overdue.append((due, timer != TIMER_EXPIRY, entry.sequence, <uintptr_t> entry, timer))
+            entry = cursor_step(&at)
+    overdue.sort()
+    for _, _, _, address, timer in overdue:
+        fall_due(engine, <entry_t*> <uintptr_t> address, timer)
+    return 0
+
+
+cdef tuple awaited(entry_t* entry):
+    """(moment, timer) of what happens next to an entry that was read from a store."""
+    if entry.state == DELAYED and entry.extra.delayed_until < entry.extra.expires:
+        return entry.extra.delayed_until, TIMER_DELAY
+    if entry.state == DELAYED or entry.state == UNROUTED or entry.state == WAITING:
+        return entry.extra.expires, TIMER_EXPIRY
+    return NEVER, TIMER_EXPIRY
+
+
+cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
+    """A message that cannot be read from its store stays where it is; its queue is held."""
+    try:
+        schedule_reserve(&engine.schedule, 2)
+        if timer == TIMER_EXPIRY:
+            expire(engine, entry)
+        elif timer == TIMER_DELAY:
+            end_delay(engine, entry)
+        elif timer == TIMER_ACK:
+            nack_entry(engine, entry, NEVER, False)
+        else:
+            end_retry(engine, entry)
+    except (OSError, KeyError) as error:        # a store raises these
+        entry.queue.held = True
+        (<list> engine.user_errors).append(((<object> entry.queue.handle).name, error))
+    return 0
+
+
+cdef int expire(engine_t* engine, entry_t* entry) except -1:
+    if entry.state == OFFERED:
+        recall(engine, entry)
+    elif entry.state == BOUND:
+        unbind(engine, entry)
+        room_left(engine, entry)
+    else:
+        leave_ready(engine, entry)
+    return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+
+
+cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
+    """The delay that the message entered with has ended: it is routed as if it had just come, at its old place."""
+    cdef queue_t* queue = entry.queue
+    count_delayed(entry, -1)
+    entry.state = UNROUTED
+    entry.extra.quiets = engine.quiets
+    engine.events += 1
+    entry.extra.came = engine.events
+    queue.unrouted += 1
+    count_ready(entry, 1)
+    if queue.groups != NULL:
+        group_enter(engine, entry)
+    if entry.extra.expires != NEVER:
+        schedule_add(&engine.schedule, entry.extra, entry.extra.expires, TIMER_EXPIRY)
+    if goes_apart(entry):
+        apart_add(entry)
+    if queue.active and not queue.held:
+        mark_dirty(engine, queue)
+    return 0
+
+
+cdef int end_retry(engine_t* engine, entry_t* entry) except -1:
+    """The message is back. Whoever iterates over deliveries gets it again: it came back by time, not by a nack."""
+    leave_ready(engine, entry)
+    forget_nack(engine, entry)
+    return requeue_entry(engine, entry)

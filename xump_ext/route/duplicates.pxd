@@ -1,0 +1,13 @@
+"""Declarations of `duplicates.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from xump_ext.message.headers cimport content_t
+from xump_ext.state.graph cimport queue_t
+
+# The id of the message of which this publish is a duplicate; 0: it is none.
+cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0
+# The publish has entered under this id: later ones with its message_id are duplicates.
+cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1
+# The call has succeeded: forgets what is too old.
+cdef int forget_old(queue_t* queue) except -1

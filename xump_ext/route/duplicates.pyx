@@ -1,0 +1,38 @@
+"""Duplicates: a publish with a `message_id` that a publish brought not long ago enters nothing, and has the first one's id.
+
+The queue's window (`state/window.pyx`) remembers the ids. COPY, MOVE and what comes back neither ask nor count.
+"""
+
+from xump_ext.memory.siphash cimport hash128_t, siphash
+from xump_ext.message.headers cimport raw_text_of
+from xump_ext.route.ledger cimport time_of
+from xump_ext.state.window cimport window_add, window_find, window_reserve, window_t, window_trim
+
+
+cdef inline hash128_t hash_of(const window_t* window, const content_t* content) noexcept:
+    cdef Py_ssize_t size
+    cdef const char* text = raw_text_of(<object> content.message_id, &size)
+    return siphash(window.key, window.more_key, text, size)
+
+
+cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0:
+    cdef hash128_t hash
+    if content.message_id == NULL:
+        return 0
+    hash = hash_of(<window_t*> queue.window, content)
+    return window_find(<window_t*> queue.window, &hash, time_of(queue.engine))
+
+
+cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1:
+    cdef hash128_t hash
+    if content.message_id == NULL:
+        return 0
+    hash = hash_of(<window_t*> queue.window, content)
+    window_reserve(<window_t*> queue.window)
+    window_add(<window_t*> queue.window, &hash, id, time_of(queue.engine))
+    return 0
+
+
+cdef int forget_old(queue_t* queue) except -1:
+    window_trim(<window_t*> queue.window, time_of(queue.engine))
+    return 0
