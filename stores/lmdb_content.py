@@ -19,12 +19,12 @@ from xump_ext.records import crc, kinds
 
 META_KEY = b"\x00"
 META_MAGIC = b"XumpLMDB"
-VERSION = 2
+VERSION = 3
 
 _META = struct.Struct("<8sIIQQQ")
 _CRC = struct.Struct("<I")
 META_BYTES = _META.size + _CRC.size
-WORDS = {kinds.QUEUE: "queue", kinds.STATE: "state", kinds.ENTER: "message", kinds.MARK: "mark"}
+WORDS = {kinds.QUEUE: "queue", kinds.STATE: "state", kinds.ENTER: "message", kinds.MARK: "mark", kinds.SEEN: "message_id"}
 WORD_OF_KEY = {kinds.KEY_OF_KIND[kind]: word for kind, word in WORDS.items()}
 
 
@@ -68,7 +68,7 @@ def unpack_meta(data: bytes) -> StoreMeta:
 def key_of(kind: int, queue: int, id: int) -> bytes:
     """The key of a record of that kind; b"": the store keeps none."""
     first = kinds.KEY_OF_KIND.get(kind)
-    return b"" if first is None else kinds.KEY.pack(first, queue, id if kind in (kinds.ENTER, kinds.MARK) else 0)
+    return b"" if first is None else kinds.KEY.pack(first, queue, id if kind in (kinds.ENTER, kinds.MARK, kinds.SEEN) else 0)
 
 
 def is_key(key: bytes) -> bool:

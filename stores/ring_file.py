@@ -38,7 +38,7 @@ from xump_ext.records import crc
 from .owner import Claim, claim, claim_made
 from .ring_disk import sync, write_all, write_zeros
 
-VERSION = 1
+VERSION = 2
 SUPERBLOCK, SEGMENT = b"XUMPRING", b"XUMPSEGM"
 HEAD_BYTES = 64
 COPY_AT = 4096

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from xump_ext.errors import StoreCorrupt
 from xump_ext.records import kinds, next_group, next_record, record_whole
@@ -81,14 +82,12 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
     path, claim = claimed(path)
     try:
         log, report = Segments.load(claim.fd, path), Report()
-        live: dict[tuple[int, int, int], int] = {}
-        first: dict[tuple[int, int, int], bytes] = {}
-        last = 0
+        kept, last = Kept({}, {}, {}), 0
         for _, view, damage in walk(log, report, progress):
             if damage:
                 raise StoreCorrupt(f"{path} is damaged: {damage[0].what}; run: xump repair {path}")
-            last = _note(view, live, first)
-        write_anew(log, _live(log, live, first, last))
+            last = _note(view, kept)
+        write_anew(log, _live(log, kept, last))
         return report
     finally:
         claim.release()
@@ -268,16 +267,27 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
         yield number, list(marks[first : first + few])
 
 
-def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes]) -> int:
-    """Follows the log: notes where the live ENTER and MARK records are, and keeps the live QUEUE and STATE records. Returns the
-    last group's number."""
+class Kept(NamedTuple):
+    """What a compacted log keeps."""
+
+    live: dict[tuple[int, int, int], int]
+    """Where the ENTER, MARK and SEEN of each kind, queue and id is."""
+    first: dict[tuple[int, int, int], bytes]
+    """The QUEUE and STATE records."""
+    forgotten: dict[int, int]
+    """By queue: its SEENs up to this id are gone."""
+
+
+def _note(view: memoryview, kept: Kept) -> int:
+    """Follows the log, and notes what is still needed. Returns the last group's number."""
+    live, first, forgotten = kept
     at, number, end = 0, 0, len(view)       # the rest of a group ends with the view
     gone: list[tuple[int, int, int]] = []
     while at < len(view):
         _, _, kind, flags, length, queue, position, id = kinds.HEAD.unpack_from(view, at)
         if kind == kinds.GROUP:
             number, end = id, at + kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
-        elif kind in (kinds.ENTER, kinds.MARK):
+        elif kind in (kinds.ENTER, kinds.MARK, kinds.SEEN):
             live[kind, queue, id] = position
         elif kind in (kinds.QUEUE, kinds.STATE):
             first[kind, queue, 0] = bytes(view[at : at + length])
@@ -285,9 +295,12 @@ def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[t
             ended = (kinds.ENTER, kinds.MARK) if flags & kinds.MARKED else (kinds.ENTER,)
             gone += [(of, queue, one) for one in range(
                 id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]) for of in ended]
+        elif kind == kinds.FORGET:
+            forgotten[queue] = id
         elif kind == kinds.GONE:
             first.pop((kinds.QUEUE, queue, 0), None)
             first.pop((kinds.STATE, queue, 0), None)
+            forgotten[queue] = kinds.UNLIMITED
         at += length
         if at == end:       # in a group, SETTLEs take effect last
             for key in gone:
@@ -296,14 +309,15 @@ def _note(view: memoryview, live: dict[tuple[int, int, int], int], first: dict[t
     return number
 
 
-def _live(log: Segments, live: dict[tuple[int, int, int], int], first: dict[tuple[int, int, int], bytes],
-          number: int) -> Iterator[tuple[int, list[Record]]]:
-    group: list[Record] = [first[key] for key in sorted(first)]
+def _live(log: Segments, kept: Kept, number: int) -> Iterator[tuple[int, list[Record]]]:
+    group: list[Record] = [kept.first[key] for key in sorted(kept.first)]
     size = 0
     for position, view, _ in walk(log, Report(), None):
         for record in records(view, position, ()):
             _, _, kind, _, length, queue, at, id = kinds.HEAD.unpack_from(record)
-            if live.get((kind, queue, id)) == at:
+            if kind == kinds.SEEN and id <= kept.forgotten.get(queue, 0):
+                continue
+            if kept.live.get((kind, queue, id)) == at:
                 group.append(bytes(record))
                 size += length
             if size > log.capacity >> 4:

@@ -19,7 +19,7 @@ from xump import store_types as store
 from xump.cli import store_report
 from xump.store_types import types_of
 from xump.stores.lmdb_content import META_KEY
-from xump.stores.ring_file import COPY_AT, SUPERBLOCK, Head
+from xump.stores.ring_file import COPY_AT, SUPERBLOCK, VERSION, Head
 from xump.testing.conformance import everything
 
 KINDS = ("ring", "lmdb")
@@ -281,16 +281,16 @@ def a_newer_ring(path):
     with open(path, "r+b") as file:
         for at in (0, COPY_AT):
             head = Head.read(os.pread(file.fileno(), 64, at), SUPERBLOCK)
-            os.pwrite(file.fileno(), replace(head, version=2).packed(), at)
-    return "version 2"
+            os.pwrite(file.fileno(), replace(head, version=VERSION + 1).packed(), at)
+    return f"version {VERSION + 1}"
 
 
 def a_newer_lmdb(path):
     fill("lmdb", path)
     with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
         meta = transaction.get(META_KEY)
-        transaction.put(META_KEY, meta[:8] + b"\3\0\0\0" + meta[12:])
-    return "version 3"
+        transaction.put(META_KEY, meta[:8] + b"\4\0\0\0" + meta[12:])
+    return "version 4"
 
 
 def a_ring_cut_off(path):

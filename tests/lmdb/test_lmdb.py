@@ -88,8 +88,8 @@ def test_another_version_is_left_alone(tmp_path):
     a_store(tmp_path / "store", 1)
     with lmdb.open(str(tmp_path / "store")) as environment, environment.begin(write=True) as transaction:
         meta = transaction.get(META_KEY)
-        transaction.put(META_KEY, meta[:8] + b"\3\0\0\0" + meta[12:])
-    with pytest.raises(StoreCorrupt, match="version 3.*reads version 2"):
+        transaction.put(META_KEY, meta[:8] + b"\4\0\0\0" + meta[12:])
+    with pytest.raises(StoreCorrupt, match="version 4.*reads version 3"):
         LmdbStore("mine", path=tmp_path / "store")
 
 

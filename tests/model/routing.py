@@ -100,7 +100,7 @@ def route(engine, entry):
     elif entry.queue.unmatched == "keep":
         entry.kept = True
     else:
-        stays = entry.waited and engine.keeps_what_waited and not entry.queue.durable
+        stays = entry.waited and engine.keeps_what_waited
         letters.dead_letter(engine, entry, "unroutable", or_keep=stays)
 
 

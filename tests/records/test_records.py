@@ -113,7 +113,8 @@ def test_a_group_as_keys_and_values():
     assert entries[0][0][1] == groups[1][56 : 56 + len(entries[0][0][1])] and not entries[1]
     assert [key[:1] for key, _ in ends[0]] == [kinds.KEY_STATE]
     assert ends[1] == [(kinds.KEY_QUEUE + other,) * 2, (kinds.KEY_STATE + other,) * 2, (first, second),
-                       (kinds.KEY_MARK + first[1:], kinds.KEY_MARK + second[1:])]
+                       (kinds.KEY_MARK + first[1:], kinds.KEY_MARK + second[1:]),
+                       (kinds.KEY_SEEN + other, kinds.KEY_SEEN + other[:4] + b"\xff" * 8)]
 
 
 def changed(group, entries):
@@ -125,9 +126,13 @@ def changed(group, entries):
             late |= {first + key(queue, id + at) for at in range(records.describe(record)["count"]) for first in of}
         elif kind == kinds.GONE:
             late |= {kinds.KEY_QUEUE + key(queue, 0), kinds.KEY_STATE + key(queue, 0)}
+            late |= {kinds.KEY_SEEN + key(queue, one) for one in SOME_IDS}
+        elif kind == kinds.FORGET:
+            late |= {kinds.KEY_SEEN + key(queue, one) for one in SOME_IDS if one <= id}
         else:
             first, id = {kinds.QUEUE: (kinds.KEY_QUEUE, 0), kinds.STATE: (kinds.KEY_STATE, 0),
-                         kinds.ENTER: (kinds.KEY_ENTER, id), kinds.MARK: (kinds.KEY_MARK, id)}[kind]
+                         kinds.ENTER: (kinds.KEY_ENTER, id), kinds.MARK: (kinds.KEY_MARK, id),
+                         kinds.SEEN: (kinds.KEY_SEEN, id)}[kind]
             entries[first + key(queue, id)] = record
     for gone in late:
         entries.pop(gone, None)
@@ -138,10 +143,12 @@ def key(queue, id):
 
 
 numbers = st.integers(1, 3)
-ids = st.one_of(st.integers(1, 9), st.integers(250, 260), st.just(2**32))
+SOME_IDS = [*range(1, 10), *range(250, 261), 2**32]
+ids = st.sampled_from(SOME_IDS)
 some_records = st.lists(st.one_of(
     st.builds(hand.enter, numbers, ids, body=st.binary(max_size=20)), st.builds(hand.mark, numbers, ids, numbers),
     st.builds(hand.queue, numbers, st.just("q")), st.builds(hand.state, numbers, ids), st.builds(hand.gone, numbers),
+    st.builds(hand.seen, numbers, ids, st.just((1, 2))), st.builds(hand.forget, numbers, ids),
     st.builds(hand.settle, numbers, ids, st.integers(1, 5), marked=st.booleans())), max_size=30)
 
 

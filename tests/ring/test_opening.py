@@ -226,7 +226,7 @@ def another_version(data):
     (lambda data: b"x", "is no ring store"),
     (lambda data: data[:5000], "was cut off: it has 5000 bytes"),
     (lambda data: data[:40], "was cut off: it has 40 bytes"),
-    (another_version, "is a ring store of version 7; this Xump reads version 1"),
+    (another_version, "is a ring store of version 7; this Xump reads version 2"),
 ])
 def test_a_file_that_is_no_ring(path, change, message):
     Engine(path).close()

@@ -1,36 +1,87 @@
-"""What durable stores know of time, order and duplicates when they are opened again (decision 159), on the model."""
+"""What durable stores know of time, order and duplicates when they are opened again (decision 159), on the model
+and on stores."""
+
+import shutil
 
 import pytest
 
-from tests.model.stores import reopened
+import xump
 from tests.model.engine import ModelEngine
+from tests.model.stores import reopened
 from tests.rules.seen import SECOND, addresses, stats, taken, worker
 from xump import INFINITE, always, copy_to, deliver, field, match, move_to
 
 ENDS = pytest.mark.parametrize("crashed", [False, True], ids=["closed", "crashed"])
+OPTIONS = {"lmdb": {}, "ring": {"segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}}
+
+
+class OnModel:
+    """The model, with a durable store `d`."""
+
+    def __init__(self, clock, _):
+        self.engine = ModelEngine(clock=clock)
+        self.engine.stores.append("d")
+
+    def opened_again(self, crashed):
+        self.engine.sync()
+        self.engine.check()
+        self.engine = reopened(self.engine, crashed)
+        self.engine.check()
+        return self.engine
+
+    def close(self):
+        self.engine.check()
+
+
+class OnStore:
+    """An engine with a store of one type, whose files are opened again as they were left, or as a crash leaves them."""
+
+    def __init__(self, clock, path, kind):
+        self.clock, self.path, self.kind = clock, path, kind
+        self.open(path / "0")
+
+    def open(self, path):
+        self.at = path
+        self.engine = xump.Engine(clock=self.clock)
+        self.engine.create_store("d", self.kind, path=str(path), **OPTIONS[self.kind])
+
+    def opened_again(self, crashed):
+        self.engine.sync()
+        self.engine.check()
+        if crashed:
+            copied = self.path / str(int(self.at.name) + 1)
+            (shutil.copytree if self.at.is_dir() else shutil.copy)(self.at, copied)
+            self.engine.close()
+        else:
+            self.engine.close()
+            copied = self.at
+        self.open(copied)
+        self.engine.check()
+        return self.engine
+
+    def close(self):
+        self.engine.check()
+        self.engine.close()
+
+
+@pytest.fixture(params=["model", *OPTIONS])
+def house(request, clock, tmp_path):
+    house = OnModel(clock, None) if request.param == "model" else OnStore(clock, tmp_path, request.param)
+    yield house
+    house.close()
 
 
 @pytest.fixture
-def engine(clock):
-    engine = ModelEngine(clock=clock)
-    engine.stores.append("lmdb")
-    return engine
-
-
-def opened_again(engine, crashed):
-    engine.sync()
-    engine.check()
-    new = reopened(engine, crashed)
-    new.check()
-    return new
+def engine(house):
+    return house.engine
 
 
 @ENDS
-def test_159_a_delay_ends_at_its_time_but_not_before_the_release(engine, clock, crashed):
-    engine.create_queue("q", store="lmdb", ttl=4)
+def test_159_a_delay_ends_at_its_time_but_not_before_the_release(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", ttl=4)
     engine.publish("q", "past", delay=5, priority=7, correlation_id="c")
     engine.publish("q", "to come", delay=50)
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     clock.tick(6)
     engine.tick()
     assert engine.queues["q"].delayed == 2 and engine.next_due is None
@@ -41,12 +92,12 @@ def test_159_a_delay_ends_at_its_time_but_not_before_the_release(engine, clock, 
 
 
 @ENDS
-def test_159_what_expired_meanwhile_does_so_at_the_release_in_order_of_time(engine, clock, crashed):
-    engine.create_queue("q", store="lmdb", dead_letter="dead")
-    engine.create_queue("dead", store="lmdb")
+def test_159_what_expired_meanwhile_does_so_at_the_release_in_order_of_time(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", dead_letter="dead")
+    engine.create_queue("dead", store="d")
     for seconds in (9, 3, 6):
         engine.publish("q", str(seconds), ttl=seconds)
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     clock.tick(60)
     engine.tick()
     assert engine.queues["q"].ready == 3
@@ -57,31 +108,31 @@ def test_159_what_expired_meanwhile_does_so_at_the_release_in_order_of_time(engi
     assert {message.timestamp for message in engine.queues["dead"].browse()} == {clock.now}
 
 
-def test_159_a_retry_keeps_its_time_when_the_store_was_closed_in_order(engine, clock):
-    engine.create_queue("q", store="lmdb")
+def test_159_a_retry_keeps_its_time_when_the_store_was_closed_in_order(house, engine, clock):
+    engine.create_queue("q", store="d")
     engine.publish("q", "a")
     engine.get("q").nack(delay=5)
-    engine = opened_again(engine, crashed=False)
+    engine = house.opened_again(crashed=False)
     engine.queues["q"].release()
     assert engine.next_due == clock.now + 5 * SECOND
 
 
-def test_159_after_a_crash_it_is_due_at_once(engine):
-    engine.create_queue("q", store="lmdb")
+def test_159_after_a_crash_it_is_due_at_once(house, engine):
+    engine.create_queue("q", store="d")
     engine.publish("q", "a")
     engine.get("q").nack(delay=5)
-    engine = opened_again(engine, crashed=True)
+    engine = house.opened_again(crashed=True)
     assert engine.queues["q"].ready == 1
     assert engine.get("q").redelivered
 
 
 @ENDS
-def test_159_deadlines_end_and_what_was_taken_is_ready(engine, clock, crashed):
-    engine.create_queue("q", store="lmdb")
+def test_159_deadlines_end_and_what_was_taken_is_ready(house, engine, clock, crashed):
+    engine.create_queue("q", store="d")
     worker(engine, "q", ack_timeout=5)
     engine.publish("q", "a")
     engine.take(1)
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     assert engine.queues["q"].ready == 1 and engine.next_due is None
     worker(engine, "q")
     engine.queues["q"].release()
@@ -92,47 +143,47 @@ def test_159_deadlines_end_and_what_was_taken_is_ready(engine, clock, crashed):
 
 
 @ENDS
-def test_159_the_order_per_key_and_priorities_go_on(engine, crashed):
-    engine.create_queue("q", store="lmdb", group=field("headers.key"), priority=9)
+def test_159_the_order_per_key_and_priorities_go_on(house, engine, crashed):
+    engine.create_queue("q", store="d", group=field("headers.key"), priority=9)
     for address, priority in (("a1", 0), ("a2", 9), ("b1", 5)):
         engine.publish("q", address, headers={"key": address[0]}, priority=priority)
     engine.get("q")
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     worker(engine, "q")
     engine.queues["q"].release()
     assert taken(engine) == ["b1", "a1"]
 
 
 @ENDS
-def test_159_what_was_taken_by_hand_before_it_was_routed_is_unrouted(engine, crashed):
+def test_159_what_was_taken_by_hand_before_it_was_routed_is_unrouted(house, engine, crashed):
     for name in ("q", "copies"):
-        engine.create_queue(name, store="lmdb")
+        engine.create_queue(name, store="d")
     engine.publish_many("q", [("a",), ("b",)])
     engine.get("q")
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     with engine.building():
         engine.create_selector("q", when=always, do=copy_to("copies"))
     assert addresses(engine, "copies") == ["a", "b"]
 
 
 @ENDS
-def test_159_duplicates_are_known_and_counted_anew(engine, clock, crashed):
-    engine.create_queue("q", store="lmdb", dedup=10)
+def test_159_duplicates_are_known_and_counted_anew(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", dedup=10)
     for _ in range(2):
         engine.publish("q", message_id="x")
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     assert engine.publish("q", message_id="x") == 1 and stats(engine, "q")["duplicates"] == 1
     clock.tick(10)
     assert engine.publish("q", message_id="x") == 2
 
 
 @ENDS
-def test_159_what_was_kept_and_what_was_routed_stays_so(engine, crashed):
-    engine.create_queue("q", store="lmdb", unmatched="keep")
-    engine.create_queue("copies", store="lmdb")
+def test_159_what_was_kept_and_what_was_routed_stays_so(house, engine, crashed):
+    engine.create_queue("q", store="d", unmatched="keep")
+    engine.create_queue("copies", store="d")
     engine.create_selector("q", when=match("eq", "b"), do=deliver("d"), credit=0)
     engine.publish_many("q", [("a",), ("b",)])
-    engine = opened_again(engine, crashed)
+    engine = house.opened_again(crashed)
     with engine.building():
         engine.create_selector("q", when=match("prefix", ""), do=copy_to("copies"))
     assert addresses(engine, "copies") == ["a"]

@@ -12,6 +12,8 @@ from xump_ext.records import crc
 from xump_ext.records.kinds import (
     AUTO_DELETE,
     ENTER,
+    EXACT,
+    FORGET,
     GONE,
     GROUP,
     HEAD,
@@ -22,23 +24,33 @@ from xump_ext.records.kinds import (
     QUEUE,
     RARE,
     REASONS_STORED,
+    SEEN,
     SETTLE,
     STATE,
+    TIMED,
     UNLIMITED,
 )
 
+NEVER = 2**63 - 1
 Record = tuple[int, int, int, int, bytes, bytes]
 """kind, flags, queue, id, what its head has behind the first 32 bytes, payload."""
 
 
 def queue(number: int, name: str, limit: int | None = None, history_limit: int | None = 0, auto_delete: bool = False,
-          dead_letter: str | None = None, delivery_limit: int = 0, incarnation: int = 1) -> Record:
-    letters = b"" if dead_letter is None else dead_letter.encode()
-    fixed = struct.pack(
-        "<QQIHHQ", UNLIMITED if limit is None else limit, UNLIMITED if history_limit is None else history_limit, delivery_limit,
-        len(name.encode()), NO_TEXT if dead_letter is None else len(letters), incarnation)
-    texts = name.encode() + letters
-    return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + texts + bytes(-(HEAD.size + len(fixed + texts)) % 8), b""
+          dead_letter: str | None = None, delivery_limit: int = 0, incarnation: int = 1, *, limit_bytes: int | None = None,
+          ttl: int = NEVER, dedup: int = NEVER, dedup_limit: int = 100_000, dedup_key: tuple[int, int] = (0, 0),
+          retry_delays: tuple[int, ...] = (), group: str | None = None, priority: int = 0, options: int = 0) -> Record:
+    """Times in nanoseconds."""
+    texts = [None if text is None else text.encode() for text in (name, dead_letter, group)]
+    limits = (UNLIMITED if limit is None else limit for limit in (limit, history_limit, limit_bytes))
+    fixed = struct.pack("<QQQQqqQQQIIIHHHBBI", *limits, incarnation, ttl, dedup, dedup_limit, *dedup_key, delivery_limit,
+                        len(retry_delays), 0, *map(_size, texts), priority, options, 0)
+    fixed += struct.pack(f"<{len(retry_delays)}q", *retry_delays) + b"".join(text or b"" for text in texts)
+    return QUEUE, AUTO_DELETE if auto_delete else 0, number, 0, fixed + bytes(-(HEAD.size + len(fixed)) % 8), b""
+
+
+def _size(text: bytes | None) -> int:
+    return NO_TEXT if text is None else len(text)
 
 
 def gone(number: int) -> Record:
@@ -46,28 +58,43 @@ def gone(number: int) -> Record:
 
 
 def state(number: int, next_id: int, frontier: int = 1, handed: int = 0, timestamp: int = 0, settled: int = 0, deleted: int = 0,
-          dropped: tuple[int, ...] = (0,) * REASONS_STORED, dead_lettered: tuple[int, ...] = (0,) * REASONS_STORED) -> Record:
-    return STATE, 0, number, next_id, struct.pack(
-        f"<QQqQQ{REASONS_STORED}Q{REASONS_STORED}Q", frontier, handed, timestamp, settled, deleted, *dropped, *dead_lettered), b""
+          dropped: tuple[int, ...] = (0,) * REASONS_STORED, dead_lettered: tuple[int, ...] = (0,) * REASONS_STORED,
+          closing: int = 0) -> Record:
+    return STATE, EXACT if closing else 0, number, next_id, struct.pack(
+        f"<QQqQQ{REASONS_STORED}Q{REASONS_STORED}QII", frontier, handed, timestamp, settled, deleted, *dropped, *dead_lettered,
+        closing, 0), b""
 
 
 def enter(number: int, id: int, address: str = "", body: bytes = b"", headers: bytes = b"", header_count: int = 0,
           reply_to: str | None = None, message_id: str | None = None, destination: str | None = None, timestamp: int = 0,
-          origin: tuple[int, int, int] = (0, 0, 0), delivery_count: int = 0, hops: int = 0, flags: int = 0) -> Record:
+          origin: tuple[int, int, int] = (0, 0, 0), delivery_count: int = 0, hops: int = 0, flags: int = 0, *,
+          expires: int = NEVER, due: int = NEVER, correlation_id: str | None = None, priority: int = 0) -> Record:
     """`origin`: (store, queue, id)."""
     texts = [None if text is None else text.encode() for text in (reply_to, message_id, destination)]
-    payload = address.encode() + b"".join(text or b"" for text in texts) + headers + body
+    answers = None if correlation_id is None else correlation_id.encode()
+    payload = address.encode() + b"".join(text or b"" for text in [*texts, answers]) + headers + body
     payload += bytes(-len(payload) % 8)
     fixed = struct.pack("<qIIIIHHHH", timestamp, 0, len(body), len(headers), header_count, delivery_count, hops,
                         len(address.encode()), 0)
     if any(origin) or texts != [None] * 3:
         flags |= RARE
-        fixed += struct.pack("<QIIHHHH", *origin[::-1], *(NO_TEXT if text is None else len(text) for text in texts), 0)
+        fixed += struct.pack("<QIIHHHH", *origin[::-1], *map(_size, texts), 0)
+    if (expires, due, answers, priority) != (NEVER, NEVER, None, 0):
+        flags |= TIMED
+        fixed += struct.pack("<qqIHHB7x", expires, due, 0, 0, _size(answers), priority)
     return ENTER, flags, number, id, fixed, payload
 
 
-def mark(number: int, id: int, delivery_count: int = 0, flags: int = 0) -> Record:
-    return MARK, flags, number, id, struct.pack("<II", delivery_count, 0), b""
+def mark(number: int, id: int, delivery_count: int = 0, flags: int = 0, due: int = NEVER, closing: int = 0) -> Record:
+    return MARK, flags, number, id, struct.pack("<IIq", delivery_count, closing, due), b""
+
+
+def seen(number: int, id: int, hash: tuple[int, int], time: int = 0) -> Record:
+    return SEEN, 0, number, id, struct.pack("<QQq", *hash, time), b""
+
+
+def forget(number: int, id: int) -> Record:
+    return FORGET, 0, number, id, b"", b""
 
 
 def settle(number: int, id: int, count: int = 1, marked: bool = False) -> Record:

@@ -17,8 +17,9 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.live_sizes cimport size_class
 from xump_ext.log.owners cimport Owner, has_owner
+from xump_ext.log.seen cimport seen_bytes
 from xump_ext.log.writer cimport entry_charge, made_bytes, store_queue
-from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t
+from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t, seen_record_t
 from xump_ext.state.constants cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED
 from xump_ext.state.graph cimport SIZE_CLASSES, entry_t, fence_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
@@ -295,6 +296,7 @@ cdef int check_bytes(store_t* store, list waiting) except -1:
                 resident += made_bytes(entry)
             charges.append(entry_charge(entry))
             entry = cursor_step(&at)
+        charges += [sizeof(seen_record_t)] * (seen_bytes(<queue_t*> <uintptr_t> address) // sizeof(seen_record_t))
     for charge in charges:
         live += charge
         sizes[size_class(charge)] += 1

@@ -149,10 +149,10 @@ cdef class Delivery:
         cdef EngineLock core
         cdef int64_t span = seconds_ns(seconds, "seconds")
         core = <EngineLock> self.core()
-        if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
-            raise ValueError("this delivery has no deadline: its selector has no ack_timeout")
         core.begin_call()
         try:
+            if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
+                raise ValueError("this delivery has no deadline: its selector has no ack_timeout")
             if not in_hands(self.entry):
                 raise stale(self)
             schedule_reserve(&core.e.schedule, 1)

@@ -23,7 +23,7 @@ from xump_ext.route.admission cimport (
     ANSWER_ACK, ANSWER_NACK, Admissions, admission_bytes, admission_t, fullness, letters_take, sends_away,
 )
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
-from xump_ext.route.duplicates cimport duplicate_of, forget_old, remember
+from xump_ext.route.duplicates cimport duplicate_of, remember_for_good
 from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, own_dead_letter, pay, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
@@ -95,8 +95,7 @@ cdef class EnginePublish(EngineStores):
         content_share(content)      # it may end at once
         try:
             id = enter_due(&self.e, queue, content, due)
-            remember(queue, content, id)
-            forget_old(queue)
+            remember_for_good(queue, content, id)
         finally:
             content_release(content)
         return id

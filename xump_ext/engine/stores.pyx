@@ -92,7 +92,7 @@ cdef class EngineStores(EngineLock):
         `properties` are as `QueueHandle._properties` gives them.
         """
         queue_create(&self.e, handle, properties, self.spare_slots, journal, number)
-        handle.queue.held = True
+        handle.queue.held = handle.queue.awaits_release = True
 
     # ---- a store goes
 

@@ -1,5 +1,7 @@
 """Declarations of `append.pyx`. Every queue that these functions get is durable."""
 
+from libc.stdint cimport uint32_t
+
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport enter_record_t
 from xump_ext.state.graph cimport entry_t, queue_t
@@ -18,4 +20,5 @@ cdef int log_queue_gone(queue_t* queue) except -1
 cdef int log_handed(entry_t* entry) except -1
 # The application takes an entry again that came back before. Writes MARKs: the watermark cannot say how often it was taken.
 cdef int log_taken_again(entry_t* entry) except -1
-cdef void log_state(queue_t* queue, bint exact) noexcept
+cdef int log_hands(queue_t* queue) except -1
+cdef void log_state(queue_t* queue, uint32_t closing) noexcept

@@ -14,35 +14,41 @@ It is LOOK_AHEAD ids ahead of the last delivery, so that no delivered message co
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
+from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
-    charge_of, enter_bytes, entry_charge, gone_record, grow, has_texts, made_bytes, mark_record, record_again, record_new,
-    settle_record, store_queue, touch,
+    charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record, record_again,
+    record_new, settle_record, store_queue, text_size, touch,
 )
-from xump_ext.message.headers cimport headers_of, raw_text_of
+from xump_ext.message.headers cimport correlation_of, expires_of, headers_of, raw_text_of
 from xump_ext.records.kinds cimport (
-    ENTER, GONE, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE,
-    RECORD_REDELIVERED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, queue_record_t, rare_t, state_record_t,
+    ENTER, GONE, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
+    RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
 )
-from xump_ext.records.record cimport padded, payload_of, rare_of
+from xump_ext.records.record cimport delays_of, name_of, padded, payload_of, rare_of, timed_of
 from xump_ext.state.constants cimport (
-    DEAD_ENTRY, FOREIGN, HISTORY, KEPT_NEVER, LINKED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED,
+    DEAD_ENTRY, FOREIGN, HISTORY, LINKED, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED,
+    TIMED, UNROUTED,
 )
+from xump_ext.state.envelope cimport field_name
+from xump_ext.state.extra cimport is_out_of_turn
 from xump_ext.state.graph cimport store_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport is_loaded
+from xump_ext.state.window cimport window_count, window_t
 
 cdef uint64_t SLACK = 4096          # reserved beside the ENTER itself, for a few small records
 
 
 cdef int log_reserve(queue_t* queue, content_t* content) except -1:
     cdef store_t* store = queue.store
-    cdef uint64_t bytes = enter_bytes(content, True) + SLACK
+    cdef uint64_t bytes = enter_bytes(content, RECORD_RARE | RECORD_TIMED) + SLACK
     if not store.failed and store.size + bytes > store.capacity:
         grow(store, bytes)
     return 0
@@ -67,17 +73,20 @@ cdef void log_enter(entry_t* entry) noexcept:
     cdef enter_record_t* record
     cdef rare_t* rare
     cdef rare_t found
+    cdef timed_t* timed
     cdef uint64_t length
     cdef uint16_t size
     cdef char* at
     touch(entry.queue)
     if origin_found(store, entry.parent, &found):
         entry.flags |= LINKED | (FOREIGN if found.origin_store or found.foreign else 0)
+    if entry.extra != NULL and entry.extra.delayed_until != NEVER:
+        entry.flags |= TIMED
     length = made_bytes(entry)
     live_add(store, charge_of(length))
     store.resident += length
     flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
-    flags |= RECORD_RARE if entry.flags & LINKED or has_texts(content) else 0
+    flags |= flags_made(entry) | (RECORD_RARE if has_texts(content) else 0) | (RECORD_TIMED if is_timed(content) else 0)
     record = <enter_record_t*> record_new(store, ENTER, flags, length, entry.queue.number, entry.id)
     if record == NULL:
         return
@@ -100,6 +109,12 @@ cdef void log_enter(entry_t* entry) noexcept:
         at = text_put(at, content.destination, &size)
         found.destination_bytes = size
         rare[0] = found
+    timed = timed_of(record)
+    if timed != NULL:
+        at = text_put(at, correlation_of(content), &size)
+        timed[0] = timed_t(expires_of(content), NEVER, 0, 0, size, content.priority, [0] * 7)
+        if entry.flags & TIMED:
+            timed.due = entry.extra.delayed_until
     memcpy(at, headers_of(content), content.header_bytes)
     at += content.header_bytes
     memcpy(at, headers_of(content) + content.header_bytes if content.body_inline else PyBytes_AS_STRING(<object> content.body),
@@ -120,8 +135,10 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     record = <enter_record_t*> record_again(queue.store, &old.head)
     if record != NULL and entry != NULL and not entry.flags & SHADOW:
         record.delivery_count = entry.delivery_count
-        record.head.flags = old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE)
+        record.head.flags = old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE | RECORD_TIMED)
         record.head.flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+        if entry.extra != NULL and entry.extra.logged != LOGGED_NOTHING:
+            record.head.flags |= RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
         if entry.state == HISTORY and not anyway:
             record.head.flags = record.head.flags & ~RECORD_DEAD_ENTRY | RECORD_HISTORIC
             record.hops = entry.hops
@@ -169,7 +186,7 @@ cdef int log_settle(entry_t* entry) except -1:
         queue.store.resident -= made_bytes(entry)
     if entry.flags & SHADOW:
         return 0
-    if entry.state == HISTORY and queue.store.fence_count:      # its MARK may stand behind a fence, and must be logged before
+    if entry.flags & STAINED and queue.store.fence_count:       # a MARK may stand behind a fence, and must be logged before
         return fence_push(queue.store, SETTLE, queue.number, entry.id, entry_charge(entry),
                           RECORD_MARKED if entry.flags & STAINED else 0)
     return settle_or_fence(queue, entry.id, entry_charge(entry), entry.flags & STAINED != 0)
@@ -197,7 +214,7 @@ cdef int log_taken_again(entry_t* entry) except -1:
             log_mark(entry)
         elif entry.flags & OWNED:
             owner = owner_of(entry)
-            mark_record(owner.store, owner.queue, owner.id, count, RECORD_REDELIVERED)
+            mark_record(owner.store, owner.queue, owner.id, count, RECORD_REDELIVERED | owner.said, NEVER, 0)
             owner.stained = True
         entry = entry.parent
     return 0
@@ -214,32 +231,44 @@ cdef inline void handed(queue_t* queue, uint64_t id) noexcept:
 
 cdef int log_queue(queue_t* queue) except -1:
     """Write the QUEUE record: the queue is new, was renamed, or its record is copied forward."""
-    cdef Py_ssize_t name_bytes, letter_bytes = 0
-    cdef const char* letters = NULL
-    cdef str text = (<object> queue.handle).name
-    cdef const char* name = raw_text_of(text, &name_bytes)
-    cdef uint64_t length
+    cdef object name = (<object> queue.handle).name, group = field_name(&queue.group_field)
+    cdef void* group_text = NULL if group is None else <void*> group
+    cdef uint64_t length = padded(sizeof(queue_record_t) + queue.retry_count * sizeof(int64_t) + text_size(<void*> name)
+                                  + text_size(queue.dead_letter) + text_size(group_text))
     cdef queue_record_t* record
-    if queue.dead_letter != NULL:
-        letters = raw_text_of(<object> queue.dead_letter, &letter_bytes)
-    length = padded(sizeof(queue_record_t) + name_bytes + letter_bytes)
+    cdef char* at
     record = <queue_record_t*> record_new(
         queue.store, QUEUE, RECORD_AUTO_DELETE if queue.auto_delete else 0, length, queue.number, 0)
     touch(queue)
     queue.described = queue.store.position
     if record == NULL:
         return 0
+    memset(<char*> record + sizeof(head_t), 0, length - sizeof(head_t))
+    queue_fill(record, queue)
+    memcpy(delays_of(record), queue.retry_delays, queue.retry_count * sizeof(int64_t))
+    at = text_put(name_of(record), <void*> name, &record.name_bytes)
+    at = text_put(at, queue.dead_letter, &record.dead_letter_bytes)
+    text_put(at, group_text, &record.group_bytes)
+    return 0
+
+
+cdef void queue_fill(queue_record_t* record, const queue_t* queue) noexcept:
+    """Fill in the numbers of a QUEUE record."""
+    cdef const window_t* window = <const window_t*> queue.window
     record.limit = queue.limit_given
     record.history_limit = queue.history_limit
-    record.delivery_limit = queue.delivery_limit
+    record.limit_bytes = queue.limit_bytes
     record.incarnation = queue.incarnation
-    record.name_bytes = <uint16_t> name_bytes
-    record.dead_letter_bytes = NO_TEXT if letters == NULL else <uint16_t> letter_bytes
-    memset(<char*> (record + 1), 0, length - sizeof(queue_record_t))
-    memcpy(<char*> (record + 1), name, name_bytes)
-    if letters != NULL:
-        memcpy(<char*> (record + 1) + name_bytes, letters, letter_bytes)
-    return 0
+    record.ttl = queue.ttl
+    record.dedup = queue.dedup
+    record.dedup_limit = queue.dedup_limit
+    if window != NULL:
+        record.dedup_key, record.dedup_more_key = window.key, window.more_key
+    record.delivery_limit = queue.delivery_limit
+    record.retry_count = queue.retry_count
+    record.priority = <uint8_t> queue.top_priority
+    record.options = (OPTION_DROP_OLDEST if queue.drops_oldest else 0) | (
+        OPTION_KEEP_UNMATCHED if queue.keeps_unmatched else 0)
 
 
 cdef int log_queue_gone(queue_t* queue) except -1:
@@ -253,7 +282,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
     while entry != NULL:
-        if entry.state == HISTORY and store.fence_count:
+        if entry.flags & STAINED and store.fence_count:
             fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
         else:
             settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
@@ -262,6 +291,8 @@ cdef int log_queue_gone(queue_t* queue) except -1:
             store.resident -= made_bytes(entry)
         entry = index_from(&queue.index, entry.id + 1)
     owners_leave(store, queue.number)
+    if queue.window != NULL:
+        seen_leave(queue, window_count(<const window_t*> queue.window))
     if store.fence_count or fences_needed(store):
         fence_push(store, GONE, queue.number, 0, 0, 0)
         (<set> store.leaving).add(queue.number)
@@ -275,39 +306,58 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     return 0
 
 
+cdef int log_hands(queue_t* queue) except -1:
+    """A message is about to be routed: say of those that your program took by hand before they were routed that they are not."""
+    cdef entry_t* entry = queue.by_hand.head
+    queue.hands_unsaid = False
+    while entry != NULL:
+        if entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
+            log_mark(entry)
+        entry = entry.next
+    return 0
+
+
 cdef void frontier_forward(queue_t* queue) noexcept:
     """Move the frontier past all that was routed. It lags where entries ended before they were routed, and where they are routed
     by priority. Entries that are not routed though it is past them say so for themselves."""
-    cdef entry_t* entry = index_from(&queue.index, queue.frontier) if queue.unrouted else NULL
+    cdef entry_t* entry = index_from(&queue.index, queue.frontier) if queue.unrouted or queue.hands_unsaid else NULL
     while entry != NULL and not waits_in_turn(entry):
         entry = index_from(&queue.index, entry.id + 1)
     queue.frontier = queue.next_id if entry == NULL else entry.id
 
 
 cdef inline bint waits_in_turn(const entry_t* entry) noexcept:
-    """Whether the entry is not routed, and was neither delayed nor kept for want of a selector that matches it."""
-    return entry.state == UNROUTED and (
-        entry.extra == NULL or (entry.extra.delayed_until == NEVER and entry.extra.kept == KEPT_NEVER))
+    """Whether the entry is not routed, and does not say so for itself."""
+    if entry.extra == NULL:
+        return entry.state == UNROUTED
+    if entry.extra.logged != LOGGED_NOTHING or entry.extra.delayed_until != NEVER:
+        return False
+    return entry.state == UNROUTED or is_out_of_turn(entry)
 
 
-cdef void log_state(queue_t* queue, bint exact) noexcept:
-    """`exact`: the last STATE before the store is closed. MARKs say which messages were handed out, so it has no watermark."""
+cdef void log_state(queue_t* queue, uint32_t closing) noexcept:
+    """`closing`: a number of this orderly end: it is the last STATE before the store is closed, or 0. Then MARKs say which
+    messages were handed out, so it has no watermark, and until when retries are delayed."""
     cdef state_record_t* record
     cdef int reason
-    cdef int flags = RECORD_EXACT | (RECORD_UPSTREAM_FAILED if queue.engine.store_failed else 0) if exact else 0
+    cdef int flags = RECORD_EXACT | (RECORD_UPSTREAM_FAILED if queue.engine.store_failed else 0) if closing else 0
     record = <state_record_t*> record_new(queue.store, STATE, flags, sizeof(state_record_t), queue.number, queue.next_id)
     if record == NULL:
         return
     queue.stated = queue.store.position
     frontier_forward(queue)
-    if queue.handed and not exact:
+    if queue.handed and not closing:
         queue.promised = queue.handed + LOOK_AHEAD
     record.frontier = queue.frontier_safe if queue.frontier_waits else queue.frontier
     queue.frontier_logged = record.frontier
-    record.handed = 0 if exact else queue.promised
+    record.handed = 0 if closing else queue.promised
     record.timestamp = queue.timestamp
     record.settled = queue.settled
     record.deleted = queue.deleted
+    record.closing = closing
+    record.reserved = 0
+    memset(record.dropped, 0, sizeof(record.dropped))
+    memset(record.dead_lettered, 0, sizeof(record.dead_lettered))
     for reason in range(REASON_COUNT):
         record.dropped[reason] = queue.dropped[reason]
         record.dead_lettered[reason] = queue.dead_lettered[reason]

@@ -5,8 +5,8 @@ from libc.string cimport memcpy
 
 from xump_ext.message.content cimport content_of_buffers, no_parts, parts_t, pointer_or_null
 from xump_ext.message.headers cimport headers_of, text_new
-from xump_ext.records.kinds cimport NO_TEXT, rare_t
-from xump_ext.records.record cimport payload_of, rare_of
+from xump_ext.records.kinds cimport NO_TEXT, rare_t, timed_t
+from xump_ext.records.record cimport payload_of, rare_of, timed_of
 
 
 cdef inline object text_of_record(const char** at, uint16_t size):
@@ -22,7 +22,8 @@ cdef content_t* content_of_record(const enter_record_t* record) except NULL:
     """A new content with the texts, headers and body of the record."""
     cdef const char* at = payload_of(record)
     cdef const rare_t* rare = rare_of(record)
-    cdef object address, reply_to = None, message_id = None, destination = None
+    cdef const timed_t* timed = timed_of(record)
+    cdef object address, reply_to = None, message_id = None, destination = None, correlation_id = None
     cdef parts_t parts = no_parts()
     cdef content_t* content
     address = text_of_record(&at, record.address_bytes)
@@ -33,6 +34,12 @@ cdef content_t* content_of_record(const enter_record_t* record) except NULL:
         parts.reply_to = pointer_or_null(reply_to)
         parts.message_id = pointer_or_null(message_id)
         parts.destination = pointer_or_null(destination)
+    if timed != NULL:
+        correlation_id = text_of_record(&at, timed.correlation_id_bytes)
+        parts.correlation_id = pointer_or_null(correlation_id)
+        parts.expires = timed.expires
+        parts.priority = timed.priority
+        at += timed.annex_bytes
     content = content_of_buffers(
         address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)
     memcpy(<char*> headers_of(content), at, record.header_bytes)

@@ -1,6 +1,6 @@
 """Declarations of `fences.pyx`, and the test for whether a record needs a fence."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.state.graph cimport entry_t, queue_t, store_t
 
@@ -16,7 +16,12 @@ cdef bint fences_stuck(const store_t* store) noexcept
 # ---- records that are logged now, or wait behind a fence
 
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1
-# Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, or is in the history.
+# Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, is in the history, or is routed
+# out of turn.
 cdef int log_mark(entry_t* entry) except -1
+# The same for a message that a retry delays until `due`, at an orderly end.
+cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1
+# The entry, which has an extra, was routed, and copies were made. If it was so out of turn, a MARK says it.
+cdef int log_routed(entry_t* entry) except -1
 # A copy of the entry entered another store. The frontier in the log may not pass the entry before that copy is durable.
 cdef int log_copied(entry_t* entry) except -1

@@ -3,7 +3,8 @@
 A message that goes from one durable store to another must be in one of them after any crash. So these records of the first store
 wait for the second:
 
-    SETTLE, MARK, GONE      the end of a message that entered the second store, and of a queue with such messages
+    SETTLE, MARK, GONE      the end of a message that entered the second store, and of a queue with such messages; or that a
+                            message whose copy entered the second store was routed out of turn
     STATE                   a frontier past a message whose copy entered the second store
 
 They stand in a ring, behind *fences*. A fence names another store and the group that has the message:
@@ -20,10 +21,15 @@ from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_queue, touch
 from xump_ext.memory.grow cimport ring_grow
 from xump_ext.records.kinds cimport (
-    GONE, MARK, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, SETTLE, STATE,
+    GONE, MARK, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE,
+    STATE,
 )
-from xump_ext.state.constants cimport HISTORY, REDELIVERED, SHADOW, STAINED, UNLIMITED
-from xump_ext.state.graph cimport fence_t
+from xump_ext.state.constants cimport (
+    HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, SHADOW, STAINED, UNLIMITED,
+)
+from xump_ext.state.extra cimport is_out_of_turn
+from xump_ext.state.graph cimport extra_t, fence_t
+from xump_ext.state.index cimport index_get
 
 
 cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1:
@@ -90,11 +96,23 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
         gone_record(store, fence.queue)
         (<set> store.leaving).discard(fence.queue)
     elif queue != NULL and fence.kind == MARK:
-        mark_record(store, fence.queue, fence.id, fence.charge, fence.flags)
+        fence_mark(store, queue, fence)
     elif queue != NULL:
         queue.frontier_safe = fence.id
         queue.frontier_waits -= 1
     return 0
+
+
+cdef void fence_mark(store_t* store, queue_t* queue, const fence_t* fence) noexcept:
+    """Log a MARK that waited. Another one may have been logged meanwhile, so this one says how the entry is now; if that has
+    ended, its SETTLE waits further on."""
+    cdef entry_t* entry = index_get(&queue.index, fence.id)
+    if entry == NULL:
+        mark_record(store, fence.queue, fence.id, fence.charge, fence.flags, NEVER, 0)
+        return
+    if fence.flags & RECORD_ROUTED and entry.extra != NULL:
+        entry.extra.logged = LOGGED_ROUTED
+    mark_record(store, fence.queue, fence.id, entry.delivery_count, mark_flags(entry) | fence.flags & RECORD_ROUTED, NEVER, 0)
 
 
 cdef void fences_forget(store_t* store, const store_t* other) noexcept:
@@ -130,19 +148,50 @@ cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stai
     return 0
 
 
+cdef int mark_flags(entry_t* entry) noexcept:
+    """What a MARK says of the entry as it is now."""
+    cdef int flags = RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
+    if entry.state == HISTORY and not entry.flags & SHADOW:
+        return flags | RECORD_HISTORIC | (RECORD_DEAD_ENTRY if entry.hops == 0 else 0)
+    if entry.extra != NULL:
+        if entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
+            entry.extra.logged = LOGGED_UNROUTED
+        if entry.extra.logged != LOGGED_NOTHING:
+            flags |= RECORD_UNROUTED if entry.extra.logged == LOGGED_UNROUTED else RECORD_ROUTED
+    return flags
+
+
 cdef int log_mark(entry_t* entry) except -1:
     cdef store_t* store = entry.queue.store
-    cdef bint historic = entry.state == HISTORY and not entry.flags & SHADOW
-    cdef int flags = (RECORD_REDELIVERED if entry.flags & REDELIVERED else 0) | (RECORD_HISTORIC if historic else 0)
-    if historic and entry.hops == 0:
-        flags |= RECORD_DEAD_ENTRY
+    cdef int flags = mark_flags(entry)
     touch(entry.queue)
     entry.flags |= STAINED
-    if historic and fences_needed(store):
+    if flags & RECORD_HISTORIC and fences_needed(store):
         fence_push(store, MARK, entry.queue.number, entry.id, entry.delivery_count, flags)
     else:
-        mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags)
+        mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags, NEVER, 0)
     return 0
+
+
+cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1:
+    touch(entry.queue)
+    entry.flags |= STAINED
+    mark_record(entry.queue.store, entry.queue.number, entry.id, entry.delivery_count, mark_flags(entry), due, closing)
+    return 0
+
+
+cdef int log_routed(entry_t* entry) except -1:
+    cdef store_t* store = entry.queue.store
+    cdef extra_t* extra = entry.extra
+    if extra.logged == LOGGED_ROUTED or (extra.logged == LOGGED_NOTHING and extra.delayed_until == NEVER):
+        return 0
+    if not fences_needed(store):
+        extra.logged = LOGGED_ROUTED
+        return log_mark(entry)
+    extra.logged = LOGGED_UNROUTED      # until the copies are durable
+    entry.flags |= STAINED
+    return fence_push(store, MARK, entry.queue.number, entry.id, entry.delivery_count, mark_flags(entry) & ~RECORD_UNROUTED
+                      | RECORD_ROUTED)
 
 
 cdef int log_copied(entry_t* entry) except -1:

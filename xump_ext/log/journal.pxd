@@ -35,7 +35,7 @@ cdef class Journal:
     cdef int written(self, Group group, bint enough) except -1
     cdef int carry(self, data) except -1
     cdef void fail(self) noexcept
-    cdef int mark_outstanding(self, bint closing) except -1
+    cdef int mark_outstanding(self, bint closing, uint32_t number) except -1
     cdef int mark_owners(self, bint closing) except -1
     cdef int made_durable(self, uint64_t group) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1

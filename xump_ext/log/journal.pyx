@@ -15,18 +15,20 @@ from libc.string cimport memset
 from xump_ext.errors import StoreCorrupt, StoreFailed
 from xump_ext.log.append cimport log_carried, log_queue, log_state
 from xump_ext.log.contents cimport content_of_record
-from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark
+from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
 from xump_ext.log.group cimport Group, merge_ends
 from xump_ext.log.owners cimport Owner, carried_anyway
+from xump_ext.log.seen cimport is_remembered
 from xump_ext.log.writer cimport mark_record, record_again, settle_record, store_queue, stored_content, stored_position, touch
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport (
-    ENTER, MARK, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, STATE, enter_record_t, group_record_t, head_t, queue_record_t,
+    ENTER, MARK, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, SEEN, STATE, enter_record_t, group_record_t, head_t, queue_record_t,
     state_record_t,
 )
-from xump_ext.records.record cimport RECORD_WHOLE, record_state
-from xump_ext.state.constants cimport HISTORY, MOVED, OFFERED, REDELIVERED, STAINED, TAKEN
+from xump_ext.records.record cimport RECORD_WHOLE, incarnation_new, record_state
+from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, NEVER, OFFERED, REDELIVERED, STAINED, TAKEN
+from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport is_loaded
@@ -147,17 +149,19 @@ cdef class Journal:
         cdef store_t* store = &self.store
         cdef queue_t* queue
         cdef char* data
+        cdef uint32_t number = 0
         self.signalled = False
         self.crowded_at = self.group_bytes
         fences_pass(&self.store)
         if exact:
-            self.mark_outstanding(closing)
+            number = closing_number()
+            self.mark_outstanding(closing, number)
             self.mark_owners(closing)
         while store.touched != NULL:
             queue = store.touched
             store.touched = queue.next_touched
             queue.touched = False
-            log_state(queue, exact)
+            log_state(queue, number)
         store_unchanged(store)
         if store.size == sizeof(group_record_t) or store.failed:
             return None
@@ -184,8 +188,9 @@ cdef class Journal:
         store.ends_astray = False
         return group
 
-    cdef int mark_outstanding(self, bint closing) except -1:
-        """Mark each outstanding message: when the store is opened it is ready again, redelivered, with its delivery count.
+    cdef int mark_outstanding(self, bint closing, uint32_t number) except -1:
+        """Mark each outstanding message: when the store is opened it is ready again, redelivered, with its delivery count; and
+        each one that a retry delays. `number`: of this orderly end.
 
         `closing`: if it goes on in a durable queue, it is settled here instead.
         """
@@ -194,7 +199,7 @@ cdef class Journal:
         for address in self.queues.values():
             queue = <queue_t*> <uintptr_t> address
             touch(queue)
-            entry = index_from(&queue.index, 1) if queue.outstanding or queue.handed else NULL
+            entry = index_from(&queue.index, 1) if queue.outstanding or queue.handed or queue.delayed else NULL
             while entry != NULL:
                 if closing and is_below(entry):
                     settle_record(&self.store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)
@@ -202,6 +207,8 @@ cdef class Journal:
                     entry.flags |= REDELIVERED
                     entry.delivery_count = lowest(entry).delivery_count
                     log_mark(entry)
+                elif entry.state == DELAYED and not is_first_delay(entry):
+                    log_retry(entry, entry.extra.ended.retry if queue.awaits_release else entry.extra.due, number)
                 elif entry.delivery_count and entry.state != HISTORY and not entry.flags & STAINED:
                     log_mark(entry)
                 entry = index_from(&queue.index, entry.id + 1)
@@ -223,7 +230,8 @@ cdef class Journal:
                 count = max(low.delivery_count, owner.delivery_count)
                 came_back = entry.state in (OFFERED, TAKEN, MOVED) or low.flags & REDELIVERED or owner.redelivered
                 if count or came_back:
-                    mark_record(&self.store, owner.queue, owner.id, count, RECORD_REDELIVERED if came_back else 0)
+                    mark_record(&self.store, owner.queue, owner.id, count,
+                                (RECORD_REDELIVERED if came_back else 0) | owner.said, NEVER, 0)
         return 0
 
     cdef int written(self, Group group, bint enough) except -1:
@@ -307,6 +315,9 @@ cdef class Journal:
                 elif queue != NULL and head.kind == MARK:       # of a live message its copied ENTER says the same
                     if (head.queue, head.id) in waiting and index_get(&queue.index, head.id) == NULL:
                         record_again(&self.store, head)
+                elif queue != NULL and head.kind == SEEN:
+                    if is_remembered(queue, head.id):
+                        record_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else a later one is there
                     log_queue(queue)
                 elif queue != NULL and head.kind == STATE and head.position >= queue.stated:
@@ -327,6 +338,11 @@ cdef class Journal:
         self.store.room = 0
         if self.store.engine != NULL:
             self.store.engine.store_failed = True
+
+
+cdef uint32_t closing_number() except 0:
+    """A number of this orderly end: what a MARK says of a retry counts as long as the STATE is of the same one."""
+    return <uint32_t> incarnation_new() | 1
 
 
 cdef entry_t* lowest(entry_t* entry) noexcept:

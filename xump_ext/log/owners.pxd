@@ -17,6 +17,7 @@ cdef class Owner:
     cdef bint redelivered           # it came back before
     cdef bint stained               # the store has a MARK of it
     cdef bint foreign               # it came from another store
+    cdef int said                   # ROUTED, if its MARKs have to say that
 
 
 # The owner of an entry that is OWNED.

@@ -14,8 +14,8 @@ from libc.stdint cimport uint16_t, uintptr_t
 from xump_ext.log.fences cimport log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
-from xump_ext.records.kinds cimport RECORD_MARKED
-from xump_ext.state.constants cimport FOREIGN, OWNED, REDELIVERED, SHADOW, STAINED
+from xump_ext.records.kinds cimport RECORD_MARKED, RECORD_ROUTED
+from xump_ext.state.constants cimport FOREIGN, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
 
@@ -49,6 +49,7 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
         owner.charge = entry_charge(entry)
         owner.stained = entry.flags & STAINED != 0
         owner.foreign = entry.flags & FOREIGN != 0
+        owner.said = RECORD_ROUTED if entry.extra != NULL and entry.extra.logged == LOGGED_ROUTED else 0
         entry.flags |= SHADOW
     # If the message comes back to its queue when the store is reopened, it was delivered as often as that.
     owner.delivery_count = max(owner.delivery_count, delivery_count)

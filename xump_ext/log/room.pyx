@@ -14,7 +14,7 @@ cleans its log by copying live records forward needs room for that, too: twice t
 from xump_ext.errors import StoreFailed, StoreFull
 from xump_ext.log.live_sizes cimport largest_live
 from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
-from xump_ext.records.kinds cimport settle_record_t
+from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED, settle_record_t
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
@@ -36,7 +36,8 @@ cdef object no_room(queue_t* queue):
 
 cdef int64_t message_bytes(const content_t* content, bint linked) noexcept:
     """The room that a message takes with the record of its end. `linked`: it may have an origin."""
-    return <int64_t> (charge_of(enter_bytes(content, linked)) + sizeof(settle_record_t))
+    return <int64_t> (charge_of(enter_bytes(content, RECORD_RARE | RECORD_TIMED if linked else RECORD_TIMED))
+                      + sizeof(settle_record_t))
 
 
 cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept:

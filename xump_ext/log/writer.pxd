@@ -2,10 +2,10 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
-from xump_ext.message.headers cimport content_t, raw_text_of
-from xump_ext.records.kinds cimport MAGIC, enter_record_t, head_t, rare_t, settle_record_t
-from xump_ext.records.record cimport padded
-from xump_ext.state.constants cimport LINKED
+from xump_ext.message.headers cimport content_t, correlation_of, raw_text_of
+from xump_ext.records.kinds cimport MAGIC, RECORD_RARE, RECORD_TIMED, head_t, settle_record_t
+from xump_ext.records.record cimport enter_fixed, padded
+from xump_ext.state.constants cimport LINKED, TIMED
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.lazy_content cimport is_loaded
 
@@ -48,7 +48,9 @@ cdef inline head_t* record_new(store_t* store, int kind, int flags, uint64_t len
     return head
 
 cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags, queue_t* queue) noexcept
-cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags) noexcept
+# `due` and `closing`: of a message that a retry delays until then, at an orderly end; NEVER and 0: of none.
+cdef void mark_record(
+    store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags, int64_t due, uint32_t closing) noexcept
 cdef void gone_record(store_t* store, uint32_t number) noexcept
 # Writes a record of the log once more.
 cdef head_t* record_again(store_t* store, const head_t* old) noexcept
@@ -56,6 +58,10 @@ cdef head_t* record_again(store_t* store, const head_t* old) noexcept
 cdef inline bint has_texts(const content_t* content) noexcept:
     """Whether it has texts beside its address."""
     return content.reply_to != NULL or content.message_id != NULL or content.destination != NULL
+
+cdef inline bint is_timed(const content_t* content) noexcept:
+    """Whether it says something of time, priority or what it answers."""
+    return content.has_trailer or content.priority
 
 cdef inline uint64_t charge_of(uint64_t length) noexcept:
     """Bytes that a message takes of its store, if its ENTER is so long."""
@@ -68,17 +74,25 @@ cdef inline uint64_t text_size(const void* text) noexcept:
         raw_text_of(<object> text, &size)
     return size
 
-cdef inline uint64_t enter_bytes(const content_t* content, bint linked) noexcept:
-    """The length of the ENTER of a message with this content. `linked`: the message has an origin."""
-    cdef uint64_t size = sizeof(enter_record_t) + content.header_bytes + content.body_bytes + text_size(content.address)
-    if linked or has_texts(content):
-        size += sizeof(rare_t)
+cdef inline uint64_t enter_bytes(const content_t* content, int flags) noexcept:
+    """The length of the ENTER of a message with this content. Of the flags RARE and TIMED count."""
+    cdef uint64_t size = <uint64_t> content.header_bytes + content.body_bytes + text_size(content.address)
+    if has_texts(content):
+        flags |= RECORD_RARE
+    if flags & RECORD_RARE:
         size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
-    return padded(size)
+    if is_timed(content):
+        flags |= RECORD_TIMED
+        size += text_size(correlation_of(content))
+    return padded(size + enter_fixed(flags))
+
+cdef inline int flags_made(const entry_t* entry) noexcept:
+    """The flags RARE and TIMED of its ENTER, as far as its content does not tell."""
+    return (RECORD_RARE if entry.flags & LINKED else 0) | (RECORD_TIMED if entry.flags & TIMED else 0)
 
 cdef inline uint64_t made_bytes(const entry_t* entry) noexcept:
     """The length of the ENTER of an entry whose content is in memory."""
-    return enter_bytes(entry.content.loaded, entry.flags & LINKED)
+    return enter_bytes(entry.content.loaded, flags_made(entry))
 
 cdef inline uint64_t entry_charge(const entry_t* entry) noexcept:
     """Bytes that a message takes of its store."""

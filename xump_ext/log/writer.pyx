@@ -51,11 +51,14 @@ cdef void settle_record(store_t* store, uint32_t number, uint64_t id, int flags,
             queue.settled_at = store.size - sizeof(settle_record_t)
 
 
-cdef void mark_record(store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags) noexcept:
+cdef void mark_record(
+    store_t* store, uint32_t queue, uint64_t id, uint64_t delivery_count, int flags, int64_t due, uint32_t closing
+) noexcept:
     cdef mark_record_t* record = <mark_record_t*> record_new(store, MARK, flags, sizeof(mark_record_t), queue, id)
     if record != NULL:
         record.delivery_count = <uint32_t> delivery_count
-        record.reserved = 0
+        record.due = due
+        record.closing = closing
 
 
 cdef void gone_record(store_t* store, uint32_t number) noexcept:

@@ -22,19 +22,32 @@ store, and so is any selection of records that leaves out what later records und
     48  synced u64        position                       48  timestamp i64     of the newest
                                                          56  settled u64
     SETTLE   ids that are gone, from `id` on             64  deleted u64
-    32  count u64                                        72  dropped u64[8]    by reason
-    flags: MARKED, each of them has a MARK              136  dead_lettered u64[8]
-    MARK     id: of the message; its delivery count and flags from here on
-    32  delivery_count u32                               QUEUE    id: 0
-    36  reserved u32                                     32  limit u64         2**64 - 1: none
-    flags: HISTORIC, REDELIVERED, DEAD_ENTRY             40  history_limit u64
-                                                         48  delivery_limit u32
-    GONE     the queue was deleted with all it held      52  name_bytes u16
-                                                         54  dead_letter_bytes u16   65535: none
-    ENTER    id: of the message                          56  incarnation u64
-    32  timestamp i64                                    64  name, then dead_letter
-    40  payload_crc u32   of all that follows the head   flags: AUTO_DELETE
-    44  body_bytes u32
+    32  count u64                                        72  dropped u64[16]   by reason
+    flags: MARKED, each of them has a MARK              200  dead_lettered u64[16]
+                                                        328  closing u32       0, or a number of this orderly end
+    MARK     id: of the message; how it is from here on 332  reserved u32
+    32  delivery_count u32                               flags: EXACT, UPSTREAM_FAILED
+    36  closing u32       that of the STATE, if `due`
+    40  due i64           delayed by a retry until then  QUEUE    id: 0
+    flags: as ENTER                                      32  limit u64         2**64 - 1: none
+                                                         40  history_limit u64
+    SEEN     a message_id came, of the message `id`      48  limit_bytes u64
+    32  hash u64[2]       of it, by the queue's key      56  incarnation u64
+    48  time i64          when it came                   64  ttl i64           ns
+                                                         72  dedup i64         ns
+    FORGET   SEENs up to `id` are gone                   80  dedup_limit u64
+                                                         88  dedup_key u64[2]  of the hashes of message ids
+    GONE     the queue was deleted with all it held     104  delivery_limit u32
+                                                        108  retry_count u32
+    META, ADOPT   have their kinds; not written yet     112  meta_bytes u32    0
+                                                        116  name_bytes u16
+    ENTER    id: of the message                         118  dead_letter_bytes u16   65535: none
+    32  timestamp i64                                   120  group_bytes u16         65535: none
+    40  payload_crc u32   of all that follows the head  122  priority u8       the highest; 0: it does not go by it
+    44  body_bytes u32                                  123  options u8        DROP_OLDEST, KEEP_UNMATCHED, STAGED
+                                                        124  reserved u32
+                                                        128  retry_delays i64[retry_count], name, dead_letter, group
+                                                         flags: AUTO_DELETE
     48  header_bytes u32
     52  header_count u32
     56  delivery_count u16
@@ -49,8 +62,23 @@ store, and so is any selection of records that leaves out what later records und
     82  message_id_bytes u16
     84  destination_bytes u16
     86  foreign u16       1: its origin, or what it is a COPY of, is of this store, and came from another one
-    then address, reply_to, message_id, destination, headers (message/headers.pyx), body
-    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE; four are free, for more such fields: a group key, an expiry
+    with the flag TIMED, behind that:
+     0  expires i64       of the message itself; the highest number: never
+     8  due i64           the end of the delay that it entered with; the highest number: it had none
+    16  annex_bytes u32   0
+    20  annex_kind u16    0
+    22  correlation_id_bytes u16     65535: there is none
+    24  priority u8
+    25  reserved u8[7]
+    then address, reply_to, message_id, destination, correlation_id, annex, headers (message/headers.pyx), body
+    flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE, TIMED, ROUTED, UNROUTED
+
+**What is routed.** Below the frontier of the STATE messages are routed, and their copies made. Some go out of turn: they are
+delayed, or no selector matches them, or your program took one by hand. Such a message says so for itself: it has a `due`, or the
+flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed.
+
+**One MARK stands for all.** A store that finds records by key keeps the last MARK of a message only, so each MARK says all that
+there is to say. In a log they may come in another order than they were written: a MARK takes nothing back.
 
 The crc of a record is salted with the store's own number, so a record of another store is not valid here. In a group, SETTLE
 records apply after all others. An entry with an origin in its own store hides that origin: when the log is read, the origin of
@@ -71,12 +99,19 @@ cdef enum:
     ENTER = 5
     MARK = 6
     SETTLE = 7
-    KINDS = 8
+    SEEN = 8
+    FORGET = 9
+    META = 10               # reserved: small mappings of a store or queue
+    ADOPT = 11              # reserved: messages of staged queues become another queue's
+    KINDS = 12
     # flags of ENTER and MARK
     RECORD_REDELIVERED = 1
     RECORD_DEAD_ENTRY = 2
     RECORD_HISTORIC = 4
     RECORD_RARE = 8
+    RECORD_TIMED = 16
+    RECORD_ROUTED = 64
+    RECORD_UNROUTED = 128
     # flags of SETTLE
     RECORD_MARKED = 1
     # flags of STATE
@@ -84,8 +119,12 @@ cdef enum:
     RECORD_UPSTREAM_FAILED = 2
     # flags of QUEUE
     RECORD_AUTO_DELETE = 1
+    # options of QUEUE
+    OPTION_DROP_OLDEST = 1
+    OPTION_KEEP_UNMATCHED = 2
+    OPTION_STAGED = 4       # reserved
     NO_TEXT = 65535         # the length of a missing text
-    REASONS_STORED = 8      # counters of a STATE, by reason
+    REASONS_STORED = 16     # counters of a STATE, by reason
     KEY_BYTES = 13          # of a key in a store that finds records by key
 
 cdef packed struct head_t:
@@ -111,7 +150,14 @@ cdef packed struct settle_record_t:
 cdef packed struct mark_record_t:
     head_t head
     uint32_t delivery_count
-    uint32_t reserved
+    uint32_t closing
+    int64_t due
+
+cdef packed struct seen_record_t:
+    head_t head
+    uint64_t hash_low
+    uint64_t hash_high
+    int64_t time
 
 cdef packed struct state_record_t:
     head_t head
@@ -122,15 +168,29 @@ cdef packed struct state_record_t:
     uint64_t deleted
     uint64_t dropped[REASONS_STORED]
     uint64_t dead_lettered[REASONS_STORED]
+    uint32_t closing
+    uint32_t reserved
 
 cdef packed struct queue_record_t:
     head_t head
     uint64_t limit
     uint64_t history_limit
+    uint64_t limit_bytes
+    uint64_t incarnation
+    int64_t ttl
+    int64_t dedup
+    uint64_t dedup_limit
+    uint64_t dedup_key
+    uint64_t dedup_more_key
     uint32_t delivery_limit
+    uint32_t retry_count
+    uint32_t meta_bytes
     uint16_t name_bytes
     uint16_t dead_letter_bytes
-    uint64_t incarnation
+    uint16_t group_bytes
+    uint8_t priority
+    uint8_t options
+    uint32_t reserved
 
 cdef packed struct enter_record_t:
     head_t head
@@ -153,3 +213,13 @@ cdef packed struct rare_t:
     uint16_t message_id_bytes
     uint16_t destination_bytes
     uint16_t foreign
+
+# Follows that of a record with the flag TIMED.
+cdef packed struct timed_t:
+    int64_t expires
+    int64_t due
+    uint32_t annex_bytes
+    uint16_t annex_kind
+    uint16_t correlation_id_bytes
+    uint8_t priority
+    uint8_t reserved[7]

@@ -23,6 +23,7 @@ KEY_QUEUE: bytes
 KEY_STATE: bytes
 KEY_ENTER: bytes
 KEY_MARK: bytes
+KEY_SEEN: bytes
 MAGIC_BYTES: bytes
 MAGIC: int
 GROUP: int
@@ -32,10 +33,15 @@ STATE: int
 ENTER: int
 MARK: int
 SETTLE: int
+SEEN: int
+FORGET: int
 REDELIVERED: int
 DEAD_ENTRY: int
 HISTORIC: int
 RARE: int
+TIMED: int
+ROUTED: int
+UNROUTED: int
 MARKED: int
 EXACT: int
 AUTO_DELETE: int

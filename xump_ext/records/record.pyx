@@ -8,13 +8,14 @@ from os import urandom
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 
+from xump_ext.message.times cimport NEVER
 from xump_ext.records.crc cimport crc32c, crc32c_soft
 from xump_ext.records.kinds cimport (
-    ENTER, GONE, GROUP, KEY_BYTES, MAGIC, MARK, QUEUE, RECORD_MARKED, RECORD_RARE, SETTLE, STATE, enter_record_t, group_record_t,
-    head_t, mark_record_t, queue_record_t, rare_t, settle_record_t, state_record_t,
+    ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, enter_record_t,
+    group_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
 
@@ -24,7 +25,7 @@ cdef uint64_t RECORD_BYTES_MAX = <uint64_t> 1 << 31
 cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
     cdef uint32_t fixed
     if head.kind == ENTER:
-        fixed = sizeof(enter_record_t) + (sizeof(rare_t) if head.flags & RECORD_RARE else 0)
+        fixed = enter_fixed(head.flags)
         return fixed if head.length >= fixed else 0
     if head.kind == SETTLE:
         return sizeof(settle_record_t) if head.length == sizeof(settle_record_t) else 0
@@ -34,11 +35,19 @@ cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
         return sizeof(state_record_t) if head.length == sizeof(state_record_t) else 0
     if head.kind == GROUP:
         return sizeof(group_record_t) if head.length == sizeof(group_record_t) else 0
-    if head.kind == GONE:
+    if head.kind == SEEN:
+        return sizeof(seen_record_t) if head.length == sizeof(seen_record_t) else 0
+    if head.kind == GONE or head.kind == FORGET:
         return sizeof(head_t) if head.length == sizeof(head_t) else 0
     if head.kind == QUEUE:
         return head.length if head.length >= sizeof(queue_record_t) else 0
     return 0
+
+
+cdef bint queue_fits(const queue_record_t* record) noexcept nogil:
+    """Whether the parts of a QUEUE record fill it up to its padding."""
+    return padded(sizeof(queue_record_t) + <uint64_t> record.retry_count * sizeof(int64_t) + record.name_bytes
+                  + text_bytes(record.dead_letter_bytes) + text_bytes(record.group_bytes) + record.meta_bytes) == record.head.length
 
 
 cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil:
@@ -49,8 +58,11 @@ cdef bint enter_fits(const enter_record_t* record) noexcept nogil:
     """Whether the parts fill the record up to its padding."""
     cdef uint64_t size = head_bytes(&record.head) + <uint64_t> record.body_bytes + record.header_bytes + record.address_bytes
     cdef const rare_t* rare = rare_of(record)
+    cdef const timed_t* timed = timed_of(record)
     if rare != NULL:
         size += text_bytes(rare.reply_to_bytes) + text_bytes(rare.message_id_bytes) + text_bytes(rare.destination_bytes)
+    if timed != NULL:
+        size += text_bytes(timed.correlation_id_bytes) + timed.annex_bytes
     return padded(size) == record.head.length
 
 
@@ -301,7 +313,12 @@ cdef inline uint8_t key_kind(uint8_t kind) noexcept nogil:
 
     Keys in order are records in an order in which they may be applied.
     """
-    return 1 if kind == QUEUE else 2 if kind == STATE else 3 if kind == ENTER else 4 if kind == MARK else 0
+    return 1 if kind == QUEUE else 2 if kind == STATE else 3 if kind == ENTER else 4 if kind == MARK else 5 if kind == SEEN else 0
+
+
+cdef inline uint64_t key_id(const head_t* head) noexcept nogil:
+    """The id in the key of a record: a queue has one QUEUE and one STATE."""
+    return head.id if head.kind == ENTER or head.kind == MARK or head.kind == SEEN else 0
 
 
 cdef inline void key_fill(unsigned char* key, uint8_t kind, uint32_t queue, uint64_t id) noexcept nogil:
@@ -315,7 +332,7 @@ cdef inline void key_fill(unsigned char* key, uint8_t kind, uint32_t queue, uint
 
 
 cdef bint key_write(const head_t* head, unsigned char* key) noexcept nogil:
-    key_fill(key, key_kind(head.kind), head.queue, head.id if head.kind == ENTER or head.kind == MARK else 0)
+    key_fill(key, key_kind(head.kind), head.queue, key_id(head))
     return key[0] != 0
 
 
@@ -420,8 +437,11 @@ def items(data):
             elif head.kind == GONE:
                 gone.add(key_kind(QUEUE), head.queue, 0, 0, NULL)
                 gone.add(key_kind(STATE), head.queue, 0, 0, NULL)
+                gone.add(key_kind(SEEN), head.queue, 0, UINT64_MAX, NULL)
+            elif head.kind == FORGET:
+                gone.add(key_kind(SEEN), head.queue, 0, head.id, NULL)
             elif head.kind != GROUP:
-                puts.add(key_kind(head.kind), head.queue, head.id if head.kind == ENTER or head.kind == MARK else 0, 0, head)
+                puts.add(key_kind(head.kind), head.queue, key_id(head), 0, head)
             at += head.length
         puts.sort()
         gone.sort()
@@ -500,6 +520,7 @@ cdef dict described(const head_t* head, uint64_t left):
     cdef const queue_record_t* queue = <const queue_record_t*> head
     cdef const group_record_t* group = <const group_record_t*> head
     cdef const rare_t* rare
+    cdef const timed_t* timed
     cdef dict found = {"kind": NAMES.get(head.kind, f"kind {head.kind}"), "queue": head.queue, "id": head.id,
                        "position": head.position, "length": head.length, "flags": head.flags}
     if head_bytes(head) == 0 or head_bytes(head) > left:
@@ -508,6 +529,10 @@ cdef dict described(const head_t* head, uint64_t left):
         rare = rare_of(enter)
         found.update(timestamp=enter.timestamp, body_bytes=enter.body_bytes, hops=enter.hops, delivery_count=enter.delivery_count,
                      origin=(rare.origin_store, rare.origin_queue, rare.origin_id) if rare != NULL and rare.origin_id else None)
+        timed = timed_of(enter)
+        if timed != NULL:
+            found.update(expires=None if timed.expires == NEVER else timed.expires, due=None if timed.due == NEVER else timed.due,
+                         priority=timed.priority)
         if head.length <= left and enter_fits(enter):
             found["address"] = PyUnicode_DecodeUTF8(payload_of(enter), enter.address_bytes, "replace")
     elif head.kind == SETTLE:
@@ -516,8 +541,8 @@ cdef dict described(const head_t* head, uint64_t left):
         found["delivery_count"] = (<const mark_record_t*> head).delivery_count
     elif head.kind == STATE:
         found.update(next_id=head.id, frontier=state.frontier, handed=state.handed, settled=state.settled)
-    elif head.kind == QUEUE and head.length <= left and sizeof(queue_record_t) + queue.name_bytes <= head.length:
-        found["name"] = PyUnicode_DecodeUTF8(<const char*> (queue + 1), queue.name_bytes, "replace")
+    elif head.kind == QUEUE and head.length <= left and queue_fits(queue):
+        found["name"] = PyUnicode_DecodeUTF8(name_of(queue), queue.name_bytes, "replace")
     elif head.kind == GROUP:
         found.update(count=group.count, bytes=group.bytes, synced=group.synced)
     return found

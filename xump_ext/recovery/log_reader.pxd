@@ -3,7 +3,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.log.journal cimport Journal
-from xump_ext.records.kinds cimport enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, settle_record_t, state_record_t
+from xump_ext.records.kinds cimport (
+    enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t,
+)
 from xump_ext.recovery.recovered cimport recovered_t
 from xump_ext.state.graph cimport entry_t
 
@@ -27,12 +29,14 @@ cdef class Recovery:
     cdef uint64_t origin_count
     cdef uint64_t origin_capacity
     cdef dict early             # (queue, id) -> count and flags of MARKs that came before the ENTER, which was copied forward
+    cdef dict retries           # (queue, id) -> {number of an orderly end: until when a retry delays the message}
 
     cdef int apply(self, const head_t* head) except -1
     cdef recovered_t* recovered(self, uint32_t number) except NULL
     cdef int apply_queue(self, const queue_record_t* record) except -1
     cdef int apply_state(self, const state_record_t* record) except -1
     cdef int apply_enter(self, const enter_record_t* record) except -1
+    cdef int apply_seen(self, const seen_record_t* record) except -1
     cdef int apply_mark(self, const mark_record_t* record) except -1
     cdef int forget_early(self, uint32_t queue, uint64_t id, uint64_t count) except -1
     cdef int merge_early(self, const enter_record_t* record, entry_t* entry) except -1
@@ -42,5 +46,6 @@ cdef class Recovery:
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1
     cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1
     cdef list hidden(self)
+    cdef int retries_valid(self) except -1
     cdef int rename(self) except -1
     cdef object end(self)

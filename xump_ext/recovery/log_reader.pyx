@@ -5,14 +5,16 @@ ENTER makes an entry, a SETTLE takes entries away again at the end of its group.
 MOVE was not paid for: the one downstream stays, the other is settled. At last `restore.pyx` puts all entries into one order, by
 time, and says what each of them is:
 
-    HISTORIC            in the history
-    below the frontier  ready; it was routed and its copies were made, so it is only matched anew
-    else                unrouted
+    HISTORIC                    in the history
+    it has a `due`, and no flag delayed since it entered
+    ROUTED, or no flag and      ready; it was routed and its copies were made, so it is only matched anew
+        below the frontier
+    else                        unrouted
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -21,13 +23,19 @@ from xump_ext.log.append cimport log_queue
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ENTER, GONE, GROUP, MARK, NO_TEXT, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC,
-    RECORD_MARKED, RECORD_REDELIVERED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, enter_record_t, head_t, mark_record_t,
-    queue_record_t, rare_t, settle_record_t, state_record_t,
+    ENTER, FORGET, GONE, GROUP, MARK, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE,
+    RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED,
+    RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t,
+    settle_record_t, state_record_t, timed_t,
 )
-from xump_ext.records.record cimport head_bytes, head_crc, rare_of
+from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
+from xump_ext.recovery.recovered cimport seen_t
 from xump_ext.recovery.restore cimport forget_for_good, hidden_end, order_all, queue_take_over
-from xump_ext.state.constants cimport DEAD_ENTRY, FOREIGN, HISTORY, LINKED, REDELIVERED, STAINED, UNLIMITED, UNROUTED
+from xump_ext.state.constants cimport (
+    DEAD_ENTRY, DELAYED, FOREIGN, HISTORY, LINKED, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, STAINED,
+    TIMED, UNLIMITED, UNROUTED,
+)
+from xump_ext.state.extra cimport extra_free, extra_of
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 from xump_ext.state.index cimport (
     entry_free, entry_new, index_free, index_from, index_get, index_insert, index_remove, list_remove,
@@ -59,6 +67,7 @@ cdef class Recovery:
         self.create = create
         self.found = {}
         self.early = {}
+        self.retries = {}
 
     def __dealloc__(self):
         free(self.settled)
@@ -96,6 +105,11 @@ cdef class Recovery:
             return self.remember_settled(<const settle_record_t*> head)
         if head.kind == MARK:
             return self.apply_mark(<const mark_record_t*> head)
+        if head.kind == SEEN:
+            return self.apply_seen(<const seen_record_t*> head)
+        if head.kind == FORGET:
+            self.recovered(head.queue).forgotten = max(self.recovered(head.queue).forgotten, head.id)
+            return 0
         if head.kind == STATE:
             return self.apply_state(<const state_record_t*> head)
         if head.kind == QUEUE:
@@ -124,20 +138,17 @@ cdef class Recovery:
         return self.last
 
     cdef int apply_queue(self, const queue_record_t* record) except -1:
-        cdef const char* name = <const char*> (record + 1)
-        cdef Recovered queue
-        self.recovered(record.head.queue).described = record.head.position
-        self.recovered(record.head.queue).incarnation = record.incarnation
-        queue = <Recovered> self.found[record.head.queue]
-        queue.name = PyUnicode_DecodeUTF8(name, record.name_bytes, NULL)
-        queue.properties = {
-            "limit": None if record.limit == UNLIMITED else record.limit,
-            "history_limit": None if record.history_limit == UNLIMITED else record.history_limit,
-            "auto_delete": record.head.flags & RECORD_AUTO_DELETE != 0,
-            "dead_letter": None if record.dead_letter_bytes == NO_TEXT else PyUnicode_DecodeUTF8(
-                name + record.name_bytes, record.dead_letter_bytes, NULL),
-            "delivery_limit": record.delivery_limit or None,
-        }
+        cdef recovered_t* found = self.recovered(record.head.queue)
+        cdef const char* at = name_of(record)
+        cdef Recovered queue = <Recovered> self.found[record.head.queue]
+        if not queue_fits(record):
+            raise StoreCorrupt(f"store {self.journal.name!r}: the record of queue number {record.head.queue} does not say what "
+                               "its length is made of; run: xump repair PATH")
+        found.described = record.head.position
+        found.incarnation = record.incarnation
+        found.dedup_key, found.dedup_more_key = record.dedup_key, record.dedup_more_key
+        queue.name = text_here(&at, record.name_bytes)
+        queue.properties = properties_of(record, text_here(&at, record.dead_letter_bytes), text_here(&at, record.group_bytes))
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
@@ -151,6 +162,7 @@ cdef class Recovery:
         cdef recovered_t* queue = self.recovered(record.head.queue)
         cdef entry_t* entry = index_get(&queue.index, record.head.id)
         cdef const rare_t* rare = rare_of(record)
+        cdef const timed_t* timed = timed_of(record)
         cdef bint new = entry == NULL
         if new:
             entry = entry_new(queue.engine)
@@ -159,11 +171,15 @@ cdef class Recovery:
             index_insert(&queue.index, entry)
             queue.count += 1
         entry.timestamp = record.timestamp
+        entry.sequence = record.body_bytes          # until it has its place
         entry.content.loaded = stored_content(record.head.position, record.head.length)
         entry.hops = record.hops
         entry.delivery_count = max(record.delivery_count, 0 if new else entry.delivery_count)
         entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (0 if new else entry.flags & (STAINED | REDELIVERED))
+        if timed != NULL:
+            timed_given(entry, timed)
+        flags_given(entry, record.head.flags)
         if new or record.head.flags & RECORD_HISTORIC:
             entry.state = HISTORY if record.head.flags & RECORD_HISTORIC else UNROUTED
         if new and self.early:
@@ -175,10 +191,19 @@ cdef class Recovery:
                 self.remember_origin(record, rare)
         return 0
 
+    cdef int apply_seen(self, const seen_record_t* record) except -1:
+        cdef recovered_t* found = self.recovered(record.head.queue)
+        array_grow(<void**> &found.seen, found.seen_count, &found.seen_capacity, sizeof(seen_t))
+        found.seen[found.seen_count] = seen_t(record.hash_low, record.hash_high, record.time, record.head.id)
+        found.seen_count += 1
+        return 0
+
     cdef int apply_mark(self, const mark_record_t* record) except -1:
         """Records that were copied forward may come in another order than they were written: a MARK before its ENTER, an older
         MARK behind a newer one. So nothing that a MARK says is taken back by another."""
         cdef entry_t* entry = index_get(&self.recovered(record.head.queue).index, record.head.id)
+        if record.due != NEVER:
+            self.retries.setdefault((record.head.queue, record.head.id), {})[record.closing] = record.due
         if entry == NULL:
             count, flags = self.early.get((record.head.queue, record.head.id), (0, 0))
             self.early[record.head.queue, record.head.id] = max(count, record.delivery_count), flags | record.head.flags
@@ -239,7 +264,7 @@ cdef class Recovery:
 
     cdef int forget(self, recovered_t* queue, entry_t* entry) except -1:
         index_remove(&queue.index, entry)
-        entry_free(queue.engine, entry)
+        entry_drop(entry)
         queue.count -= 1
         return 0
 
@@ -267,6 +292,24 @@ cdef class Recovery:
                 if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY:
                     found.append((origin.queue, origin.id))
         return found
+
+    # ---- retries
+
+    cdef int retries_valid(self) except -1:
+        """Give the messages that retries delay their times. A time counts if it is of the orderly end that the STATE is of: after
+        a crash, and when its queue has changed, a message is to be tried again at once."""
+        cdef Recovered queue
+        cdef entry_t* entry
+        for (number, id), times in self.retries.items():
+            queue = self.found.get(number)
+            if queue is None or not queue.c.state.head.flags & RECORD_EXACT or queue.c.state.closing not in times:
+                continue
+            entry = index_get(&queue.c.index, id)
+            if entry != NULL and entry.state != HISTORY:
+                entry.state = DELAYED
+                extra_of(entry).ended.retry = times[queue.c.state.closing]
+        self.retries.clear()
+        return 0
 
     # ---- the end
 
@@ -299,6 +342,7 @@ cdef class Recovery:
         cdef uint64_t count = 0
         cdef set exact = set()
         self.settle_all()
+        self.retries_valid()
         hidden = self.hidden()
         self.rename()
         for number, found in sorted(self.found.items()):
@@ -318,7 +362,7 @@ cdef class Recovery:
             queue = store_queue(&self.journal.store, number)
             entry = index_get(&queue.index, id)
             if entry != NULL:
-                hidden_end(queue, entry)
+                hidden_end(queue.engine, entry)
                 count -= 1
         for number in self.found:
             queue = store_queue(&self.journal.store, number)
@@ -332,8 +376,68 @@ cdef class Recovery:
         return count
 
 
-cdef void mark_entry(entry_t* entry, uint32_t delivery_count, int flags) noexcept:
+cdef object text_here(const char** at, uint16_t size):
+    """The text of this size at `at`, or None; `at` moves behind it."""
+    cdef const char* text = at[0]
+    if size == NO_TEXT:
+        return None
+    at[0] += size
+    return PyUnicode_DecodeUTF8(text, size, NULL)
+
+
+cdef dict properties_of(const queue_record_t* record, object dead_letter, object group):
+    """All properties but the store, as `QueueHandle._properties` gives them."""
+    cdef const int64_t* delays = delays_of(record)
+    cdef uint32_t i
+    return {
+        "limit": none_if_unlimited(record.limit), "history_limit": none_if_unlimited(record.history_limit),
+        "auto_delete": record.head.flags & RECORD_AUTO_DELETE != 0, "dead_letter": dead_letter,
+        "delivery_limit": record.delivery_limit or None,
+        "retry_delay": tuple([delays[i] for i in range(record.retry_count)]) or None,
+        "ttl": None if record.ttl == NEVER else record.ttl, "priority": record.priority or None, "group": group,
+        "dedup": None if record.dedup == NEVER else record.dedup, "dedup_limit": record.dedup_limit,
+        "limit_bytes": none_if_unlimited(record.limit_bytes),
+        "when_full": "drop_oldest" if record.options & OPTION_DROP_OLDEST else "refuse",
+        "unmatched": "keep" if record.options & OPTION_KEEP_UNMATCHED else "drop",
+    }
+
+
+cdef object none_if_unlimited(uint64_t limit):
+    return None if limit == UNLIMITED else limit
+
+
+cdef int timed_given(entry_t* entry, const timed_t* timed) except -1:
+    """What a record says of time and priority."""
+    entry.rank = timed.priority                     # until it has its place
+    if timed.expires != NEVER or timed.due != NEVER:
+        extra_of(entry)
+        entry.extra.expires = timed.expires
+        entry.extra.delayed_until = timed.due
+    if timed.due != NEVER:
+        entry.flags |= TIMED
+    return 0
+
+
+cdef int flags_given(entry_t* entry, int flags) except -1:
+    """Whether the message is routed, if an ENTER or MARK says so. Nothing takes back that it is."""
+    if flags & RECORD_ROUTED:
+        extra_of(entry).logged = LOGGED_ROUTED
+    elif flags & RECORD_UNROUTED and extra_of(entry).logged == LOGGED_NOTHING:
+        entry.extra.logged = LOGGED_UNROUTED
+    return 0
+
+
+cdef void entry_drop(entry_t* entry) noexcept:
+    """Free an entry that is being read."""
+    if entry.extra != NULL:
+        extra_free(entry.extra)
+        entry.extra = NULL
+    entry_free(&loose, entry)
+
+
+cdef int mark_entry(entry_t* entry, uint32_t delivery_count, int flags) except -1:
     """Apply what a MARK says."""
+    flags_given(entry, flags)
     entry.flags |= STAINED | (REDELIVERED if flags & RECORD_REDELIVERED else 0)
     entry.delivery_count = max(entry.delivery_count, <uint16_t> delivery_count)
     if flags & RECORD_HISTORIC:
@@ -341,6 +445,7 @@ cdef void mark_entry(entry_t* entry, uint32_t delivery_count, int flags) noexcep
         entry.flags &= ~DEAD_ENTRY
         if flags & RECORD_DEAD_ENTRY:
             entry.hops = 0
+    return 0
 
 
 cdef class Recovered:
@@ -352,6 +457,7 @@ cdef class Recovered:
             entry = index_from(&self.c.index, 1)
             while entry != NULL:
                 index_remove(&self.c.index, entry)
-                entry_free(&loose, entry)
+                entry_drop(entry)
                 entry = index_from(&self.c.index, 1)
             index_free(&self.c.index)
+            free(self.c.seen)

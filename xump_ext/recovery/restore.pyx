@@ -5,21 +5,34 @@ of a store get new ones, in order of their timestamps. At one timestamp the queu
 queue the lower id. A heap of the queues, by the timestamp of their next entries, merges them in that order.
 """
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memset
 
 from xump_ext.log.append cimport LOOK_AHEAD
 from xump_ext.log.fences cimport log_mark
 from xump_ext.log.live_sizes cimport live_add, live_remove
+from xump_ext.log.seen cimport seen_come
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.memory.heap cimport heap_add, heap_free, heap_remove, heap_root, heap_t, node_t
+from xump_ext.memory.siphash cimport hash128_t
+from xump_ext.message.times cimport later
 from xump_ext.records.kinds cimport RECORD_MARKED
+from xump_ext.recovery.recovered cimport seen_t
+from xump_ext.route.ledger cimport leave_ready
 from xump_ext.route.requeue cimport returning_add
-from xump_ext.select.credit cimport waiting_remove
-from xump_ext.state.constants cimport FOREIGN, HISTORY, REASON_COUNT, RECOVERED, REDELIVERED, STAINED, UNLIMITED, UNROUTED
-from xump_ext.state.graph cimport entry_t, queue_t, waitset_t
+from xump_ext.select.groups cimport group_enter, group_leave
+from xump_ext.select.unrouted cimport apart_add, goes_apart
+from xump_ext.state.constants cimport (
+    DELAYED, FOREIGN, HISTORY, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, REASON_COUNT, RECOVERED,
+    REDELIVERED, STAINED, UNLIMITED, UNROUTED,
+)
+from xump_ext.state.extra cimport extra_of, is_first_delay
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, entry_free, index_remove, index_until, list_append
+from xump_ext.state.limits cimport count_delayed, count_ready
+from xump_ext.state.schedule cimport extra_leave
+from xump_ext.state.window cimport window_add, window_count, window_reserve, window_t
 
 cdef struct reading_t:          # how far the entries of a queue have been placed
     node_t node                 # in the heap, by the time of `entry`
@@ -64,6 +77,28 @@ cdef int queue_take_over(queue_t* queue, recovered_t* found) except -1:
         queue.settled = gone
     else:
         queue.settled = gone - queue.deleted - dropped
+    return 0 if queue.window == NULL else window_take_over(queue, found)
+
+
+cdef int by_id(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t a = (<const seen_t*> one).id, b = (<const seen_t*> other).id
+    return -1 if a < b else a > b
+
+
+cdef int window_take_over(queue_t* queue, recovered_t* found) except -1:
+    """Give the queue's window the message ids that were read."""
+    cdef window_t* window = <window_t*> queue.window
+    cdef hash128_t hash
+    cdef uint64_t i, last = found.forgotten
+    window.key, window.more_key = found.dedup_key, found.dedup_more_key
+    qsort(found.seen, found.seen_count, sizeof(seen_t), by_id)
+    for i in range(found.seen_count):
+        if found.seen[i].id > last:
+            last = found.seen[i].id
+            hash.low, hash.high = found.seen[i].hash_low, found.seen[i].hash_high
+            window_reserve(window)
+            window_add(window, &hash, last, found.seen[i].time)
+    seen_come(queue, window_count(window))
     return 0
 
 
@@ -130,21 +165,72 @@ cdef inline uint64_t time_key(const entry_t* entry) noexcept:
 cdef int place(const reading_t* reading, entry_t* entry) except -1:
     """Give the entry the next sequence number, count it, and put it into its list."""
     cdef queue_t* queue = reading.queue
-    queue.engine.sequence += 1
-    entry.sequence = queue.engine.sequence
+    cdef engine_t* engine = queue.engine
+    cdef uint32_t body_bytes = <uint32_t> entry.sequence
+    engine.sequence += 1
+    entry.sequence = engine.sequence
     entry.queue = queue
     live_add(queue.store, entry_charge(entry))
     if entry.state == HISTORY:
+        entry.rank = 0
+        if entry.extra != NULL:
+            extra_leave(engine, entry)
         list_append(&queue.history, entry)
         return 0
+    time_given(entry, body_bytes)
+    if entry.extra != NULL and entry.state == UNROUTED and entry.extra.logged == LOGGED_NOTHING and (
+            entry.extra.delayed_until != NEVER):
+        entry.state = DELAYED
     if entry.id <= queue.promised or entry.flags & FOREIGN:
         mark_doubtful(reading, entry)
-    queue.ready += 1
-    if entry.id >= queue.frontier:
-        queue.unrouted += 1
-        return 0
-    entry.flags |= RECOVERED
-    return returning_add(entry)
+    if entry.state == DELAYED:
+        return place_delayed(entry)
+    if queue.groups != NULL:
+        group_enter(engine, entry)
+    count_ready(entry, 1)
+    if is_routed(entry):
+        entry.flags |= RECOVERED
+        return returning_add(entry)
+    queue.unrouted += 1
+    return apart_add(entry) if goes_apart(entry) else 0
+
+
+cdef int time_given(entry_t* entry, uint32_t body_bytes) except -1:
+    """What the message and its queue say of time, order and size."""
+    cdef queue_t* queue = entry.queue
+    cdef int64_t since = entry.timestamp
+    entry.rank = <uint8_t> (queue.top_priority - min(queue.top_priority, <uint32_t> entry.rank)) if queue.top_priority else 0
+    if queue.limit_bytes != UNLIMITED:
+        extra_of(entry).body_bytes = body_bytes
+    if queue.ttl != NEVER:
+        extra_of(entry)
+        if entry.extra.delayed_until != NEVER:
+            since = entry.extra.delayed_until
+        entry.extra.expires = min(entry.extra.expires, later(since, queue.ttl))
+    if entry.extra != NULL:
+        entry.extra.came = entry.extra.logged != LOGGED_NOTHING     # its delay is over
+        queue.has_awaiting |= entry.extra.expires != NEVER
+    return 0
+
+
+cdef inline bint is_routed(const entry_t* entry) noexcept:
+    if entry.extra != NULL and entry.extra.logged != LOGGED_NOTHING:
+        return entry.extra.logged == LOGGED_ROUTED
+    return entry.id < entry.queue.frontier
+
+
+cdef int place_delayed(entry_t* entry) except -1:
+    """What happens to it next waits for the release of the queue."""
+    cdef queue_t* queue = entry.queue
+    queue.has_awaiting = True
+    if is_first_delay(entry):
+        entry.extra.left = queue.engine.events
+    else:
+        entry.extra.home = HOME_WAITING if is_routed(entry) else HOME_UNROUTED
+        if queue.groups != NULL:
+            group_enter(queue.engine, entry)
+    count_delayed(entry, 1)
+    return 0
 
 
 cdef int mark_doubtful(const reading_t* reading, entry_t* entry) except -1:
@@ -160,14 +246,13 @@ cdef int mark_doubtful(const reading_t* reading, entry_t* entry) except -1:
 
 # ---- messages that are gone after all
 
-cdef int hidden_end(queue_t* queue, entry_t* entry) except -1:
+cdef int hidden_end(engine_t* engine, entry_t* entry) except -1:
     """Settle an origin whose message goes on downstream: it was taken here, and will never be paid for."""
-    if entry.state == UNROUTED:
-        queue.unrouted -= 1
-    else:
-        waiting_remove(<waitset_t*> entry.holder, entry)
-    queue.ready -= 1
-    return forget_for_good(queue, entry)
+    leave_ready(engine, entry)
+    if entry.extra != NULL:
+        group_leave(engine, entry)
+        extra_leave(engine, entry)
+    return forget_for_good(entry.queue, entry)
 
 
 cdef int forget_for_good(queue_t* queue, entry_t* entry) except -1:

@@ -12,11 +12,11 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.log.journal cimport Journal
 from xump_ext.records.kinds cimport (
-    MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, enter_record_t, mark_record_t, queue_record_t,
+    MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t, mark_record_t, queue_record_t,
 )
-from xump_ext.records.record cimport head_crc, incarnation_new, padded
+from xump_ext.records.record cimport head_crc, incarnation_new, name_of, padded
 from xump_ext.recovery.log_reader cimport Recovered, Recovery, recovered_t
-from xump_ext.state.constants cimport DEAD_ENTRY, HISTORY, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED
+from xump_ext.state.constants cimport DEAD_ENTRY, DEDUP_LIMIT_DEFAULT, HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.store import Remains
@@ -116,6 +116,7 @@ cdef class Salvage(Recovery):
         record.head.kind = MARK
         record.head.flags = RECORD_REDELIVERED
         record.head.length = sizeof(record)
+        record.due = NEVER
         for number in self.numbers():
             found = self.recovered(number)
             entry = index_from(&found.index, 0)
@@ -124,6 +125,7 @@ cdef class Salvage(Recovery):
                     record.head.queue = number
                     record.head.id = entry.id
                     record.head.position = position
+                    record.head.flags = RECORD_REDELIVERED | said_flags(entry)
                     record.delivery_count = max(entry.delivery_count, <uint16_t> 1)
                     record.head.crc = head_crc(&record.head, self.journal.store.salt)
                     made.append((number, entry.id, PyBytes_FromStringAndSize(<const char*> &record, sizeof(record))))
@@ -165,6 +167,13 @@ cdef class Salvage(Recovery):
         return Remains(name, found.count - hidden, history, doubtful, lost, exact)
 
 
+cdef int said_flags(const entry_t* entry) noexcept:
+    """A new MARK takes the place of the one before, so it says again whether the message is routed."""
+    if entry.extra == NULL or entry.extra.logged == LOGGED_NOTHING:
+        return 0
+    return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
+
+
 def queue_record(uint32_t number, uint64_t position, uint32_t salt):
     """A QUEUE record for a queue whose own is lost.
 
@@ -180,10 +189,12 @@ def queue_record(uint32_t number, uint64_t position, uint32_t salt):
     record.head.length = <uint32_t> length
     record.head.queue = number
     record.head.position = position
-    record.limit = record.history_limit = UNLIMITED
+    record.limit = record.history_limit = record.limit_bytes = UNLIMITED
+    record.ttl = record.dedup = NEVER
+    record.dedup_limit = DEDUP_LIMIT_DEFAULT
     record.incarnation = incarnation_new()
     record.name_bytes = <uint16_t> len(name)
-    record.dead_letter_bytes = NO_TEXT
-    memcpy(<char*> (record + 1), PyBytes_AS_STRING(name), len(name))
+    record.dead_letter_bytes = record.group_bytes = NO_TEXT
+    memcpy(name_of(record), PyBytes_AS_STRING(name), len(name))
     record.head.crc = head_crc(&record.head, salt)
     return made

@@ -12,6 +12,7 @@ from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, kept_bytes, no_room
 from xump_ext.log.writer cimport enter_bytes
 from xump_ext.message.content cimport checked_text, content_bounced, content_release
 from xump_ext.message.headers cimport expires_of
+from xump_ext.records.kinds cimport RECORD_TIMED
 from xump_ext.route.duplicates cimport duplicate_of, remember
 from xump_ext.route.ledger cimport can_enter, dead_letter_of, enter, is_fresh, own_dead_letter, reason_name
 from xump_ext.route.requeue cimport is_over_limit
@@ -305,4 +306,4 @@ cdef bint letters_take(queue_t* letters, content_t* content, object origin, int 
 
 
 cdef uint64_t admission_bytes(const content_t* content) noexcept:
-    return enter_bytes(content, False) + ENTER_EXTRA
+    return enter_bytes(content, RECORD_TIMED) + ENTER_EXTRA

@@ -9,16 +9,17 @@ In a store that was opened again what falls due waits until its queue is release
 
 from libc.stdint cimport uint8_t, uintptr_t
 
+from xump_ext.log.fences cimport log_mark
 from xump_ext.route.ledger cimport dead_letter, leave_ready, mark_dirty, room_left, unbind
 from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_entry
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, UNROUTED,
+    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIMER_RETRY, UNROUTED,
     WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
-from xump_ext.state.extra cimport extra_free
+from xump_ext.state.extra cimport extra_free, is_first_delay
 from xump_ext.state.graph cimport entry_t, extra_t, queue_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.limits cimport count_delayed, count_ready
@@ -63,9 +64,9 @@ cdef int release_due(engine_t* engine, list queues) except -1:
     cdef cursor_t at
     cdef entry_t* entry
     for handle in queues:
-        handle.queue.awaits_release = False
         at = cursor_start(handle.queue)
-        entry = cursor_step(&at)
+        entry = cursor_step(&at) if handle.queue.has_awaiting else NULL
+        handle.queue.awaits_release = handle.queue.has_awaiting = False
         while entry != NULL:
             if entry.extra != NULL:
                 schedule_reserve(&engine.schedule, 1)
@@ -83,8 +84,10 @@ cdef int release_due(engine_t* engine, list queues) except -1:
 
 cdef tuple awaited(entry_t* entry):
     """(moment, timer) of what happens next to an entry that was read from a store."""
-    if entry.state == DELAYED and entry.extra.delayed_until < entry.extra.expires:
+    if is_first_delay(entry) and entry.extra.delayed_until < entry.extra.expires:
         return entry.extra.delayed_until, TIMER_DELAY
+    if entry.state == DELAYED and not is_first_delay(entry) and entry.extra.ended.retry < entry.extra.expires:
+        return entry.extra.ended.retry, TIMER_RETRY
     if entry.state == DELAYED or entry.state == UNROUTED or entry.state == WAITING:
         return entry.extra.expires, TIMER_EXPIRY
     return NEVER, TIMER_EXPIRY
@@ -124,7 +127,7 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
     cdef queue_t* queue = entry.queue
     count_delayed(entry, -1)
     entry.state = UNROUTED
-    entry.extra.quiets = engine.quiets
+    entry.extra.ended.quiets = engine.quiets
     engine.events += 1
     entry.extra.came = engine.events
     queue.unrouted += 1
@@ -137,6 +140,8 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
         apart_add(entry)
     if queue.active and not queue.held:
         mark_dirty(engine, queue)
+    if queue.durable and (engine.building or queue.held or not queue.active):
+        log_mark(entry)         # else it is routed now, which says it, too
     return 0
 
 

@@ -7,7 +7,7 @@ from xump_ext.state.graph cimport queue_t
 
 # The id of the message of which this publish is a duplicate; 0: it is none.
 cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0
-# The publish has entered under this id: later ones with its message_id are duplicates.
+# The publish enters under this id, if the call succeeds: later ones with its message_id are duplicates.
 cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1
-# The call has succeeded: forgets what is too old.
-cdef int forget_old(queue_t* queue) except -1
+# The publish has entered under this id. Forgets what is too old, too.
+cdef int remember_for_good(queue_t* queue, const content_t* content, uint64_t id) except -1

@@ -1,12 +1,13 @@
 """Duplicates: a publish with a `message_id` that a publish brought not long ago enters nothing, and has the first one's id.
 
-The queue's window (`state/window.pyx`) remembers the ids. COPY, MOVE and what comes back neither ask nor count.
+The queue's window (`state/window.pyx`) remembers the ids; of a durable queue, its log does so, too (`log/seen.pyx`). COPY, MOVE and what comes back neither ask nor count.
 """
 
+from xump_ext.log.seen cimport log_forget, log_seen
 from xump_ext.memory.siphash cimport hash128_t, siphash
 from xump_ext.message.headers cimport raw_text_of
 from xump_ext.route.ledger cimport time_of
-from xump_ext.state.window cimport window_add, window_find, window_reserve, window_t, window_trim
+from xump_ext.state.window cimport window_add, window_count, window_find, window_reserve, window_t, window_trim
 
 
 cdef inline hash128_t hash_of(const window_t* window, const content_t* content) noexcept:
@@ -33,6 +34,15 @@ cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except 
     return 0
 
 
-cdef int forget_old(queue_t* queue) except -1:
-    window_trim(<window_t*> queue.window, time_of(queue.engine))
+cdef int remember_for_good(queue_t* queue, const content_t* content, uint64_t id) except -1:
+    cdef window_t* window = <window_t*> queue.window
+    cdef uint64_t count, upto
+    if content.message_id != NULL:
+        remember(queue, content, id)
+        if queue.durable:
+            log_seen(queue)
+    count = window_count(window)
+    upto = window_trim(window, time_of(queue.engine))
+    if upto and queue.durable:
+        log_forget(queue, upto, count - window_count(window))
     return 0

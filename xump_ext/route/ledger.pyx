@@ -30,9 +30,10 @@ from xump_ext.select.groups cimport group_enter, group_hold, group_leave, group_
 from xump_ext.select.plan cimport Plan
 from xump_ext.select.unrouted cimport apart_add, apart_remove, backlog_apart, is_kept
 from xump_ext.state.constants cimport (
-    APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, MOVED, NACKED, OFFERED,
-    OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_UNROUTABLE, REDELIVERED,
-    ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIME_UNREAD, UNLIMITED, UNROUTED, WAITING,
+    APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, MOVED,
+    NACKED, OFFERED, OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_UNROUTABLE,
+    REDELIVERED, ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIME_UNREAD, UNLIMITED, UNROUTED,
+    WAITING,
 )
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
@@ -248,7 +249,10 @@ cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) exc
     if entry.extra.expires <= due:
         due = entry.extra.expires
         timer = TIMER_EXPIRY
-    schedule_add(&engine.schedule, entry.extra, due, timer)
+    if entry.queue.awaits_release:
+        entry.queue.has_awaiting = True
+    else:
+        schedule_add(&engine.schedule, entry.extra, due, timer)
     return 0
 
 
@@ -270,7 +274,11 @@ cdef int64_t time_of(engine_t* engine) noexcept:
 
 cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept:
     """The entry is ready or offered: it expires in its time. The schedule has room for it."""
-    if entry.extra != NULL and entry.extra.expires != NEVER:
+    if entry.extra == NULL or entry.extra.expires == NEVER:
+        return
+    if entry.queue.awaits_release:
+        entry.queue.has_awaiting = True
+    else:
         schedule_add(&engine.schedule, entry.extra, entry.extra.expires, TIMER_EXPIRY)
 
 
@@ -663,6 +671,8 @@ cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) ex
     if home == HOME_UNROUTED or home == HOME_KEPT:
         entry.extra.left = engine.events
         entry.extra.replayable = True
+        if queue.durable and entry.extra.logged == LOGGED_NOTHING:
+            queue.hands_unsaid = True
     entry.delivery_count += entry.delivery_count < DELIVERIES_MAX
     queue.outstanding += 1
     entry.state = TAKEN

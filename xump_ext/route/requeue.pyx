@@ -134,6 +134,8 @@ cdef int retry_later(engine_t* engine, entry_t* entry, int64_t delay_ns) except 
         entry.extra.body_bytes = content_at(entry).body_bytes
     if entry.queue.groups != NULL:
         group_enter(engine, entry)
+    if entry.queue.awaits_release:
+        entry.extra.ended.retry = later(time_of(engine), delay_ns)
     delay(engine, entry, later(time_of(engine), delay_ns), TIMER_RETRY)
     return 0
 

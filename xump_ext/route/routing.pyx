@@ -14,6 +14,8 @@ A run looks only at what the ledger left behind: lanes and waiting lists in `run
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from xump_ext.log.append cimport log_hands
+from xump_ext.log.fences cimport log_mark, log_routed
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
@@ -32,7 +34,8 @@ from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
 from xump_ext.select.runnable cimport lane_key, runnable_next, runnable_remove, waiters_key
 from xump_ext.select.unrouted cimport backlog_forward, kept_add
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, KEPT_NEVER, LANE, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED, UNLIMITED, WAITERS,
+    BROKEN, DEFAULTED, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED, UNLIMITED,
+    WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
@@ -399,6 +402,8 @@ cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, vi
         entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
         touch(entry.queue)
+        if entry.queue.hands_unsaid:
+            log_hands(entry.queue)
     if route.slot_count == 0:
         return route_unmatched(engine, entry, visited)
     return dispatch(engine, entry, route, visited)
@@ -412,12 +417,13 @@ cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) e
     cdef queue_t* queue = entry.queue
     if queue.keeps_unmatched or (entry.extra != NULL and entry.extra.kept != KEPT_NEVER) or (
 
-            not queue.durable and has_waited(engine, entry) and not letters_would_take(engine, entry)):
+            has_waited(engine, entry) and not letters_would_take(engine, entry)):
         if entry.flags & SUSPENDED:
             forget_suspended(engine, entry)
         if visited != NULL:
             suspend(engine, entry, visited)
-        return kept_add(entry)
+        kept_add(entry)
+        return log_mark(entry) if queue.durable and entry.extra.logged == LOGGED_NOTHING else 0
     if not queue.has_warned and not letters_would_take(engine, entry):
         queue.has_warned = True
         (<list> engine.user_errors).append(((<object> queue.handle).name, <object> content_at(entry).address))
@@ -428,7 +434,7 @@ cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) e
 cdef bint has_waited(const engine_t* engine, const entry_t* entry) noexcept:
     """Whether it was ready already when the engine became quiet."""
     if entry.extra != NULL and entry.extra.delayed_until != NEVER:
-        return entry.extra.quiets != engine.quiets
+        return entry.extra.ended.quiets != engine.quiets
     return entry.sequence < engine.run_start
 
 
@@ -474,6 +480,8 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
         if visited == NULL:
             visited = own = visited_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, route, visited)
+    if entry.extra != NULL and entry.queue.durable:
+        log_routed(entry)
     if entry.extra != NULL and is_behind(entry):
         pass
     elif route.clause_count == 1 and not route.names_queue:

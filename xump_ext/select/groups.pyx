@@ -47,10 +47,13 @@ cdef int group_enter(engine_t* engine, entry_t* entry) except -1:
     cdef extra_t* extra
     cdef extra_t* first
     cdef group_t* group
-    key = group_key(entry)
-    if key is None:
-        return 0
-    group = group_of(entry.queue, key)
+    if entry.extra != NULL and entry.extra.group != NULL:
+        group = entry.extra.group       # it comes back: its content need not be read
+    else:
+        key = group_key(entry)
+        if key is None:
+            return 0
+        group = group_of(entry.queue, key)
     extra = extra_of(entry)
     if extra.standing == GROUP_BUSY:
         group.busy -= 1

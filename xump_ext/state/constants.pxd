@@ -33,6 +33,7 @@ cdef enum:
     FOREIGN = 4096          # it came from a message of another store, or what that came from did
     LINKED = 8192           # its record says which message it came from
     APART = 16384           # not routed yet, and kept apart: in its turn the index would not find it      select/unrouted.pxd
+    TIMED = 32768           # it was delayed when it entered a durable store: its record says until when
 
 cdef enum:
     DELIVERIES_MAX = 65535
@@ -49,6 +50,12 @@ cdef enum:
     KEPT_NEVER = 0
     KEPT_BEFORE = 1         # it is tried again
     KEPT_NOW = 2            # it waits for one that does: it is apart, in the queue's `kept`
+
+cdef enum:
+    # what the log of a durable store says of a message that is routed out of turn
+    LOGGED_NOTHING = 0      # the frontier tells
+    LOGGED_UNROUTED = 1
+    LOGGED_ROUTED = 2
 
 cdef enum:
     # what a message was before your program took it by hand

@@ -97,6 +97,10 @@ cdef struct entry_t:
     uint8_t rank             # in a queue that goes by priority: how far the message is below the highest; else 0
     extra_t* extra           # what few entries have, or NULL
 
+cdef union moment_t:
+    uint64_t quiets         # the engine's, when the delay ended that it entered with
+    int64_t retry           # DELAYED by a retry, in a store that was opened again: it ends then, when the queue is released
+
 cdef struct extra_t:        # of an entry: moments at which something happens to it, and its key             state/extra.pxd
     # what the schedule reads, in one cache line mostly
     entry_t* entry          # NULL: it is gone, and the schedule frees this when it comes to it
@@ -107,6 +111,7 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     uint8_t home            # taken by hand, or to be tried again after that: what it was before, HOME_WAITING ..
     uint8_t timer           # what happens at `due`: TIMER_DELAY ..
     uint8_t standing        # in its group: GROUP_NONE ..
+    uint8_t logged          # whether it is routed, as its log says: LOGGED_NOTHING ..
     # the rest
     int64_t delayed_until   # the end of the delay that it entered with; NEVER: it had none
     int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER
@@ -114,7 +119,7 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     extra_t* before         # in the line of its group, or in the heap of its strays
     extra_t* after
     extra_t* below          # in that heap
-    uint64_t quiets         # the engine's, when the delay ended that it entered with
+    moment_t ended          # of a delay
     uint64_t left           # since when it was not in its place though it was not routed, in the engine's events; 0: it never was
     uint64_t came           # when it was there again
     uint32_t body_bytes     # in a queue with a limit of bytes: what it counts for
@@ -127,17 +132,6 @@ cdef struct group_t:        # the messages of one key in one queue              
     extra_t* strays         # a pairing heap by id: those of the line that came to it between others
     uint64_t count          # in the line and the heap
     uint64_t busy           # outstanding or bound
-
-cdef struct schedule_t:     # what falls due when; all zero: nothing does                                      state/schedule.pxd
-    int64_t soonest         # nothing falls due before
-    uint64_t live           # how many extras are scheduled
-    item_t* inbox           # items that came since
-    uint64_t inbox_count
-    uint64_t inbox_capacity
-    item_t* front           # the next ones, the first of them last
-    uint32_t front_count
-    item_t limit            # no key in `front` is above this one, and none in `rest` below
-    radix_t rest
 
 cdef struct schedule_t:     # what falls due when; all zero: nothing does                                      state/schedule.pxd
     int64_t soonest         # nothing falls due before
@@ -414,7 +408,9 @@ cdef struct queue_t:
     bint drops_oldest        # when it is full
     bint keeps_unmatched     # what no selector matches waits
     bint has_warned          # that it dropped what no selector matches
-    bint awaits_release      # its store was opened again: what falls due here waits until the queue is released
+    bint awaits_release      # its store was opened again: what falls due here waits until the queue is released …
+    bint has_awaiting        # … and there is such a thing
+    bint hands_unsaid        # your program took messages by hand that are not routed, and the log does not say so
     list_t by_hand           # entries that your program took without a selector
     int64_t ttl              # ns; NEVER: none
     int64_t* retry_delays    # ns, of the first delivery, the second …; NULL: none of its own
