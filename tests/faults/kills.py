@@ -1,8 +1,8 @@
 """Kills: a process that works on its stores is killed, opened again, and killed again.
 
 A `Victim` is a forked process that plays a program. It says in memory that outlives it which calls it has begun and which have
-returned. After a random call, and a random while, it gets SIGKILL. Then the same program, with the same seed, is played to its end
-beside it, on a copy of the files of before: so the judge knows the moments that the victim went through. The next session of
+returned. After a random call, and a random while, it gets SIGKILL. Then the same program, with the same seed, is played to its
+end beside it, on a copy of the files of before: so the judge knows the moments that the victim went through. The next session of
 a chain goes on from what the victim left.
 """
 
