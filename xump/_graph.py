@@ -383,6 +383,7 @@ class Graph(Core):
         with self._build_lock:
             queue = self._queues.get(name)
             if queue is None or (isinstance(name, Queue) and queue is not name):
+                self.tick()
                 return False
             return bool(self._delete_queue(queue))
 
@@ -416,6 +417,7 @@ class Graph(Core):
         with self._build_lock:
             found = self._selectors.get(selector)
             if found is None or (isinstance(selector, Selector) and found is not selector):
+                self.tick()
                 return False
             self._delete_selector(found)
             return True

@@ -372,6 +372,8 @@ cdef class Core(EnginePublish):
         try:
             if change > 0:
                 self.do_due_now()
+                if self.publishers:
+                    self.let_in()           # the last time before the block ends
                 self.e.building += 1
                 return
             try:
@@ -404,7 +406,7 @@ cdef class Core(EnginePublish):
             self.e.replies = replies.live()
             self.requests[request.message_id] = request
         finally:
-            self.unlock()
+            self.unlock_now()
 
     def _end_request(self, request):
         """The request does not wait any more."""
@@ -418,7 +420,7 @@ cdef class Core(EnginePublish):
             entry = oldest_ready(handle.live())
             return None if entry == NULL else entry.timestamp
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- time
 
@@ -430,7 +432,7 @@ cdef class Core(EnginePublish):
         try:
             moment = schedule_next(&self.e.schedule)
         finally:
-            self.unlock()
+            self.unlock_now()
         return None if moment == NEVER else moment
 
     def tick(self):
@@ -490,7 +492,7 @@ cdef class Core(EnginePublish):
                     entry = index_from(&queue.index, at + 1)
             return found, None if entry == NULL else entry.id
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef Message message_if_selected(self, entry_t* entry, Filter filter):
         """The message of an entry, or None if the filter does not select it."""
@@ -509,7 +511,7 @@ cdef class Core(EnginePublish):
             entry = self.entry_of(handle, id)
             return None if entry == NULL else self.message_if_selected(entry, None)
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL:
         cdef queue_t* queue = handle.live()
@@ -559,7 +561,7 @@ cdef class Core(EnginePublish):
                 "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
             }
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- the end
 

@@ -24,6 +24,7 @@ from xump_ext.message.times cimport NEVER, later, seconds_ns
 from xump_ext.route.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay, take_by_hand, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on, run
+from xump_ext.select.groups cimport group_key
 from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED, TIMER_ACK
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport selector_t
@@ -146,20 +147,20 @@ cdef class Delivery:
 
         Cost: O(1).
         """
-        cdef EngineLock core
+        cdef PyObject* core
         cdef int64_t span = seconds_ns(seconds, "seconds")
-        core = <EngineLock> self.core()
-        if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
+        core = NULL if self.settled else self.core()
+        if core == NULL or self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
             raise ValueError("this delivery has no deadline: its selector has no ack_timeout")
-        core.begin_call()
+        (<EngineLock> core).begin_call()
         try:
             if not in_hands(self.entry):
                 raise stale(self)
-            schedule_reserve(&core.e.schedule, 1)
-            schedule_add(&core.e.schedule, self.entry.extra, later(time_of(&core.e), span), TIMER_ACK)
-            go_on(&core.e)
+            schedule_reserve(&(<EngineLock> core).e.schedule, 1)
+            schedule_add(&(<EngineLock> core).e.schedule, self.entry.extra, later(time_of(&(<EngineLock> core).e), span), TIMER_ACK)
+            go_on(&(<EngineLock> core).e)
         finally:
-            core.unlock()
+            (<EngineLock> core).unlock()
 
     def reply(self, body=b"", headers=None):
         """Publish a reply to the queue that the message names in `reply_to`. It acknowledges nothing.
@@ -407,6 +408,11 @@ cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
     delivery.redelivered = is_redelivered(entry)
     return 0
+
+
+cdef PyObject* key_found(entry_t* entry) except? NULL:
+    key = group_key(entry)
+    return NULL if key is None else counted(<void*> key)
 
 
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
