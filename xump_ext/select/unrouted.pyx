@@ -15,7 +15,7 @@ from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.select.credit cimport waiting_add, waiting_remove
 from xump_ext.state.constants cimport APART, KEPT_BEFORE, KEPT_NOW, UNROUTED
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport apart_t
+from xump_ext.state.graph cimport apart_t, waitset_t
 from xump_ext.state.index cimport unrouted_from
 from xump_ext.state.returned_heap cimport returned_free, waitset_oldest
 
