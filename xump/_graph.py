@@ -220,6 +220,7 @@ class Graph(Core):
                 other = differing(properties, queue._properties())
                 if other is not None:
                     check_same(f"queue {name!r}", (other,), (getattr(queue, other),), (plain_value(given[other]),))
+                self.tick()         # a call like any other
                 return queue
             number = self._last_queue
             while name is None:
@@ -307,6 +308,7 @@ class Graph(Core):
             if name is not None and name in self._named:
                 selector: Selector = self._named[name]
                 check_same(f"selector {name!r}", SELECTOR_PROPERTIES, selector._created, created)
+                self.tick()
                 return selector
             self._check_single(queue, role, enabled)
             target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")

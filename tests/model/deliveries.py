@@ -7,11 +7,16 @@ from xump.errors import StaleDelivery
 
 
 def take_one(engine, destination, nack_count):
-    """The oldest offer that was not nacked since; what INFINITE credit bound is settled by that."""
+    """`next_one`, in a call of its own."""
     with engine._call():
-        for entry in engine.offers:
-            if is_wanted(entry.offered_to, destination) and entry.nack_number <= nack_count:
-                return hand_over(engine, entry)
+        return next_one(engine, destination, nack_count)
+
+
+def next_one(engine, destination, nack_count):
+    """The oldest offer that was not nacked since; what INFINITE credit bound is settled by that."""
+    for entry in engine.offers:
+        if is_wanted(entry.offered_to, destination) and entry.nack_number <= nack_count:
+            return hand_over(engine, entry)
     return None
 
 

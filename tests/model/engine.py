@@ -231,8 +231,10 @@ class ModelEngine:
 
     def take(self, n, destination=None, *, timeout=0.0):
         taken = []
-        while len(taken) < n and (delivery := deliveries.take_one(self, destination, self.nack_count)) is not None:
-            taken.append(delivery)
+        with self._call():
+            while len(taken) < n and (delivery := deliveries.next_one(self, destination, self.nack_count)) is not None:
+                taken.append(delivery)
+                routing.finish(self, lets_in=False)
         return taken
 
     def deliveries(self, destination=None, *, timeout=0.0):

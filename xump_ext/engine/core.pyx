@@ -38,7 +38,7 @@ from xump_ext.route.due cimport release_due
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
 from xump_ext.route.oldest cimport first_free, oldest_ready
 from xump_ext.route.requeue cimport mark_returned
-from xump_ext.route.routing cimport go_on, run, wake_everything
+from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
@@ -98,6 +98,8 @@ cdef class Core(EnginePublish):
         cdef Delivery delivery = None
         self.begin_call()
         try:
+            if self.e.building:
+                keep_unmatched(handle.live())
             entry = first_free(handle.live())
             if entry != NULL:
                 delivery = hand_by_hand(self, entry)

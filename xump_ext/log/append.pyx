@@ -31,7 +31,7 @@ from xump_ext.records.kinds cimport (
 )
 from xump_ext.records.record cimport padded, payload_of, rare_of
 from xump_ext.state.constants cimport (
-    DEAD_ENTRY, FOREIGN, HISTORY, KEPT_NEVER, LINKED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED,
+    APART, DEAD_ENTRY, FOREIGN, HISTORY, KEPT_NEVER, LINKED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED, UNROUTED,
 )
 from xump_ext.state.graph cimport store_t
 from xump_ext.state.index cimport index_from, index_get
@@ -285,9 +285,10 @@ cdef void frontier_forward(queue_t* queue) noexcept:
 
 
 cdef inline bint waits_in_turn(const entry_t* entry) noexcept:
-    """Whether the entry is not routed, and was neither delayed nor kept for want of a selector that matches it."""
+    """Whether the entry is not routed, and was neither delayed nor kept for want of a selector that matches it; or it was delayed
+    when the frontier had not come so far."""
     return entry.state == UNROUTED and (
-        entry.extra == NULL or (entry.extra.delayed_until == NEVER and entry.extra.kept == KEPT_NEVER))
+        not entry.flags & APART or entry.extra == NULL or (entry.extra.delayed_until == NEVER and entry.extra.kept == KEPT_NEVER))
 
 
 cdef void log_state(queue_t* queue, bint exact) noexcept:
