@@ -38,7 +38,7 @@ from xump_ext.route.due cimport release_due
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
 from xump_ext.route.oldest cimport first_free, oldest_ready
 from xump_ext.route.requeue cimport mark_returned
-from xump_ext.route.routing cimport go_on, run, wake_everything
+from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
@@ -98,6 +98,8 @@ cdef class Core(EnginePublish):
         cdef Delivery delivery = None
         self.begin_call()
         try:
+            if self.e.building:
+                keep_unmatched(handle.live())
             entry = first_free(handle.live())
             if entry != NULL:
                 delivery = hand_by_hand(self, entry)
@@ -372,6 +374,8 @@ cdef class Core(EnginePublish):
         try:
             if change > 0:
                 self.do_due_now()
+                if self.publishers:
+                    self.let_in()           # the last time before the block ends
                 self.e.building += 1
                 return
             try:
@@ -404,7 +408,7 @@ cdef class Core(EnginePublish):
             self.e.replies = replies.live()
             self.requests[request.message_id] = request
         finally:
-            self.unlock()
+            self.unlock_now()
 
     def _end_request(self, request):
         """The request does not wait any more."""
@@ -418,7 +422,7 @@ cdef class Core(EnginePublish):
             entry = oldest_ready(handle.live())
             return None if entry == NULL else entry.timestamp
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- time
 
@@ -430,7 +434,7 @@ cdef class Core(EnginePublish):
         try:
             moment = schedule_next(&self.e.schedule)
         finally:
-            self.unlock()
+            self.unlock_now()
         return None if moment == NEVER else moment
 
     def tick(self):
@@ -490,7 +494,7 @@ cdef class Core(EnginePublish):
                     entry = index_from(&queue.index, at + 1)
             return found, None if entry == NULL else entry.id
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef Message message_if_selected(self, entry_t* entry, Filter filter):
         """The message of an entry, or None if the filter does not select it."""
@@ -509,7 +513,7 @@ cdef class Core(EnginePublish):
             entry = self.entry_of(handle, id)
             return None if entry == NULL else self.message_if_selected(entry, None)
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL:
         cdef queue_t* queue = handle.live()
@@ -559,7 +563,7 @@ cdef class Core(EnginePublish):
                 "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
             }
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- the end
 

@@ -71,6 +71,7 @@ cdef class EngineLock:
         return self.unlock_now() if size_of(<PyObject*> self.publishers) == 0 else self.unlock_and_let_in()
 
     cdef inline int unlock_now(self) except -1:
+        """The end of a call that only looked: it lets no publisher in."""
         if self.state == BUSY:      # else user code has forked, and this is the child
             self.state = self.e.at_rest
         if <Py_ssize_t> (self.queued_threads != NULL) | size_of(<PyObject*> self.user_errors) | self.takers | (

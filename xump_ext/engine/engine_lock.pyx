@@ -204,7 +204,7 @@ cdef class EngineLock:
             self.read_clock()
             self.run_until()
         except BaseException:
-            self.unlock()
+            self.unlock_now()
             raise
         return 0
 
@@ -242,8 +242,11 @@ cdef class EngineLock:
         return 0
 
     cdef int unlock_and_let_in(self) except -1:
+        """`unlock` while publishers wait for room. Nobody is let in at a time that is not known: the user's clock has failed."""
         try:
-            return self.let_in() if self.state == BUSY else 0
+            if self.state == BUSY and (self.clock is None or self.e.now != TIME_UNREAD):
+                self.let_in()
+            return 0
         finally:
             self.unlock_now()
 
@@ -387,7 +390,7 @@ cdef class EngineLock:
             self.read_clock()
             now = max(self.e.now, self.e.time)
         finally:
-            self.unlock()
+            self.unlock_now()
         return max(0.0, (moment - now) / 1e9)
 
     cdef queue_t* queue_of(self, object queue) except? NULL:
