@@ -15,6 +15,8 @@ Most calls have the same shape:
 messages, which are checked where they are made.
 """
 
+from os import urandom
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
@@ -31,12 +33,13 @@ from xump_ext.match.filter cimport Filter
 from xump_ext.memory.heap cimport heap_free
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
-from xump_ext.message.message cimport Message, message_object
+from xump_ext.message.message cimport Message, content_alone, content_new, message_object
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
 from xump_ext.route.due cimport release_due
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
 from xump_ext.route.oldest cimport first_free, oldest_ready
+from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
@@ -401,16 +404,35 @@ cdef class Core(EnginePublish):
             self.run_until()
         return 0
 
-    def _begin_request(self, QueueHandle replies, request):
-        """From now on what comes to this queue is for the requests that wait; this is one of them."""
-        self.lock()
+    def _ask(self, QueueHandle replies, queue, address, body, headers, wake):
+        """Publish a request, whose reply comes to the queue `replies`; `wake()` is called when it comes, perhaps at once; None:
+        it is for `_sleep`. Returns the `Request`."""
+        cdef Request request = Request.__new__(Request)
+        cdef content_t* content
+        request.message_id = urandom(16).hex()
+        request.call = wake
+        if isinstance(address, Message):
+            content = content_alone(address, body, headers, replies.name, request.message_id, NULL)
+        else:
+            content = content_new(address, body, headers, replies.name, request.message_id, NULL)
         try:
-            self.e.replies = replies.live()
-            self.requests[request.message_id] = request
-        finally:
-            self.unlock_now()
+            self.lock()
+            try:
+                self.e.replies = replies.live()
+                self.requests[request.message_id] = request
+            finally:
+                self.unlock_now()
+        except BaseException:
+            content_release(content)
+            raise
+        try:
+            self.publish_content(queue, content, None)
+        except BaseException:
+            self._end_request(request)
+            raise
+        return request
 
-    def _end_request(self, request):
+    def _end_request(self, Request request not None):
         """The request does not wait any more."""
         self.requests.pop(request.message_id, None)
 

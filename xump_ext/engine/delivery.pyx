@@ -18,8 +18,9 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.message.content cimport checked_text
-from xump_ext.message.message cimport Message, message_new
+from xump_ext.message.content cimport checked_text, no_parts, parts_t
+from xump_ext.message.headers cimport content_t, correlation_of
+from xump_ext.message.message cimport Message, content_new, message_new
 from xump_ext.message.times cimport NEVER, seconds_ns
 from xump_ext.route.ledger cimport PAID, accept, dead_letter, deadline_set, hops_of, in_hands, nacked, pay, take_by_hand, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
@@ -178,11 +179,14 @@ cdef class Delivery:
             QueueNotFound, QueueFull, StoreFull, StoreFailed, Closed, TypeError: As `Engine.publish`.
         """
         cdef Message message = message_handle(self)
-        queue_handle(self).engine._check_open()
-        if message.reply_to is None:
+        cdef EngineLock core = <EngineLock> queue_handle(self).engine
+        cdef content_t* asked = message.content
+        cdef parts_t parts = no_parts()
+        core._check_open()
+        if asked.reply_to == NULL:
             raise ValueError(f"message {message.id} of queue {queue_handle(self).name!r} names no queue to reply to (reply_to)")
-        known_by = message.correlation_id if message.message_id is None else message.message_id
-        return queue_handle(self).engine.publish(message.reply_to, "", body, headers, correlation_id=known_by)
+        parts.correlation_id = correlation_of(asked) if asked.message_id == NULL else asked.message_id
+        return core.publish_content(<object> asked.reply_to, content_new("", body, headers, None, None, &parts), None)
 
     def ack(self):
         """Acknowledge this message: it is settled in its queue, and in every queue that it was moved through.

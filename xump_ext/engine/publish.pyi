@@ -7,8 +7,9 @@ from typing import Any
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.engine.stores import EngineStores
 from xump_ext.message.message import Message, _Body, _HeaderValue
+from xump_ext.state.sleeper import Sleeper
 
-class Publisher:
+class Publisher(Sleeper):
     """A publish that waits for room."""
 
     id: int

@@ -161,7 +161,7 @@ cdef class EnginePublish(EngineStores):
     def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
                        priority):
         """Publish a message when there is room for it, at once if there is; the `Publisher` tells. `wake()` is called when it
-        waits no more."""
+        waits no more; None: it is for `_sleep`."""
         cdef Publisher publisher = Publisher.__new__(Publisher)
         cdef str correlation = optional_text(correlation_id, "correlation_id")
         cdef parts_t given = parts_given(correlation, expires, priority)
@@ -172,7 +172,7 @@ cdef class EnginePublish(EngineStores):
         else:
             publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
         publisher.queue = queue
-        publisher.wake = wake
+        publisher.call = wake
         self.begin_call()
         try:
             self.publishers.append(publisher)
@@ -218,7 +218,7 @@ cdef class EnginePublish(EngineStores):
                     content_release(publisher.content)
                     publisher.content = NULL
                 self.publishers.remove(publisher)
-                publisher.wake()
+                publisher.serve()
                 again = True
                 break
         return 0

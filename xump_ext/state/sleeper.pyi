@@ -1,0 +1,10 @@
+"""Sleepers: threads and tasks that wait until a call of somebody else brings them something."""
+
+from typing import Self
+
+class Sleeper:
+    """One that waits."""
+
+    def __new__(cls) -> Self: ...
+    @property
+    def served(self) -> bool: ...
