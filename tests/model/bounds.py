@@ -11,7 +11,7 @@ from xump.errors import QueueFull, XumpError
 def surplus_of(engine, queue):
     """The entry that the queue has to drop now, or None."""
     held = counted(queue)
-    if queue.when_full != "drop_oldest" or not held or is_below_limit(engine, queue, leaving=held[-1]):
+    if queue.when_full != "drop_oldest" or queue.reopened or not held or is_below_limit(engine, queue, leaving=held[-1]):
         return None
     found = [e for e in held[:-1] if e.state in READY]
     return min(found, key=lambda e: (-rank(e)[0], e.id), default=None)

@@ -11,6 +11,7 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     dropped it stays, unrouted."""
     queue, message = entry.queue, entry.message
     books.withdraw(engine, entry)       # INFINITE may have bound it
+    entry.never_due = entry.state == "delayed" and not entry.retrying
     entry.state = "leaving"
     target = own_dead_letter(engine, queue) if reason == "overflow" else dead_letter_of(engine, entry)
     if entry.dead or (reason == "expired" and message.hops >= engine.hop_limit):

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 from functools import wraps
 from pathlib import Path
+from unittest.mock import patch
 
 import xump
 from tests.model.engine import ModelEngine
 from tests.model.seen import delivery_seen, differences, plain, seen_of
 from tests.model.stores import reopened
-from xump._names import REPLIES
-from xump._requests import _Request
+from xump_ext.engine import core
 
 # Nobody commits but `sync` and `close` in "group" durability here; every call does in "process".
 STORES = {
@@ -34,18 +34,17 @@ class Compiled(xump.Engine):
         return self._publish_later(lambda: None, queue, address, body, headers, reply_to, message_id, *given.values())
 
     def request_waiting(self, queue, address="", body=b"", headers=None):
-        """As `_ask`, with the message ids of the model."""
-        request = _Request(lambda: None)
-        replies = self.create_queue(REPLIES)
+        """As `request`, with the message ids of the model."""
         self.requests += 1
-        request.message_id = f"request-{self.requests}"
-        self._begin_request(replies, request)
-        try:
-            self.publish(queue, address, body, headers, reply_to=REPLIES, message_id=request.message_id)
-        except BaseException:
-            self._end_request(request)
-            raise
-        return request
+        with patch.object(core, "urandom", lambda size: Named(f"request-{self.requests}")):
+            return self._ask(self._replies(), queue, address, body, headers, lambda: None)
+
+
+class Named(str):
+    """What stands for random bytes."""
+
+    def hex(self):
+        return str(self)
 
 
 def recorded(call):

@@ -90,6 +90,8 @@ def come_back(entry, became, frontier, crashed):
         entry.delivery_count = max(e.delivery_count for e in (entry, *became))
         entry.redelivered = True if was_taken or any(flag is True for flag in flags) else EITHER if EITHER in flags else False
     entry.logged = entry.delivery_count, entry.redelivered
+    if entry.never_due:
+        entry.state = "delayed"
     if entry.state == "delayed" and not (crashed and entry.retrying):
         return
     was_routed = entry.routed or (entry.id < frontier and not is_aside(entry))

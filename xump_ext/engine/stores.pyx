@@ -35,7 +35,7 @@ from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.log.writer cimport entry_charge
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.recovery.log_reader cimport Recovery
-from xump_ext.route.ledger cimport pay_for
+from xump_ext.route.ledger cimport pay_for, time_of
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
 from xump_ext.state.constants cimport BROKEN, OWNED
@@ -80,6 +80,8 @@ cdef class EngineStores(EngineLock):
         """Make the queues of a store that was read, held; return how many messages there are."""
         self.lock()
         try:
+            self.read_clock()
+            time_of(&self.e)
             count = recovery.end()
             run(&self.e)
             return count

@@ -7,6 +7,8 @@ moment (a ttl of 0) follows when it has nothing else to do, and the run goes on.
 In a store that was opened again what falls due waits until its queue is released. That is its moment then, in order of due time.
 """
 
+from heapq import heapify, heappop, heappush
+
 from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
@@ -15,8 +17,8 @@ from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_ent
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIMER_RETRY, UNROUTED,
-    WAITING,
+    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    TIMER_RETRY, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
@@ -24,6 +26,7 @@ from xump_ext.state.graph cimport entry_t, extra_t, queue_t, visited_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready
+from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport suspended_visited
 from xump_ext.state.schedule cimport schedule_add, schedule_pop, schedule_reserve
 from xump_ext.state.visited cimport visited_release, visited_share
@@ -67,6 +70,8 @@ cdef int release_due(engine_t* engine, list queues) except -1:
     cdef cursor_t at
     cdef entry_t* entry
     for handle in queues:
+        if handle.queue.drops_oldest:
+            queue_list(engine, handle.queue, OVERFULL)
         at = cursor_start(handle.queue)
         entry = cursor_step(&at) if handle.queue.has_awaiting else NULL
         handle.queue.awaits_release = handle.queue.has_awaiting = False
@@ -79,9 +84,13 @@ cdef int release_due(engine_t* engine, list queues) except -1:
                 elif due != NEVER:
                     overdue.append((due, timer != TIMER_EXPIRY, entry.sequence, <uintptr_t> entry, timer))
             entry = cursor_step(&at)
-    overdue.sort()
-    for _, _, _, address, timer in overdue:
-        fall_due(engine, <entry_t*> <uintptr_t> address, timer)
+    heapify(overdue)
+    while overdue:
+        _, _, sequence, address, timer = heappop(overdue)
+        entry = <entry_t*> <uintptr_t> address
+        fall_due(engine, entry, timer)
+        if timer == TIMER_DELAY and entry.extra.expires <= engine.time:     # its time was over before it is handed out
+            heappush(overdue, (entry.extra.expires, False, sequence, address, TIMER_EXPIRY))
     return 0
 
 
@@ -135,6 +144,8 @@ cdef int expire(engine_t* engine, entry_t* entry) except -1:
 cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
     """The delay that the message entered with has ended: it is routed as if it had just come, at its old place."""
     cdef queue_t* queue = entry.queue
+    if queue.groups != NULL:
+        content_at(entry)           # it has the key; this may fail, so it comes before any change
     count_delayed(entry, -1)
     entry.state = UNROUTED
     entry.extra.ended.quiets = engine.quiets

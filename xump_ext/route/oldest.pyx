@@ -204,7 +204,7 @@ cdef int drop_oldest(engine_t* engine) except -1:
     cdef entry_t* entry
     cdef entry_t* newest
     queue_unlist(engine, queue, OVERFULL)
-    while queue.ready:
+    while queue.ready and not queue.awaits_release:     # its dead letter queue may be in a store that is opened later
         newest = newest_counted(queue)
         entry = NULL if has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:

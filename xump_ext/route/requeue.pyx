@@ -23,7 +23,7 @@ from xump_ext.state.constants cimport (
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
 from xump_ext.state.index cimport list_remove
-from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.lazy_content cimport content_at, is_readable
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.queue_lists cimport queue_list
@@ -82,6 +82,9 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
 
 cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
     """Lets an entry that was released wait again at its old place. If its time was over meanwhile, it expires now."""
+    if not is_readable(entry):      # its store was closed, and its queue is about to end
+        count_ready(entry, 1)
+        return returning_add(entry)
     if entry.extra != NULL and entry.extra.expires <= time_of(engine):
         return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:

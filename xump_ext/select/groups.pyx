@@ -47,11 +47,14 @@ cdef int group_enter(engine_t* engine, entry_t* entry) except -1:
     cdef extra_t* extra
     cdef extra_t* first
     cdef group_t* group
-    if entry.extra != NULL and entry.extra.group != NULL:
+    if entry.extra != NULL and (entry.extra.group != NULL or entry.extra.keyless):
         group = entry.extra.group       # it comes back: its content need not be read
+        if group == NULL:
+            return 0
     else:
         key = group_key(entry)
         if key is None:
+            extra_of(entry).keyless = True
             return 0
         group = group_of(entry.queue, key)
     extra = extra_of(entry)

@@ -86,7 +86,9 @@ cdef uint64_t unrouted_lowest(queue_t* queue) noexcept:
     cdef uint64_t found = queue.next_id
     cdef uint32_t rank
     if in_index(queue):
-        queue.frontier = found = unrouted_from(&queue.index, queue.frontier).id     # those before it are not looked at again
+        found = unrouted_from(&queue.index, queue.frontier).id
+        if not queue.hands_unsaid:
+            queue.frontier = found      # those before it are not looked at again
     for rank in range(queue.top_priority + 1):
         if queue.apart != NULL and queue.apart.levels[rank].count:
             found = min(found, waitset_oldest(&queue.apart.levels[rank]).id)

@@ -112,6 +112,7 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     uint8_t timer           # what happens at `due`: TIMER_DELAY ..
     uint8_t standing        # in its group: GROUP_NONE ..
     uint8_t logged          # whether it is routed, as its log says: LOGGED_NOTHING ..
+    uint8_t keyless         # its queue goes by keys, and it has none
     # the rest
     int64_t delayed_until   # the end of the delay that it entered with; NEVER: it had none
     int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER

@@ -26,6 +26,10 @@ cdef inline bint is_loaded(const entry_t* entry) noexcept:
 cdef inline bint is_lazy(const entry_t* entry) noexcept:
     return entry.content.bits & 1
 
+cdef inline bint is_readable(const entry_t* entry) noexcept:
+    """Whether the content can be had: its store, which may have it, is not closed."""
+    return not entry.content.bits & 2 or entry.queue.store != NULL
+
 # The content of an entry in a durable queue, read from the store: valid until FETCHED_SLOTS others were fetched.
 cdef content_t* content_fetched(entry_t* entry) except NULL
 cdef void fetched_forget(engine_t* engine) noexcept
