@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xump.queue import Queue
-    from xump.types import Body, Headers
+    from xump.types import Body, Headers, Moment
+    from xump_ext.engine.publish import Publisher
     from xump_ext.message.message import Message
 
 
@@ -30,6 +31,11 @@ class _Request:
         self.message_id = secrets.token_hex(16)
         self.answer: Message | None = None
         self.wake = wake
+
+
+def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:
+    """The error of a request that was not answered in time; in a building block it does not wait, whatever its timeout."""
+    return RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
 
 
 class Requesting(Taking):
@@ -89,7 +95,7 @@ class Requesting(Taking):
         finally:
             self._end_request(request)
         if request.answer is None:
-            raise RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
+            raise no_reply(queue, timeout)
         return request.answer
 
     def _ask(
@@ -111,16 +117,34 @@ class Requesting(Taking):
     def _publish_waiting(self, timeout: float | None, queue: str | Queue, *given: Any) -> int:
         """`publish` with a `timeout`: it waits for room. `given`: the other arguments, in order."""
         check_timeout(timeout)
+        if self._is_building():
+            return self._publish_at_once(queue, *given)
         woken = threading.Lock()
         woken.acquire()
         publisher = self._publish_later(woken.release, queue, *given)
-        if publisher.waits:
-            span = 0.0 if self._is_building() else timeout
-            self._wait_until(lambda: not publisher.waits, ("room", id(publisher)), woken, span)
-            self._publish_no_more(publisher)
+        try:
+            if publisher.waits:
+                self._wait_until(lambda: not publisher.waits, ("room", id(publisher)), woken, timeout)
+        finally:
+            still_waits = publisher.waits and self._publish_no_more(publisher)
+        return self._publish_no_longer(publisher, still_waits, queue, *given)
+
+    def _publish_no_longer(self, publisher: Publisher, still_waits: bool, queue: str | Queue, *given: Any) -> int:
+        """The result of a publish whose wait is over. If it `still_waits` and nobody refused it, the engine was in a building
+        block of another thread all the time: it enters now, if there is room."""
         if publisher.error is not None:
             raise publisher.error
-        return publisher.id
+        return self._publish_at_once(queue, *given) if still_waits else publisher.id
+
+    def _publish_at_once(
+        self, queue: str | Queue, address: str | Message, body: Body, headers: Headers | None, reply_to: str | None,
+        message_id: str | None, correlation_id: str | None, delay: float | None, at: Moment | None, ttl: float | None,
+        expires: Moment | None, priority: int,
+    ) -> int:
+        """`publish` without waiting."""
+        return self.publish(
+            queue, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
+            at=at, ttl=ttl, expires=expires, priority=priority)
 
     def _wait_until(
         self, over: Callable[[], bool], key: tuple[str, object], woken: threading.Lock, timeout: float | None

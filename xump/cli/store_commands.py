@@ -32,7 +32,7 @@ from xump.cli.store_report import (
 )
 from xump.durability.viewing import viewing
 from xump.errors import StoreLocked, StoreNotFound, XumpError
-from xump.store_types import factory_of, store_types, types_of
+from xump.store_types import factory_of, file_bytes, store_types, types_of
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -337,10 +337,3 @@ def _warned(engine: Engine, path: str) -> int:
     print(f"xump: {path} is damaged, and damaged records are left out: {counted(len(damage), 'fault')}, of which the first is: "
           f"{damage[0].what}; to see them all: xump check {shlex.quote(path)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND
-
-
-def file_bytes(path: str) -> int:
-    """The size of a file, or of all files in a directory; 0 if there is none."""
-    if os.path.isdir(path):
-        return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
-    return os.path.getsize(path) if os.path.exists(path) else 0

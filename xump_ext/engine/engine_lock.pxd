@@ -45,7 +45,8 @@ cdef class EngineLock:
     cdef list publishers            # that wait for room, first come first
     cdef dict requests              # that wait for a reply, by message id
     cdef dict waiting               # for what each of them waits, by number
-    cdef Py_ssize_t takers          # how many of them
+    cdef dict alarmed               # the same of those who sleep until something falls due
+    cdef Py_ssize_t takers          # how many wait
     cdef uint64_t last_waker        # the number of the last one
     cdef Py_ssize_t queues_waited_for   # how many of them wait for a message that can be taken by hand
     cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
@@ -91,6 +92,7 @@ cdef class EngineLock:
     cdef int unlock_slowly(self) except -1
     cdef int wake_offered(self) except -1
     cdef int wake(self, set destinations) except -1
+    cdef int wake_these(self, dict woken) except -1
     cdef int wake_waiting(self) except -1
     cdef int wake_for_queues(self) except -1
     cdef int wake_for_alarm(self) except -1

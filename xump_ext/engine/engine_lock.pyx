@@ -55,6 +55,9 @@ cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
+cdef tuple ALARM = ("alarm", "")            # under this key waits who does what falls due for others: see `xump.aio`
+cdef tuple NOTHING = (("nothing", ""),)     # of no destination: only the end of the engine wakes it
+
 
 cdef class EngineLock:
     """What all calls share: the lock, the names of queues and selectors, the waiting consumers."""
@@ -75,6 +78,7 @@ cdef class EngineLock:
         self.undelivered = []
         self.wakers = {}
         self.waiting = {}
+        self.alarmed = {}
         self.requests = {}
         self.publishers = []
         self.state = NEW
@@ -276,10 +280,15 @@ cdef class EngineLock:
 
     # ---- consumers that wait for deliveries
 
-    def _await(self, destination, wake):
+    def _await_alarm(self, wake):
+        """Have `wake()` called once: when something falls due earlier than now known, or when the engine is closed."""
+        return self._await((ALARM,), wake)
+
+    def _await(self, destination, wake, alarmed=True):
         """Have `wake()` called once: when something is offered under that destination (None: any; a tuple: one of these) from now
-        on, when something falls due earlier than now known, or when the engine is closed. A `QueueHandle`: when a message of that
-        queue can be taken by hand. Returns a waiter for `_withdraw`.
+        on, or when the engine is closed. A `QueueHandle`: when a message of that queue can be taken by hand. `alarmed`: also when
+        something falls due earlier than now known; without it, somebody else does what falls due. Returns a waiter for
+        `_withdraw`.
 
         What was there before this call wakes nobody, so the caller has to look for it once more. O(1).
         """
@@ -288,7 +297,7 @@ cdef class EngineLock:
             keys = (("queue", destination.name),)
             self.queues_waited_for += 1
         elif isinstance(destination, tuple):
-            keys = destination
+            keys = destination or NOTHING
         else:
             keys = (None if destination is None else str.__str__(destination),)
         if not self.takers:
@@ -297,6 +306,8 @@ cdef class EngineLock:
         self.last_waker += 1
         number = self.last_waker
         self.waiting[number] = keys
+        if alarmed:
+            self.alarmed[number] = keys
         for key in keys:
             self.wakers.setdefault(key, {})[number] = wake
         self.takers += 1
@@ -315,6 +326,7 @@ cdef class EngineLock:
                     del self.wakers[key]
         if found:
             del self.waiting[number]
+            self.alarmed.pop(number, None)
             self.takers -= 1
             self.queues_waited_for -= isinstance(keys[0], tuple) and keys[0][0] == "queue"
         return found
@@ -341,6 +353,10 @@ cdef class EngineLock:
         woken = {}
         for destination in (*destinations, None):
             woken.update(self.wakers.get(destination, ()))
+        return self.wake_these(woken)
+
+    cdef int wake_these(self, dict woken) except -1:
+        """Wake those of these that still wait, by number, in the order in which they came."""
         for number in sorted(woken):
             if self._withdraw((self.waiting.get(number, ()), number)):
                 woken[number]()
@@ -358,11 +374,11 @@ cdef class EngineLock:
         return self.wake(found)
 
     cdef int wake_for_alarm(self) except -1:
-        """Wake all who wait if something falls due before the moment until which they sleep."""
+        """Wake all who sleep until something falls due if that is earlier now."""
         cdef int64_t moment = schedule_next(&self.e.schedule)
         if moment < self.alarm:
             self.alarm = moment
-            self.wake(set(self.wakers))
+            self.wake_these({number: self.wakers[keys[0]][number] for number, keys in self.alarmed.items()})
         return 0
 
     def _wake_all(self):
@@ -371,8 +387,8 @@ cdef class EngineLock:
 
     @property
     def _waiting_destinations(self):
-        """The destinations that consumers wait for (None: any), in the order in which these came; for tests."""
-        found = [(number, name) for name, same in self.wakers.items() for number in same]
+        """The destinations that consumers wait for (None: any), in the order in which these came; for tests. An alarm is none."""
+        found = [(number, name) for name, same in self.wakers.items() for number in same if name != ALARM]
         return [name for _, name in sorted(found, key=lambda one: one[0])]
 
     def _seconds_until_due(self):

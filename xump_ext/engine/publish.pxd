@@ -18,7 +18,7 @@ cdef class Publisher:
     cdef object queue
     cdef content_t* content         # NULL: it waits no more
     cdef Times times
-    cdef object wake
+    cdef public object wake         # called when it waits no more
     cdef readonly object id         # once it has entered
     cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
