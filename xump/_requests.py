@@ -30,7 +30,7 @@ class _Request:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.message_id = secrets.token_hex(16)
         self.answer: Message | None = None
-        self.wake = wake
+        self.wake: Callable[[], object] = wake
 
 
 def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xump.types import BrowseStart, Destinations, FilterSource
     from xump_ext.arrow.export import ArrowBatch
 
-    Awaited: TypeAlias = str | tuple[str, ...] | Queue | None
+    Awaited: TypeAlias = str | tuple[str | tuple[str, object], ...] | Queue | None
 
 Taken = TypeVar("Taken")
 WARNINGS_MAX = 100

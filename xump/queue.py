@@ -130,6 +130,13 @@ class Queue(QueueHandle):
         compiled, call = _compiled(where)
         return self._pages(self._position(start, reverse), state, compiled, call, limit, reverse)
 
+    def _browse_detailed(
+        self, start: BrowseStart, state: State | None, where: str | None, limit: int | None, reverse: bool
+    ) -> Iterator[tuple[Message, State, int | None]]:
+        """As `browse`: (message, state, until when it is delayed in POSIX nanoseconds, or None). For the command line."""
+        compiled, call = _compiled(where)
+        return self._pages(self._position(start, reverse), state, compiled, call, limit, reverse, True)
+
     def browse_batch(
         self,
         start: BrowseStart = "head",

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import Conflict, StoreCorrupt, StoreNotFound
-from xump_ext.engine.stores import ram_bytes
+from xump_ext.engine.stores import EngineStores, ram_bytes
 
 if TYPE_CHECKING:
     from xump.durability.committer import Committer
-    from xump.engine import Engine
     from xump_ext.log.journal import Journal
 
 Factory = Callable[..., Any]
@@ -162,7 +161,7 @@ class Store:
         """The committer of a durable store, which writes what was gathered; None: not durable. For the engine only."""
         self.backend = self._open(factory_of(type)) if backend is None else backend
         """The object that the factory of the type returned: the store itself, as `xump_ext.store` describes it."""
-        self._engine: Engine | None = None
+        self._engine: EngineStores | None = None
         self.path: str | None = getattr(self.backend, "path", None)
         """The absolute path of the store on disk, also if the process has changed its directory since; None: it has none."""
 

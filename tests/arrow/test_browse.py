@@ -38,7 +38,7 @@ def of_all_states(engine, clock):
     queue.publish("done", b"1", {"n": 1})
     engine.take(1)[0].ack()
     queue.publish("taken", b"2", reply_to="r", message_id="m", correlation_id="c", priority=7)
-    [taken] = engine.take(1)
+    engine.take(1)
     queue.publish("offered")
     queue.publish("waiting", expires=clock.now + 50 * SECOND)
     queue.publish("delayed", delay=30, ttl=5)
@@ -120,7 +120,8 @@ def test_it_is_read_by_other_libraries_and_outlives_what_it_shows(engine):
 
 @pytest.mark.parametrize(("arguments", "error"), [
     ({"state": "unknown"}, ValueError), ({"state": []}, ValueError), ({"limit": -1}, ValueError), ({"limit": "1"}, TypeError),
-    ({"reverse": 1}, TypeError), ({"start": "end"}, ValueError), ({"start": -1}, ValueError), ({"where": "a b"}, xump.InvalidFilter),
+    ({"reverse": 1}, TypeError), ({"start": "end"}, ValueError), ({"start": -1}, ValueError),
+    ({"where": "a b"}, xump.InvalidFilter),
     ({"where": 1}, TypeError), ({"limit": 2**70}, ValueError)])
 def test_bad_arguments_are_those_of_browse(engine, arguments, error):
     queue = engine.create_queue("q")

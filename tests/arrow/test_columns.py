@@ -177,7 +177,10 @@ def test_a_moment_that_does_not_fit_is_told(type: pa.DataType, sign: int) -> Non
     assert len(read(pa.table({"headers": hidden}))) == 2
 
 
-@pytest.mark.parametrize("type", [pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(60, 30), pa.decimal128(5, -3)], ids=str)
+DECIMALS = [pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(60, 30), pa.decimal128(5, -3)]
+
+
+@pytest.mark.parametrize("type", DECIMALS, ids=str)
 def test_decimals_become_text(type: pa.DataType) -> None:
     given = [Decimal(number).scaleb(-type.scale) for number in (0, 1, -1, 1250, 99_999, -99_999)]
     if type.precision >= 38:

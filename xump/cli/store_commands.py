@@ -13,9 +13,9 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xump._queue_properties import QUEUE_DEFAULTS
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.store_report import (
     Progress,
@@ -32,6 +32,7 @@ from xump.cli.store_report import (
 )
 from xump.durability.viewing import viewing
 from xump.errors import StoreLocked, StoreNotFound, XumpError
+from xump.queue import STATES
 from xump.store_types import factory_of, file_bytes, store_types, types_of
 
 if TYPE_CHECKING:
@@ -52,22 +53,32 @@ examples:
 """
 
 BROWSE_EPILOG = """\
-Prints a line for each message: id, time, address, size of the body, headers, and the beginning of the body. Nothing is consumed,
-and no byte of the store changes. While a process has the store open, use queue.browse() in that process. Messages that were
-outstanding (unacknowledged) when the store was closed are ready again.
+Prints a line for each message: id, state, time, address, size of the body, what it says of itself (below), headers, and the
+beginning of the body. Nothing is consumed, and no byte of the store changes. While a process has the store open, use
+queue.browse() or queue.browse_batch() in that process.
+
+The state is one of
+    ready       it waits; messages that were outstanding (unacknowledged) when the store was closed are ready again
+    delayed     it is not due yet: `until` says when it is, or when it expires, if that is earlier
+    history     it was processed, and the queue keeps it
+Then, if the message has them: expires=TIME (after which nobody is handed it), priority=N (0 to 255), correlation_id=TEXT (which
+joins a reply to its request), reply_to=ADDRESS, message_id=TEXT.
 
 examples:
     xump browse orders.xump jobs                                oldest message first
     xump browse orders.xump jobs --reverse --limit 20           the newest twenty
     xump browse orders.xump jobs --where "size > 500"           a filter; docs/filters.md explains the language
     xump browse orders.xump jobs --start 2026-03-01T09:00       everything since nine o'clock
+    xump browse orders.xump jobs --state delayed                what is not due yet, and until when
     xump browse orders.xump jobs --start 170 --limit 1 --json   the whole of one message
 """
 
 STATS_EPILOG = """\
-Prints for each queue how many messages are ready and in the history (processed and kept), the bytes that they take, the last id,
-and the properties that differ from the default. Prints for the store the size of its files, and how much of that is live (still
-needed). No byte of the store changes.
+Prints for each queue how many messages are ready, delayed (not due yet) and in the history (processed and kept), the bytes that
+they take, the last id, and the properties that differ from the default. Prints for the store the size of its files, and how much
+of that is live (still needed). Much that is not live is given back by `xump compact`. No byte of the store changes.
+
+Counters that begin anew when a store is opened (duplicates, late replies) are in engine.stats() of the process that has it open.
 
 examples:
     xump stats orders.xump
@@ -116,7 +127,7 @@ def _add_browsing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="START", type=_start, default="head",
                         help="where to start: head (the default), current (the first message that was not routed yet), an id, "
                              "or a date and time (local time, unless it has a time zone)")
-    parser.add_argument("--state", choices=("ready", "outstanding", "history"), help="only messages in this state; default: all")
+    parser.add_argument("--state", choices=STATES, help="only messages in this state; default: all")
     parser.add_argument("--reverse", action="store_true", help="go down from START, the newest message first")
 
 
@@ -265,15 +276,14 @@ def _browse(options: argparse.Namespace) -> int:
     with _viewed(path, type) as engine:
         queue = _queue(engine, path, options.queue)
         try:
-            messages = queue.browse(options.start, state=options.state, where=options.where, limit=options.limit,
-                                    reverse=options.reverse)
+            found = queue._browse_detailed(options.start, options.state, options.where, options.limit, options.reverse)
         except ValueError as error:
             raise CommandError(f"--start: {error}") from None
-        for message in messages:
+        for message, state, until in found:
             if options.json:
-                print_json(json_of_message(message))
+                print_json(json_of_message(message, state, until))
             else:
-                print(line_of_message(message))
+                print(line_of_message(message, state, until))
         return _warned(engine, path)
 
 
@@ -310,9 +320,11 @@ def _stats(options: argparse.Namespace) -> int:
 
 
 def _numbers(queue: Queue, size: int) -> dict[str, Any]:
-    properties = ("limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
-    return {"ready": queue.ready, "history": queue.history, "bytes": size, "last_id": queue.last_id,
-            **{name: getattr(queue, name) for name in properties}}
+    properties: dict[str, Any] = {name: getattr(queue, name) for name in QUEUE_DEFAULTS if name != "store"}
+    if queue.group is not None:
+        properties["group"] = queue.group.name
+    return {"ready": queue.ready, "delayed": queue.delayed, "history": queue.history, "bytes": size, "last_id": queue.last_id,
+            **properties}
 
 
 @contextmanager

@@ -7,7 +7,6 @@ Python function is called between two pages, without the engine lock.
 from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport free, realloc
 
-from xump_ext.arrow.export cimport ArrowBatch
 from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
 from xump_ext.engine.core cimport (
     PAGE, Core, delayed_until, first_browsed, next_browsed, state_name, states_wanted,
@@ -109,7 +108,6 @@ def browse_batch(Core core, QueueHandle handle, start, state, Filter filter, cal
     cdef Browsed browsed = Browsed()
     cdef int wanted = states_wanted(state)
     cdef Py_ssize_t before
-    cdef str name = handle.name                     # rows borrow it
     while start is not None and (limit is None or browsed.count < limit):
         before = browsed.count
         start = browsed.add_page(core, handle, start, reverse, wanted, filter)

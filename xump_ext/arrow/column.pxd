@@ -167,8 +167,8 @@ cdef int column_open(
 ) except -1
 # Copies the bytes of text or bytes values too; of a dictionary, those of its values.
 cdef int column_own(column_t* column) except -1
-# Makes numbers of the column's times, nanoseconds or days, and texts of its decimals, unless they are such already. ValueError with
-# the row for a moment that does not fit into 64 bits.
+# Makes numbers of the column's times, nanoseconds or days, and texts of its decimals, unless they are such already. ValueError
+# with the row for a moment that does not fit into 64 bits.
 cdef int column_convert(column_t* column, const type_t* type, object what, int64_t row_first) except -1
 cdef void column_close(column_t* column) noexcept
 # Raises ValueError with the row for an integer that is not from `least` to `most`.

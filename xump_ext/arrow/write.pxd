@@ -18,6 +18,7 @@ cdef struct batch_row_t:
     int64_t at                  # when it is due, in POSIX ns; NEVER: it is not delayed
     uint32_t hops               # no column has it
 
-# Copies these rows into columns; `browsed` ones have more. A column with more bytes than `small_bytes_max` gets offsets of 64 bits; only a test gives
-# another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the rest.
+# Copies these rows into columns; `browsed` ones have more. A column with more bytes than `small_bytes_max` gets offsets of 64
+# bits; only a test gives another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the
+# rest.
 cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed)

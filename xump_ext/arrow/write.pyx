@@ -19,7 +19,9 @@ and, of messages that are looked at and not taken, as `browse_batch` does,
     state           utf8
     at              timestamp[ns, UTC]: when a delayed message is due, else null
 
-`publish_batch` reads these columns again; it ignores those that a queue gives anew. Columns of more than 2**31 - 1 bytes are large_utf8 and large_binary. Every field is nullable in the schema, as other libraries
+`publish_batch` reads these columns again; it ignores those that a queue gives anew.
+
+Columns of more than 2**31 - 1 bytes are large_utf8 and large_binary. Every field is nullable in the schema, as other libraries
 make it by default, so that schemas compare equal.
 
 Headers are a struct. It has a field for each name, in the order in which names first appear in the batch, and null for a missing
