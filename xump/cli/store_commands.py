@@ -87,9 +87,14 @@ examples:
 
 COMPACT_EPILOG = """\
 The command writes the live (still needed) records to a new store beside the old one, which then takes its place. The disk needs
-room for both. A crash leaves the old store or the new one. A store in use gives space back by itself, too.
+room for both. A crash leaves the old store or the new one.
+
+When to use it: `xump stats PATH` says how much of a store is live. A `ring` store in use gives segments back by itself. An `lmdb`
+store does not: what its messages leave is used again for new ones, and the file keeps its size. So compact it when little of it
+is live and you want the space for something else.
 
 examples:
+    xump stats orders.xump                  how much is live
     xump compact orders.xump
 """
 
