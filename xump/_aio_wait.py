@@ -86,7 +86,7 @@ class Alarm:
             self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
-        if self._tasks == 0:                    # they ended while this call was on its way
+        if self._tasks == 0 or self._engine.closed:     # they ended while this call was on its way, or closing has woken them
             return
         self._clear()
         try:

@@ -183,7 +183,7 @@ def test_a_clock_that_raises_is_told_to_one_who_waits_and_the_others_go_on(clock
     lambda engine: anext(deliveries(engine, "alice")),
 ], ids=["take", "take from none", "get", "request", "publish", "deliveries"])
 @pytest.mark.parametrize("end", ["close", "cancel"])
-def test_whoever_waits_ends_with_the_engine_and_when_cancelled(engine, run, wait, end):
+def test_whoever_waits_ends_with_the_engine_and_when_cancelled(engine, run, wait, end, caplog):
     engine.create_queue("full", limit=0)
 
     async def main():
@@ -198,7 +198,7 @@ def test_whoever_waits_ends_with_the_engine_and_when_cancelled(engine, run, wait
             await task
 
     run(main)
-    assert engine._alarms == {} and engine._waiting_destinations == []
+    assert engine._alarms == {} and engine._waiting_destinations == [] and caplog.records == []
     if end == "cancel":
         assert engine.queues["full"].last_id == 0
 

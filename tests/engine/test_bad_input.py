@@ -15,7 +15,7 @@ import xump
 from xump import INFINITE, Conflict, Message, always, bounce_to, copy_to, deliver, discard, field, move_to
 
 AWARE = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
-NAIVE = datetime.datetime(2030, 1, 1)  # noqa: DTZ001 - that is what is wrong with it
+NAIVE = datetime.datetime(2030, 1, 1)          # that is what is wrong with it
 
 SECONDS = {
     "negative": (-1, ValueError), "a bit negative": (-1e-9, ValueError), "not a number": (math.nan, ValueError),

@@ -165,7 +165,7 @@ def show_stats(stats: Mapping[str, Any]) -> None:
     rows += [(printable(name), f"{numbers['ready']:,}", f"{numbers['delayed']:,}", f"{numbers['history']:,}",
               size_text(numbers["bytes"]), f"{numbers['last_id']:,}", properties(numbers)) for name, numbers in queues.items()]
     totals = [sum(numbers[key] for numbers in queues.values()) for key in ("ready", "delayed", "history", "bytes")]
-    rows.append(("", *(f"{total:,}" for total in totals[:3]), size_text(totals[3]), "", ""))
+    rows.append(("", f"{totals[0]:,}", f"{totals[1]:,}", f"{totals[2]:,}", size_text(totals[3]), "", ""))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     print()
     for row in rows:
@@ -271,9 +271,11 @@ def body_text(body: bytes) -> str:
 
 
 def json_of_message(message: Message, state: str, until: int | None) -> dict[str, Any]:
-    """The whole message; `until`: when a delayed one is due, in POSIX nanoseconds. Values that JSON lacks are dicts: {"base64": …} for bytes, also as the body, and {"float": "nan"}."""
+    """The whole message; `until`: when a delayed one is due, in POSIX nanoseconds. Values that JSON lacks are dicts: {"base64": …}
+    for bytes, also as the body, and {"float": "nan"}."""
     return {
-        "id": message.id, "state": state, "until": until, "timestamp": message.timestamp, "time": time_text(message.timestamp), "address": message.address,
+        "id": message.id, "state": state, "until": until, "timestamp": message.timestamp, "time": time_text(message.timestamp),
+        "address": message.address,
         "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
         "message_id": message.message_id, "correlation_id": message.correlation_id, "expires": message.expires,
         "priority": message.priority, "destination": message.destination, "hops": message.hops,

@@ -9,6 +9,9 @@ from xump_ext.engine.handles import QueueHandle
 from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
 
+class Browsed:
+    """Rows that were selected so far; each holds a reference to its content."""
+
 def browse_batch(
     core: Core,
     handle: QueueHandle,
