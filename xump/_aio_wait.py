@@ -24,6 +24,7 @@ class Woken(Protocol):
     """Something that calls `wake()` itself."""
 
     wake: Callable[[], object]
+    """What it calls, in any thread."""
 
 
 class Alarm:
