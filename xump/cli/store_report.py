@@ -271,8 +271,8 @@ def body_text(body: bytes) -> str:
 
 
 def json_of_message(message: Message, state: str, until: int | None) -> dict[str, Any]:
-    """The whole message; `until`: when a delayed one is due, in POSIX nanoseconds. Values that JSON lacks are dicts: {"base64": …}
-    for bytes, also as the body, and {"float": "nan"}."""
+    """The whole message; `until`: when a delayed one is due, in POSIX nanoseconds. Values that JSON lacks are dicts:
+    {"base64": …} for bytes, also as the body, and {"float": "nan"}."""
     return {
         "id": message.id, "state": state, "until": until, "timestamp": message.timestamp, "time": time_text(message.timestamp),
         "address": message.address,
