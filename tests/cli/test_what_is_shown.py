@@ -5,12 +5,19 @@ import re
 import pytest
 
 import xump
-from xump import Message, cli, field
+from xump import Message, field
 from xump._queue_properties import QUEUE_DEFAULTS
 from xump.cli import main, store_commands
 from xump.cli.store_report import json_of_message, line_of_message, properties
+from xump.store_types import file_bytes
 
-assert cli
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        assert main.main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+    return run
 
 
 @pytest.fixture
@@ -91,3 +98,59 @@ def test_help_teaches_them(capsys, command, words):
         main.main([command, "--help"])
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert [word for word in words if word not in said] == []
+
+
+# ---- of stores on disk
+
+OPTIONS = {"ring": {"min_bytes": 0, "segment_bytes": 1 << 16}, "lmdb": {}}
+
+
+@pytest.fixture(params=["ring", "lmdb"])
+def kind(request):
+    return request.param
+
+
+def test_a_store_is_shown_as_it_is(run, kind, tmp_path, clock):
+    with xump.Engine(clock=clock) as engine:
+        engine.create_store("s", kind, path=tmp_path / "s", **OPTIONS[kind])
+        engine.create_queue("q", store="s", history_limit=5, retry_delay=[5, 60], priority=9, dedup=60)
+        engine.publish("q", "done", b"x")
+        engine.get("q").ack()
+        engine.publish("q", "late", b"x", delay=30, ttl=60, priority=7, correlation_id="c")
+        engine.publish("q", "taken", b"x", expires=clock.now + 90_000_000_000)
+        engine.publish("q", "again", b"x")
+        deliveries = engine.get("q"), engine.get("q")
+        deliveries[1].nack()
+    history, late, taken, again = run("browse", tmp_path / "s", "q").splitlines()
+    assert history == "       1  history  1970-01-01T00:16:40.000Z  done  1 B  x"
+    assert late == ("       2  delayed  1970-01-01T00:16:40.000Z  late  1 B  until=1970-01-01T00:17:10.000Z  "
+                    "expires=1970-01-01T00:18:10.000Z  priority=7  correlation_id=c  x")
+    assert taken == "       3  ready    1970-01-01T00:16:40.000Z  taken  1 B  expires=1970-01-01T00:18:10.000Z  x"
+    assert again == "       4  delayed  1970-01-01T00:16:40.000Z  again  1 B  until=1970-01-01T00:16:45.000Z  x"
+    assert [line.split()[0] for line in run("browse", tmp_path / "s", "q", "--state", "delayed").splitlines()] == ["2", "4"]
+    head, jobs, _ = run("stats", tmp_path / "s").splitlines()[2:]
+    assert head.split()[:4] == ["queue", "ready", "delayed", "history"] and jobs.split()[:4] == ["q", "1", "2", "1"]
+    assert jobs.endswith("keeps 5, retries after 5, 60 s, priority up to 9, no duplicates within 60 s and 100,000 messages")
+
+
+def test_a_store_of_which_little_is_live_gives_its_space_back(run, kind, tmp_path):
+    """2 % of 20 MB are live. A ring shrinks by itself, an lmdb store when it is compacted."""
+    with xump.Engine() as engine:
+        store = engine.create_store("s", kind, path=tmp_path / "s", **OPTIONS[kind])
+        queue = engine.create_queue("q", store="s")
+        for _ in range(20):
+            engine.publish_many("q", [("a", bytes(10_000))] * 100)
+        engine.sync()
+        for id in range(1, 1961):
+            queue.delete(id)
+        engine.sync()
+        assert queue.ready == 40 and store.live_bytes < 500_000
+        full = store.size_bytes
+    before = file_bytes(str(tmp_path / "s"))
+    assert before <= full
+    run("compact", tmp_path / "s")
+    after = file_bytes(str(tmp_path / "s"))
+    if kind == "lmdb":
+        assert before > 20_000_000
+    assert after < 1_500_000
+    assert len(run("browse", tmp_path / "s", "q").splitlines()) == 40
