@@ -44,6 +44,7 @@ from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
+from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
 from xump_ext.state.index cimport index_from, index_get, index_since, index_until
 from xump_ext.state.lazy_content cimport content_at, content_shown, is_loaded
@@ -614,7 +615,8 @@ cdef int64_t delayed_until(const entry_t* entry) noexcept:
         return NEVER
     if entry.extra.due != NEVER:
         return entry.extra.due
-    return min(entry.extra.delayed_until, entry.extra.expires)      # its queue waits for its release
+    # its queue waits for its release
+    return min(entry.extra.delayed_until if is_first_delay(entry) else entry.extra.ended.retry, entry.extra.expires)
 
 
 cdef entry_t* first_browsed(queue_t* queue, object start, bint reverse) except? NULL:
