@@ -102,7 +102,7 @@ cdef int row_fill(Core core, batch_row_t* row, const entry_t* entry) except -1:
     return 0
 
 
-def browse_batch(Core core, QueueHandle handle, start, state, Filter filter, call, limit, bint reverse):
+def browse_batch(Core core not None, QueueHandle handle not None, start, state, Filter filter, call, limit, bint reverse):
     """The messages of a queue that are selected, as Arrow columns; the arguments are those of `Core._page`, and the filter's
     function, which does not raise."""
     cdef Browsed browsed = Browsed()
