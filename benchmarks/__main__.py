@@ -24,6 +24,7 @@ NAMES = (
     "filters_in_routing",
     "schedule",
     "message_ids",
+    "request_reply",
     "cost_laws",
     "match",
     "filter",

@@ -9,22 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from xump._taking import Awaited
     from xump.engine import Engine
+    from xump_ext.state.sleeper import Sleeper
 
 Taken = TypeVar("Taken")
-
-
-class Woken(Protocol):
-    """Something that calls `wake()` itself."""
-
-    wake: Callable[[], object]
-    """What it calls, in any thread."""
 
 
 class Alarm:
@@ -39,7 +33,7 @@ class Alarm:
         self._tasks = 0
         self._waiting: dict[asyncio.Future[None], None] = {}    # what the tasks wait for, in the order in which they came
         self._timer: asyncio.TimerHandle | None = None
-        self._waiter: tuple[tuple[Any, ...], int] | None = None
+        self._waiter: Sleeper | None = None
 
     def __enter__(self) -> Self:
         self._tasks += 1
@@ -110,7 +104,7 @@ class Alarm:
 
 
 async def wait(
-    engine: Engine, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None, woken_by: Woken | None = None
+    engine: Engine, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None, woken_by: Sleeper | None = None
 ) -> Taken | None:
     """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None. `awaited`:
     what it is woken for; or `woken_by` wakes it."""
@@ -123,7 +117,7 @@ async def wait(
             waiter = engine._await(awaited, wake, False)
             try:
                 if woken_by is not None:
-                    woken_by.wake = wake
+                    woken_by.call = wake
                 alarm.set()
                 taken = take()
                 if taken is not None or (deadline is not None and loop.time() >= deadline):

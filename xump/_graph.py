@@ -223,6 +223,7 @@ class Graph(Core):
                 other = differing(properties, queue._properties())
                 if other is not None:
                     check_same(f"queue {name!r}", (other,), (getattr(queue, other),), (plain_value(given[other]),))
+                self.tick()         # a call like any other
                 return queue
             number = self._last_queue
             while name is None:
@@ -310,6 +311,7 @@ class Graph(Core):
             if name is not None and name in self._named:
                 selector: Selector = self._named[name]
                 check_same(f"selector {name!r}", SELECTOR_PROPERTIES, selector._created, created)
+                self.tick()
                 return selector
             self._check_single(queue, role, enabled)
             target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")
@@ -386,6 +388,7 @@ class Graph(Core):
         with self._build_lock:
             queue = self._queues.get(name)
             if queue is None or (isinstance(name, Queue) and queue is not name):
+                self.tick()
                 return False
             return bool(self._delete_queue(queue))
 
@@ -419,6 +422,7 @@ class Graph(Core):
         with self._build_lock:
             found = self._selectors.get(selector)
             if found is None or (isinstance(selector, Selector) and found is not selector):
+                self.tick()
                 return False
             self._delete_selector(found)
             return True

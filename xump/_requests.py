@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import check_timeout
@@ -14,23 +10,10 @@ from xump._taking import Taking
 from xump.errors import RequestTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from xump.queue import Queue
     from xump.types import Body, Headers, Moment
     from xump_ext.engine.publish import Publisher
     from xump_ext.message.message import Message
-
-
-class _Request:
-    """A request that waits for its reply: the core sets `answer`, and calls `wake`."""
-
-    __slots__ = ("answer", "message_id", "wake")
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.message_id = secrets.token_hex(16)
-        self.answer: Message | None = None
-        self.wake: Callable[[], object] = wake
 
 
 def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:
@@ -70,6 +53,7 @@ class Requesting(Taking):
 
         Cost: two publishes, and waking a thread if the reply does not come at once.
 
+        >>> import threading
         >>> from xump import Engine, always, deliver
         >>> with Engine() as engine:
         ...     queue = engine.create_queue("upper")
@@ -86,45 +70,30 @@ class Requesting(Taking):
         b'HELLO'
         """
         check_timeout(timeout)
-        woken = threading.Lock()
-        woken.acquire()
-        request = self._ask(queue, address, body, headers, woken.release)
+        request = self._ask(self._replies(), queue, address, body, headers, None)
         try:
-            if request.answer is None and not self._is_building():
-                self._wait_until(lambda: request.answer is not None, ("reply", request.message_id), woken, timeout)
+            if not request.served and not self._is_building():
+                self._sleep(request, timeout)
         finally:
             self._end_request(request)
         if request.answer is None:
             raise no_reply(queue, timeout)
         return request.answer
 
-    def _ask(
-        self, queue: str | Queue, address: str, body: Body, headers: Headers | None, wake: Callable[[], None]
-    ) -> _Request:
-        """Publish the request; `wake()` is called when its reply comes, perhaps at once."""
-        request = _Request(wake)
-        replies = self._queues.get(REPLIES)
-        if replies is None:
-            replies = self.create_queue(REPLIES)
-        self._begin_request(replies, request)
-        try:
-            self.publish(queue, address, body, headers, reply_to=REPLIES, message_id=request.message_id)
-        except BaseException:
-            self._end_request(request)
-            raise
-        return request
+    def _replies(self) -> Queue:
+        """The queue to which replies come; it is made when it is first needed."""
+        replies: Queue | None = self._queues.get(REPLIES)
+        return self.create_queue(REPLIES) if replies is None else replies
 
     def _publish_waiting(self, timeout: float | None, queue: str | Queue, *given: Any) -> int:
         """`publish` with a `timeout`: it waits for room. `given`: the other arguments, in order."""
         check_timeout(timeout)
         if self._is_building():
             return self._publish_at_once(queue, *given)
-        woken = threading.Lock()
-        woken.acquire()
-        publisher = self._publish_later(woken.release, queue, *given)
+        publisher = self._publish_later(None, queue, *given)
         try:
             if publisher.waits:
-                self._wait_until(lambda: not publisher.waits, ("room", id(publisher)), woken, timeout)
+                self._sleep(publisher, timeout)
         finally:
             still_waits = publisher.waits and self._publish_no_more(publisher)
         return self._publish_no_longer(publisher, still_waits, queue, *given)
@@ -145,25 +114,3 @@ class Requesting(Taking):
         return self.publish(
             queue, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
             at=at, ttl=ttl, expires=expires, priority=priority)
-
-    def _wait_until(
-        self, over: Callable[[], bool], key: tuple[str, object], woken: threading.Lock, timeout: float | None
-    ) -> None:
-        """Wait until something is `over`, which releases `woken`; and wake for what falls due meanwhile."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not over():
-            waiter = self._await((key,), lambda: _release(woken))
-            try:
-                due = self._seconds_until_due()
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                woken.acquire(timeout=min(span for span in (due, left, threading.TIMEOUT_MAX) if span is not None))
-            finally:
-                self._withdraw(waiter)
-            if over() or (deadline is not None and time.monotonic() >= deadline):
-                return
-            self.tick()
-
-
-def _release(lock: threading.Lock) -> None:
-    with suppress(RuntimeError):        # somebody else has released it
-        lock.release()

@@ -6,10 +6,8 @@ A call that waits holds no lock and does not poll: the call that offers a delive
 from __future__ import annotations
 
 import threading
-import time
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination, queue_name
 from xump._graph import Graph
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     Awaited: TypeAlias = str | tuple[str | tuple[str, object], ...] | Queue | None
 
-Taken = TypeVar("Taken")
 WARNINGS_MAX = 100
 
 
@@ -276,24 +273,3 @@ class Taking(Graph):
         if do.verb != "deliver" or do.queue is not None or not selector.enabled or destination not in (None, do.destination):
             return False
         return selector.credit is not INFINITE and selector.available == 0 < selector.outstanding and selector.source.ready > 0
-
-    def _wait(self, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None) -> Taken | None:
-        """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None. `awaited`:
-        the destinations that it takes from, or the queue. It sleeps until something falls due, at most."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            woken = threading.Lock()
-            woken.acquire()
-            waiter = self._await(awaited, woken.release)
-            try:
-                taken = take()
-                if taken is not None:
-                    return taken
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                due = self._seconds_until_due()
-                if due is not None and (left is None or due < left):
-                    woken.acquire(timeout=min(due, threading.TIMEOUT_MAX))
-                elif not woken.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
-                    return take()
-            finally:
-                self._withdraw(waiter)

@@ -14,7 +14,7 @@ import pytest
 
 import xump
 from tests.arrow.test_damage import DAMAGE, Given
-from tests.model.lockstep import differences, message_seen, seen_of
+from tests.model.seen import differences, message_seen, seen_of
 from xump import (
     INFINITE, Delivery, Engine, Message, always, bounce_to, copy_to, default, deliver, discard, field, limits, match, move_to,
     overflow, where,

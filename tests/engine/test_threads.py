@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -424,6 +425,70 @@ def test_a_timeout_ends_the_waiting(engine):
     assert engine._waiting_destinations == []
     engine.publish("q")
     assert len(engine.take(1, timeout=0.001)) == 1
+
+
+def test_a_request_is_answered_in_another_thread_as_often_as_it_is_made(engine):
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=3)
+    crew, answers = Crew(), collections.Counter()
+
+    def answer():
+        try:
+            for delivery in engine.deliveries("d", timeout=None):
+                with delivery as message:
+                    delivery.reply(message.body)
+        except Closed:
+            pass
+
+    def ask(asker):
+        for n in range(100):
+            answers[engine.request("q", body=b"%d %d" % (asker, n), timeout=None).body] += 1
+        if sum(answers.values()) == 100 * THREADS:
+            engine.close()
+
+    for asker in range(THREADS):
+        crew.add(ask, asker)
+        crew.add(answer)
+    crew.start()
+    crew.join()
+    assert answers == {b"%d %d" % (asker, n): 1 for asker in range(THREADS) for n in range(100)}
+
+
+class Interrupted(BaseException):
+    """Raised by the handler of a signal."""
+
+
+@pytest.mark.parametrize("wait", [
+    lambda engine: engine.request("q", timeout=None), lambda engine: engine.take(1, "other", timeout=None),
+    lambda engine: next(engine.deliveries("other", timeout=1e9)), lambda engine: engine.publish("full", timeout=None),
+])
+def test_a_signal_interrupts_who_waits(engine, wait):
+    """What its handler raises comes out of the call, which waits no more."""
+    engine.create_queue("q")
+    engine.create_queue("full", limit=0)
+    interrupted = threading.Event()
+
+    def handler(number, frame):
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
+
+    def interrupt(thread):
+        while not engine._waiting_destinations:
+            pass
+        while not interrupted.is_set():
+            signal.pthread_kill(thread, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    other = threading.Thread(target=interrupt, args=(threading.get_ident(),))
+    try:
+        other.start()
+        with pytest.raises(Interrupted):
+            wait(engine)
+    finally:
+        other.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert engine._waiting_destinations == []
 
 
 # ---- the end

@@ -9,7 +9,7 @@ import weakref
 import pyarrow
 import pytest
 
-from tests.model.lockstep import seen_of
+from tests.model.seen import seen_of
 from xump import (
     INFINITE, Engine, always, copy_to, default, deliver, discard, field, match, move_to, where,
 )

@@ -93,7 +93,7 @@ def test_who_was_interrupted_publishes_nothing_later(engine, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "_wait_until", interrupted, raising=False)
+    monkeypatch.setattr(engine, "_sleep", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
         engine.publish("jobs", "a", timeout=None)
     engine.create_queue("more")

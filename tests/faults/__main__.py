@@ -21,6 +21,7 @@ from tests.faults import report
 
 PARTS = {
     "power": "tests.faults.power_part",
+    "kills": "tests.faults.kills_part",
     "canaries": "tests.faults.canaries_part",
     "errors": "tests.faults.errors_part",
 }
@@ -35,6 +36,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--states", type=int, default=100_000, help="power: states of each store")
     parser.add_argument("--pair-states", type=int, default=20_000, help="power: states of each pair of stores")
+    parser.add_argument("--kills", type=int, default=10_000, help="kills: of each store; a fifth of that for each pair")
     parser.add_argument("--stores", help="only over these, as the tables of the report call them")
     parser.add_argument("--chain", help="power: only this one, as MIX:NUMBER")
     parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="processes")
@@ -49,6 +51,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 def command_of(options: argparse.Namespace, part: str) -> str:
     """The command that repeats a part."""
     sizes = f" --states {options.states} --pair-states {options.pair_states}" if part == "power" else ""
+    sizes += f" --kills {options.kills}" if part == "kills" else ""
     return f"python -m tests.faults {part} --seed {options.seed}{sizes}"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.faults.programs import copied
 from tests.model.engine import ModelEngine
-from tests.model.lockstep import delivery_seen, differences, seen_of
+from tests.model.seen import delivery_seen, differences, seen_of
 from xump import INFINITE, always, deliver
 
 Seen = dict[str, Any]

@@ -37,6 +37,13 @@ def test_canaries_of_power_loss():
     assert found == set(CANARIES)
 
 
+@pytest.mark.parametrize("mix", ["ring", "lmdb", "ring and lmdb"])
+def test_kills(mix):
+    """What a killed process leaves is one moment of the model."""
+    heard = said_by("kills", {"mix": mix, "seed": SEED, "first": 0, "stride": 1, "kills": 12})
+    assert [said["violations"] for said in heard] == [[]] * len(heard) and sum(said["killed"] for said in heard) >= 12
+
+
 @pytest.mark.parametrize("stores", ["ring", "lmdb", "repair of ring", "repair of lmdb"])
 def test_failing_calls(stores):
     """Every ninth fault, at every third call."""
@@ -60,4 +67,4 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
 def test_the_command_says_what_it_knows(capsys):
     with pytest.raises(SystemExit):
         parsed(["nothing"])
-    assert "no part nothing; there are power, canaries, errors" in capsys.readouterr().err
+    assert "no part nothing; there are power, kills, canaries, errors" in capsys.readouterr().err

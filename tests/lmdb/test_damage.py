@@ -278,7 +278,8 @@ def test_the_newest_group_of_which_the_meta_page_is_lost(tmp_path):
     assert set(again.entries) - set(model.entries) == {(1, 365), (1, 366)} and set(model.entries) <= set(again.entries)
     made = [key for key in again.marks if key not in model.marks]       # all but those that say so already
     assert set(made) == set(again.entries) - set(model.marks)
-    assert again.says()["state", 1] == model.says()["state", 1] and store.end == model_end_of_all(model) + kinds.FIXED_BYTES[kinds.MARK] * len(made)
+    assert again.says()["state", 1] == model.says()["state", 1]
+    assert store.end == model_end_of_all(model) + kinds.FIXED_BYTES[kinds.MARK] * len(made)
 
 
 def model_end_of_all(model):

@@ -7,11 +7,16 @@ from xump.errors import StaleDelivery
 
 
 def take_one(engine, destination, nack_count):
-    """The oldest offer that was not nacked since; what INFINITE credit bound is settled by that."""
+    """`next_one`, in a call of its own."""
     with engine._call():
-        for entry in engine.offers:
-            if is_wanted(entry.offered_to, destination) and entry.nack_number <= nack_count:
-                return hand_over(engine, entry)
+        return next_one(engine, destination, nack_count)
+
+
+def next_one(engine, destination, nack_count):
+    """The oldest offer that was not nacked since; what INFINITE credit bound is settled by that."""
+    for entry in engine.offers:
+        if is_wanted(entry.offered_to, destination) and entry.nack_number <= nack_count:
+            return hand_over(engine, entry)
     return None
 
 
@@ -150,7 +155,8 @@ class Delivery:
         self.answered = False               # acked, paid, nacked or rejected
 
     def ack(self):
-        self.engine.ack([self])
+        if not self.settled:
+            self.engine.ack([self])
 
     def nack(self, *, requeue=True, delay=None):
         self._answer(*nacked(requeue, delay))
@@ -159,16 +165,19 @@ class Delivery:
         self._answer(*rejected(reason))
 
     def _answer(self, verb, argument):
+        if self.settled:
+            return
         with self.engine._call():
             answer(self.engine, verb, self, argument)
 
     def extend(self, seconds):
         """The deadline, anew from now."""
         time = duration("seconds", seconds)
-        if self.selector is None or self.selector.ack_timeout is None:
-            raise ValueError("only what a selector with ack_timeout delivered has a deadline")
         with self.engine._call():
-            check_fresh(self.engine, self)
+            if not self.settled:
+                check_fresh(self.engine, self)
+            if self.settled or self.selector is None or self.selector.ack_timeout is None:
+                raise ValueError("only what a selector with ack_timeout delivered has a deadline")
             self.entry.answer_by = after(self.engine.time, time)
 
     def reply(self, body=b"", headers=None):

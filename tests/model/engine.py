@@ -194,12 +194,15 @@ class ModelEngine:
         return publisher
 
     def publish_many(self, queue, messages, **terms):
-        messages = [fresh(message) for message in messages]
         checked = publishing.terms_of(**terms)
-        if not messages and self.dead_letter not in self.queues:        # decision 100
+        return self.publish_rows(queue, [(fresh(message), checked) for message in messages])
+
+    def publish_rows(self, queue, rows):
+        """`publish_many` for messages that each have terms of their own."""
+        if not rows and self.dead_letter not in self.queues:        # decision 100
             self._queue(queue)
         with self._call(), transactions.all_or_nothing(self):
-            found = [publishing.publish_once(self, queue, message, checked) for message in messages]
+            found = [publishing.publish_once(self, queue, message, checked) for message, checked in rows]
         ids = [id for id, is_new in found if is_new]
         return range(ids[0], ids[-1] + 1) if ids else range(0)
 
@@ -228,8 +231,10 @@ class ModelEngine:
 
     def take(self, n, destination=None, *, timeout=0.0):
         taken = []
-        while len(taken) < n and (delivery := deliveries.take_one(self, destination, self.nack_count)) is not None:
-            taken.append(delivery)
+        with self._call():
+            while len(taken) < n and (delivery := deliveries.next_one(self, destination, self.nack_count)) is not None:
+                taken.append(delivery)
+                routing.finish(self, lets_in=False)
         return taken
 
     def deliveries(self, destination=None, *, timeout=0.0):

@@ -11,9 +11,9 @@ from tests.model.values import count, nanoseconds
 from xump.errors import QueueFull
 
 
-def finish(engine):
+def finish(engine, lets_in=True):
     """The end of a call, or of a moment: whatever its work brings about, what is due by now too; then it is quiet. Publishers
-    that wait are let in then, each as in a call of its own."""
+    that wait are let in then (`lets_in`), each as in a call of its own."""
     while True:
         settle_down(engine)
         while due.do_what_is_due(engine):
@@ -21,7 +21,7 @@ def finish(engine):
         if engine.depth:
             return
         be_quiet(engine)
-        if not bounds.let_in(engine):
+        if not lets_in or not bounds.let_in(engine):
             return
 
 

@@ -11,8 +11,9 @@ import random
 import pytest
 
 from tests.model.engine import ModelEngine
-from tests.model.lockstep import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, QUEUES, differences
+from tests.model.seen import differences
 from tests.model.stores import reopened
+from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, QUEUES
 from xump import INFINITE, always, copy_to, deliver, field, move_to, overflow
 from xump.errors import XumpError
 

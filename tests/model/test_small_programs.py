@@ -4,6 +4,7 @@ selectors share, actions whose targets name their own queue.
 `test_state_machine.py` and `test_store_programs.py` seldom draw two selectors with the same condition, or a message that names
 the queue it is in. Here all do: what can go wrong between selectors that are equal, or between a queue and itself, goes wrong
 here first. Each program draws how often each call is made, too: some only publish and switch selectors, some only take and nack.
+And it draws which features of time, order, duplicates and bounds it uses (`drawing.py`).
 
 A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which each mix of stores takes a
 twelfth).
@@ -14,6 +15,7 @@ import random
 
 import pytest
 
+from tests.model.drawing import Drawing, features_drawn
 from tests.model.lockstep import AtRandom, World
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 from xump.durability import opening
@@ -30,22 +32,30 @@ MIXES = {
 }
 
 
-class Dense(AtRandom):
+class Dense(Drawing, AtRandom):
     """A small graph of selectors that are alike, and what is done with it."""
 
     CALLS = ["publish", "publish_many", "take", "conclude", "link", "on_selector", "on_queue", "delete_selector", "transact",
-             "block", "delete_queue", "queue", "reopen", "sync", "tick"]
+             "block", "delete_queue", "queue", "reopen", "sync", "wait"]
+    MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request", "delay": "publish_batch",
+                  "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
         choice = self.chance.choice
-        self.world = World(choice([2, 4, 64]), choice([None, None, "a", "d"]), stores, written)
+        self.features = features_drawn(self.chance)
+        self.world = World(choice([2, 4, 64]), choice([None, None, "a", "d"]), stores, written, choice([0, 1, 1]))
         self.stores = ["ram", *stores]
         self.names = NAMES[: self.chance.randint(2, 4)]
         self.conditions = self.chance.sample(CONDITIONS, self.chance.randint(1, 2))
         self.limits = choice([[None], [1], [0, 1], [1, 2, None]])
         self.credits = choice([[INFINITE], [1], [0, 1, 9], [1, 2, INFINITE]])
-        self.RULES = [call for call in self.CALLS for _ in range(choice([0, 1, 1, 3, 6]))] + ["publish", "link"]
+        calls = list(self.CALLS)
+        for feature in sorted(self.features):
+            calls += [*self.MORE_CALLS.get(feature, "").split(), "wait"]
+        if stores and self.features:
+            calls.remove("reopen")
+        self.RULES = [call for call in calls for _ in range(choice([0, 1, 1, 3, 6]))] + ["publish", "link"]
         for name in self.names:
             self.queue(name)
         self.world.build()
@@ -69,40 +79,69 @@ class Dense(AtRandom):
 
     def message(self):
         choice = self.chance.choice
-        return choice(ADDRESSES), b"", {"n": choice([0, 1])}, choice([None, None, "a", "b"])
+        headers = {"n": choice([0, 1])}
+        if "group" in self.features:
+            headers["to"] = choice(["a", "b", ""])
+        return choice(ADDRESSES), self.body(), headers, choice([None, None, "a", "b"]), self.message_id()
+
+    def destinations(self):
+        return self.chance.choice([None, None, "d", "a", ["a", "d"]])
 
     # ---- calls
 
     def queue(self, name=None):
         choice = self.chance.choice
         self.world.create_queue(name or self.name(), choice(self.limits), choice([0, 0, 1, None]), self.chance.random() < 0.1,
-                                choice([None, None, *self.names]), choice([None, None, 1, 2]), choice(self.stores))
+                                choice([None, None, *self.names]), choice([None, None, 1, 2]), choice(self.stores),
+                                **self.queue_terms())
 
     def link(self):
         choice, source = self.chance.choice, self.name()
         if len(self.world.engine.selectors) < 9:
             role = self.chance.random()
             when = default if role < 0.08 else overflow if role < 0.16 else choice(self.conditions)
-            do = self.action(source)
+            do, credit = self.action(source), choice(self.credits)
             start = choice(["current", "current", "tail", "head", 1, 2]) if do.verb == "copy" else "current"
-            self.world.create_selector(source, when, do, choice(self.credits), self.chance.random() < 0.75, start, None)
+            self.world.create_selector(source, when, do, credit, self.chance.random() < 0.75, start, None,
+                                       self.ack_timeout(do, credit))
 
     def publish(self):
-        address, _, headers, reply_to = self.message()
-        self.world.publish(self.name(), address, headers, reply_to)
+        address, body, headers, reply_to, message_id = self.message()
+        self.world.publish(self.name(), address, headers, reply_to, body, message_id, **self.terms())
+
+    def publish_waiting(self):
+        address, body, headers, reply_to, message_id = self.message()
+        self.world.publish_waiting(self.name(), address, headers, reply_to, body, message_id, **self.terms())
 
     def publish_many(self):
-        self.world.publish_many(self.name(), [self.message() for _ in range(self.chance.randint(0, 4))])
+        self.world.publish_many(
+            self.name(), [self.message() for _ in range(self.chance.randint(0, 4))], **self.shared_terms())
+
+    def publish_batch(self):
+        self.world.publish_batch(
+            self.name(), [(*self.message(), self.terms(row=True)) for _ in range(self.chance.randint(0, 4))])
 
     def take(self):
-        self.world.take(self.chance.randint(1, 3), self.chance.choice([None, None, "d", "a"]))
+        self.world.take(self.chance.randint(1, 3), self.destinations())
+
+    def get(self):
+        self.world.get(self.name())
+
+    def iterate(self):
+        self.world.iterate(self.destinations(), self.verdicts())
+
+    def request(self):
+        self.world.request(self.name(), self.chance.choice(ADDRESSES), {})
+
+    def reply(self):
+        self.world.conclude(self.chance.randint(0, 50), ("reply", {"body": b"r"}))
 
     def conclude(self):
-        self.world.conclude(self.chance.randint(0, 50), self.chance.choice(["ack", "nack", "nack", "drop", "reject"]))
+        self.world.conclude(self.chance.randint(0, 50), self.verdict())
 
     def transact(self):
-        published = [("publish", self.name(), self.chance.choice(ADDRESSES), {}) for _ in range(self.chance.randint(0, 2))]
-        self.world.transact([*published, ("ack", self.chance.randint(0, 50))], self.chance.random() < 0.1)
+        operations = [self.operation(self.name(), self.chance.choice(ADDRESSES)) for _ in range(self.chance.randint(1, 3))]
+        self.world.transact(operations, self.chance.random() < 0.1)
 
     def on_selector(self):
         verb = self.chance.choice([("enable",), ("enable",), ("disable",), ("grant", 1), ("grant", -1), ("pay", 1), ("pay", 0)])
@@ -122,9 +161,6 @@ class Dense(AtRandom):
     def block(self):
         """A `building()` block begins or ends."""
         self.world.build()
-
-    def tick(self):
-        self.world.tick(self.chance.choice([0, 1, -5]))
 
     def sync(self):
         self.world.sync()

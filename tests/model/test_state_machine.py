@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.model.lockstep import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, QUEUES, STARTS, World
+from tests.model.lockstep import World
+from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, QUEUES, STARTS
 from xump.durability import opening
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
@@ -146,7 +147,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(nanoseconds=st.integers(-500, 2000))
     def tick(self, nanoseconds):
-        self.world.tick(nanoseconds)
+        self.world.wait(nanoseconds)
 
     @invariant()
     def compare(self):

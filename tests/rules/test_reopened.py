@@ -187,3 +187,35 @@ def test_159_what_was_kept_and_what_was_routed_stays_so(house, engine, crashed):
     with engine.building():
         engine.create_selector("q", when=match("prefix", ""), do=copy_to("copies"))
     assert addresses(engine, "copies") == ["a"]
+
+
+@pytest.mark.parametrize("house", OPTIONS, indirect=True)
+@ENDS
+def test_records_that_were_copied_forward_say_the_same(house, engine, clock, crashed):
+    """So much goes through the queue `rush` that a ring cleans its log several times."""
+    engine.create_queue("q", store="d", dedup=10_000, group=field("headers.key"), priority=9, unmatched="keep", retry_delay=90)
+    engine.create_queue("copies", store="d")
+    engine.create_queue("rush", store="d")
+    engine.create_selector("q", when=match("eq", "copied"), do=copy_to("copies"))
+    engine.publish("q", "copied", delay=5, message_id="1", headers={"key": "a"})
+    engine.publish("q", "kept", priority=3, message_id="2")
+    engine.publish("q", "delayed", delay=5_000, message_id="3", correlation_id="c")
+    engine.publish("q", "expires", ttl=4_000, message_id="4")
+    clock.tick(5)
+    engine.tick()
+    for _ in range(300):
+        engine.publish("rush", body=bytes(8_000))
+        engine.get("rush").ack()
+        engine.sync()
+    engine = house.opened_again(crashed)
+    assert addresses(engine, "copies") == ["copied"] and stats(engine, "q")["ready"] == 2 and engine.queues["q"].delayed == 1
+    assert [engine.publish("q", message_id=str(n)) for n in range(1, 5)] == [1, 2, 3, 4]
+    engine.create_selector("q", when=always, do=copy_to("copies"))
+    engine.queues["q"].release()
+    assert addresses(engine, "copies") == ["copied", "kept", "expires"]
+    clock.tick(10_000)
+    engine.tick()
+    assert addresses(engine, "copies")[-1] == "delayed"
+    assert {message.address: message.priority for message in engine.queues["copies"].browse()} == {
+        "copied": 0, "kept": 3, "expires": 0, "delayed": 0}
+    assert engine.publish("q", message_id="1") == 5

@@ -70,7 +70,7 @@ cdef class Browsed:
                 entry = next_browsed(entry, reverse)
             return None if entry == NULL else entry.id
         finally:
-            core.unlock()
+            core.unlock_now()
 
     cdef int keep_selected(self, Py_ssize_t first, object call) except -1:
         """Of the rows from `first` on, keep those that a function selects."""

@@ -50,7 +50,7 @@ def check_laws(Core engine not None):
     try:
         check_books(Books(engine))
     finally:
-        engine.unlock()
+        engine.unlock_now()
 
 
 cdef int check_books(Books books) except -1:

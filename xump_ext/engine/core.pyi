@@ -4,7 +4,7 @@ Any stands for classes of the package `xump`, which this one does not know: for 
 `xump.Selector`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from xump.types import Stats
@@ -13,6 +13,7 @@ from xump_ext.engine.publish import EnginePublish
 from xump_ext.log.journal import Journal
 from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
+from xump_ext.route.replies import Request
 
 class Core(EnginePublish):
     """The compiled base of `xump.Engine`: all four parts."""
@@ -46,8 +47,10 @@ class Core(EnginePublish):
         """
     def _take(self, n: int, destination: str | tuple[str, ...] | None) -> list[Delivery]: ...
     def _get(self, handle: Any) -> Delivery | None: ...
-    def _begin_request(self, replies: Any, request: Any) -> None: ...
-    def _end_request(self, request: Any) -> None: ...
+    def _ask(
+        self, replies: Any, queue: Any, address: Any, body: Any, headers: Any, wake: Callable[[], object] | None
+    ) -> Request: ...
+    def _end_request(self, request: Request) -> None: ...
     def _oldest(self, handle: Any) -> int | None: ...
     @property
     def next_due(self) -> int | None:

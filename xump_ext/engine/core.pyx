@@ -15,6 +15,8 @@ Most calls have the same shape:
 messages, which are checked where they are made.
 """
 
+from os import urandom
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
@@ -31,14 +33,15 @@ from xump_ext.match.filter cimport Filter
 from xump_ext.memory.heap cimport heap_free
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
-from xump_ext.message.message cimport Message, message_object
+from xump_ext.message.message cimport Message, content_alone, content_new, message_object
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
 from xump_ext.route.due cimport release_due
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
 from xump_ext.route.oldest cimport first_free, oldest_ready
+from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned
-from xump_ext.route.routing cimport go_on, run, wake_everything
+from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
@@ -98,6 +101,8 @@ cdef class Core(EnginePublish):
         cdef Delivery delivery = None
         self.begin_call()
         try:
+            if self.e.building:
+                keep_unmatched(handle.live())
             entry = first_free(handle.live())
             if entry != NULL:
                 delivery = hand_by_hand(self, entry)
@@ -372,6 +377,8 @@ cdef class Core(EnginePublish):
         try:
             if change > 0:
                 self.do_due_now()
+                if self.publishers:
+                    self.let_in()           # the last time before the block ends
                 self.e.building += 1
                 return
             try:
@@ -397,16 +404,35 @@ cdef class Core(EnginePublish):
             self.run_until()
         return 0
 
-    def _begin_request(self, QueueHandle replies, request):
-        """From now on what comes to this queue is for the requests that wait; this is one of them."""
-        self.lock()
+    def _ask(self, QueueHandle replies, queue, address, body, headers, wake):
+        """Publish a request, whose reply comes to the queue `replies`; `wake()` is called when it comes, perhaps at once; None:
+        it is for `_sleep`. Returns the `Request`."""
+        cdef Request request = Request.__new__(Request)
+        cdef content_t* content
+        request.message_id = urandom(16).hex()
+        request.call = wake
+        if isinstance(address, Message):
+            content = content_alone(address, body, headers, replies.name, request.message_id, NULL)
+        else:
+            content = content_new(address, body, headers, replies.name, request.message_id, NULL)
         try:
-            self.e.replies = replies.live()
-            self.requests[request.message_id] = request
-        finally:
-            self.unlock()
+            self.lock()
+            try:
+                self.e.replies = replies.live()
+                self.requests[request.message_id] = request
+            finally:
+                self.unlock_now()
+        except BaseException:
+            content_release(content)
+            raise
+        try:
+            self.publish_content(queue, content, None)
+        except BaseException:
+            self._end_request(request)
+            raise
+        return request
 
-    def _end_request(self, request):
+    def _end_request(self, Request request not None):
         """The request does not wait any more."""
         self.requests.pop(request.message_id, None)
 
@@ -418,7 +444,7 @@ cdef class Core(EnginePublish):
             entry = oldest_ready(handle.live())
             return None if entry == NULL else entry.timestamp
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- time
 
@@ -430,7 +456,7 @@ cdef class Core(EnginePublish):
         try:
             moment = schedule_next(&self.e.schedule)
         finally:
-            self.unlock()
+            self.unlock_now()
         return None if moment == NEVER else moment
 
     def tick(self):
@@ -478,7 +504,7 @@ cdef class Core(EnginePublish):
                 entry = next_browsed(entry, reverse)
             return found, None if entry == NULL else entry.id
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef Message message_if_selected(self, entry_t* entry, Filter filter):
         """The message of an entry, or None if the filter does not select it."""
@@ -497,7 +523,7 @@ cdef class Core(EnginePublish):
             entry = self.entry_of(handle, id)
             return None if entry == NULL else self.message_if_selected(entry, None)
         finally:
-            self.unlock()
+            self.unlock_now()
 
     cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL:
         cdef queue_t* queue = handle.live()
@@ -547,7 +573,7 @@ cdef class Core(EnginePublish):
                 "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
             }
         finally:
-            self.unlock()
+            self.unlock_now()
 
     # ---- the end
 

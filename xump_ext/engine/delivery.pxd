@@ -54,11 +54,16 @@ cdef inline bint is_redelivered(const entry_t* entry) noexcept:
     """Whether it was delivered before, or was outstanding and came back."""
     return entry.flags & REDELIVERED != 0 or entry.delivery_count > 0
 
-cdef inline PyObject* key_counted(const entry_t* entry) noexcept:
+cdef inline PyObject* key_counted(entry_t* entry) except? NULL:
     """A new reference to the key of an entry; NULL if it has none, or your program has it no more."""
-    if not in_hands(entry) or entry.extra == NULL or entry.extra.group == NULL:
+    if not in_hands(entry) or entry.queue.groups == NULL:
         return NULL
-    return counted(entry.extra.group.key)
+    if entry.extra != NULL and entry.extra.group != NULL:
+        return counted(entry.extra.group.key)
+    return key_found(entry)
+
+# Of an entry that stands in no line, as an overflow selector has taken it.
+cdef PyObject* key_found(entry_t* entry) except? NULL
 
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)

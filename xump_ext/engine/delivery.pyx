@@ -18,17 +18,18 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import StaleDelivery, no_pickle
 from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put
-from xump_ext.message.content cimport checked_text
-from xump_ext.message.message cimport Message, message_new
-from xump_ext.message.times cimport NEVER, later, seconds_ns
-from xump_ext.route.ledger cimport PAID, accept, dead_letter, hops_of, in_hands, nacked, pay, take_by_hand, time_of
+from xump_ext.message.content cimport checked_text, no_parts, parts_t
+from xump_ext.message.headers cimport content_t, correlation_of
+from xump_ext.message.message cimport Message, content_new, message_new
+from xump_ext.message.times cimport NEVER, seconds_ns
+from xump_ext.route.ledger cimport PAID, accept, dead_letter, deadline_set, hops_of, in_hands, nacked, pay, take_by_hand, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on, run
-from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED, TIMER_ACK
+from xump_ext.select.groups cimport group_key
+from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport selector_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.schedule cimport schedule_add, schedule_reserve
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
@@ -146,20 +147,21 @@ cdef class Delivery:
 
         Cost: O(1).
         """
-        cdef EngineLock core
+        cdef PyObject* core
         cdef int64_t span = seconds_ns(seconds, "seconds")
-        core = <EngineLock> self.core()
-        core.begin_call()
+        core = NULL if self.settled else self.core()
+        if core == NULL:
+            raise no_deadline()
+        (<EngineLock> core).begin_call()
         try:
             if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
-                raise ValueError("this delivery has no deadline: its selector has no ack_timeout")
+                raise no_deadline()
             if not in_hands(self.entry):
                 raise stale(self)
-            schedule_reserve(&core.e.schedule, 1)
-            schedule_add(&core.e.schedule, self.entry.extra, later(time_of(&core.e), span), TIMER_ACK)
-            go_on(&core.e)
+            deadline_set(&(<EngineLock> core).e, self.entry, span)
+            go_on(&(<EngineLock> core).e)
         finally:
-            core.unlock()
+            (<EngineLock> core).unlock()
 
     def reply(self, body=b"", headers=None):
         """Publish a reply to the queue that the message names in `reply_to`. It acknowledges nothing.
@@ -177,11 +179,14 @@ cdef class Delivery:
             QueueNotFound, QueueFull, StoreFull, StoreFailed, Closed, TypeError: As `Engine.publish`.
         """
         cdef Message message = message_handle(self)
-        queue_handle(self).engine._check_open()
-        if message.reply_to is None:
+        cdef EngineLock core = <EngineLock> queue_handle(self).engine
+        cdef content_t* asked = message.content
+        cdef parts_t parts = no_parts()
+        core._check_open()
+        if asked.reply_to == NULL:
             raise ValueError(f"message {message.id} of queue {queue_handle(self).name!r} names no queue to reply to (reply_to)")
-        known_by = message.correlation_id if message.message_id is None else message.message_id
-        return queue_handle(self).engine.publish(message.reply_to, "", body, headers, correlation_id=known_by)
+        parts.correlation_id = correlation_of(asked) if asked.message_id == NULL else asked.message_id
+        return core.publish_content(<object> asked.reply_to, content_new("", body, headers, None, None, &parts), None)
 
     def ack(self):
         """Acknowledge this message: it is settled in its queue, and in every queue that it was moved through.
@@ -339,6 +344,10 @@ cdef int check_deliveries(EngineLock core, list deliveries) except -1:
     return 0
 
 
+cdef object no_deadline():
+    return ValueError("this delivery has no deadline: its selector has no ack_timeout")
+
+
 cdef object stale(Delivery delivery):
     return StaleDelivery(f"delivery of message {message_handle(delivery).id} in queue {queue_handle(delivery).name!r} is stale: "
                          "it was answered before, or the engine has taken the message back")
@@ -407,6 +416,11 @@ cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)
     delivery.redelivered = is_redelivered(entry)
     return 0
+
+
+cdef PyObject* key_found(entry_t* entry) except? NULL:
+    key = group_key(entry)
+    return NULL if key is None else counted(<void*> key)
 
 
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):

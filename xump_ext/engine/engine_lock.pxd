@@ -7,8 +7,11 @@ from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from xump_ext.message.headers cimport content_t
+from xump_ext.message.times cimport Times
 from xump_ext.state.constants cimport BUSY, IDLE, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, queue_t
+from xump_ext.state.sleeper cimport Sleeper
 
 cdef extern from "Python.h":
     Py_ssize_t size_of "PyList_GET_SIZE"(PyObject* items)
@@ -41,14 +44,12 @@ cdef class EngineLock:
     cdef list undelivered           # deliveries taken by a call that raised: the next call that takes hands them out first
     cdef object _dead_letter
     cdef uint64_t offered_before    # the last offer that consumers were woken for
-    cdef dict wakers                # callables that wake consumers which wait for deliveries: by destination, then by number
+    cdef dict sleepers              # those who wait, by what they wait for; of one thing in the order in which they came
     cdef list publishers            # that wait for room, first come first
     cdef dict requests              # that wait for a reply, by message id
-    cdef dict waiting               # for what each of them waits, by number
-    cdef dict alarmed               # the same of those who sleep until something falls due
-    cdef Py_ssize_t takers          # how many wait
-    cdef uint64_t last_waker        # the number of the last one
-    cdef Py_ssize_t queues_waited_for   # how many of them wait for a message that can be taken by hand
+    cdef Py_ssize_t takers          # how many sleepers there are
+    cdef uint64_t last_sleeper      # the number of the last one
+    cdef Py_ssize_t queues_waited_for   # how many sleepers wait for a message that can be taken by hand
     cdef int64_t alarm              # until then those who wait sleep; NEVER: until they are woken
 
     cdef inline int begin_call(self) except -1:
@@ -72,6 +73,7 @@ cdef class EngineLock:
         return self.unlock_now() if size_of(<PyObject*> self.publishers) == 0 else self.unlock_and_let_in()
 
     cdef inline int unlock_now(self) except -1:
+        """The end of a call that only looked: it lets no publisher in."""
         if self.state == BUSY:      # else user code has forked, and this is the child
             self.state = self.e.at_rest
         if <Py_ssize_t> (self.queued_threads != NULL) | size_of(<PyObject*> self.user_errors) | self.takers | (
@@ -90,9 +92,14 @@ cdef class EngineLock:
     cdef int begin_with_clock(self) except -1
     cdef int read_clock(self) except -1
     cdef int unlock_slowly(self) except -1
+    cdef int enlist(self, Sleeper sleeper) except -1
+    cdef bint withdraw(self, Sleeper sleeper) except -1
+    cdef int64_t wake_up(self) except? -1
+    cdef int64_t span_until_due(self) except? -1
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0
     cdef int wake_offered(self) except -1
     cdef int wake(self, set destinations) except -1
-    cdef int wake_these(self, dict woken) except -1
+    cdef int wake_these(self, list woken) except -1
     cdef int wake_waiting(self) except -1
     cdef int wake_for_queues(self) except -1
     cdef int wake_for_alarm(self) except -1

@@ -11,14 +11,14 @@ from xump_ext.message.times cimport Times
 from xump_ext.route.admission cimport Admissions, admission_t
 from xump_ext.route.arrivals cimport enter_due
 from xump_ext.state.graph cimport queue_t
+from xump_ext.state.sleeper cimport Sleeper
 
-cdef class Publisher:
+cdef class Publisher(Sleeper):
     """A publish that waits for room."""
 
     cdef object queue
     cdef content_t* content         # NULL: it waits no more
     cdef Times times
-    cdef public object wake         # called when it waits no more
     cdef readonly object id         # once it has entered
     cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
@@ -34,7 +34,6 @@ cdef class EnginePublish(EngineStores):
 
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef int enter_late(self, Publisher publisher) except -1
-    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0
     cdef object admit_all(self, Admissions batch, queue_t* queue)
     cdef int answer(self, admission_t* item, object detail) except -1
     cdef Admissions transaction_batch(self, list operations, Admissions contents)

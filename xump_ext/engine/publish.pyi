@@ -1,19 +1,19 @@
 """Publishing and transactions: the third part of the engine's class, after `EngineStores`."""
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.engine.stores import EngineStores
 from xump_ext.message.message import Message, _Body, _HeaderValue
+from xump_ext.state.sleeper import Sleeper
 
-class Publisher:
+class Publisher(Sleeper):
     """A publish that waits for room."""
 
     id: int
     error: Exception | None
-    wake: Callable[[], object]
     @property
     def waits(self) -> bool:
         """Whether it still waits."""

@@ -161,7 +161,7 @@ cdef class EnginePublish(EngineStores):
     def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
                        priority):
         """Publish a message when there is room for it, at once if there is; the `Publisher` tells. `wake()` is called when it
-        waits no more."""
+        waits no more; None: it is for `_sleep`."""
         cdef Publisher publisher = Publisher.__new__(Publisher)
         cdef str correlation = optional_text(correlation_id, "correlation_id")
         cdef parts_t given = parts_given(correlation, expires, priority)
@@ -172,7 +172,7 @@ cdef class EnginePublish(EngineStores):
         else:
             publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
         publisher.queue = queue
-        publisher.wake = wake
+        publisher.call = wake
         self.begin_call()
         try:
             self.publishers.append(publisher)
@@ -189,9 +189,11 @@ cdef class EnginePublish(EngineStores):
             self.publishers.remove(publisher)
             content_release(publisher.content)
             publisher.content = NULL
-            return True
         finally:
-            self.unlock()
+            self.unlock_now()
+        if self.publishers:         # one behind it may need less room
+            self.tick()
+        return True
 
     cdef int let_in(self) except -1:
         """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
@@ -216,7 +218,7 @@ cdef class EnginePublish(EngineStores):
                     content_release(publisher.content)
                     publisher.content = NULL
                 self.publishers.remove(publisher)
-                publisher.wake()
+                publisher.serve()
                 again = True
                 break
         return 0
@@ -317,7 +319,7 @@ cdef class EnginePublish(EngineStores):
 
     cdef object admit_all(self, Admissions batch, queue_t* queue):
         cdef Py_ssize_t i
-        cdef uint64_t first = 0, count = 0, id, before
+        cdef uint64_t first = 0, last = 0, id, before
         cdef content_t* content
         batch.engine = &self.e
         batch.limited = queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL
@@ -342,13 +344,13 @@ cdef class EnginePublish(EngineStores):
                     id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
                 if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
                     first = first or id
-                    count += 1
+                    last = id
         except MemoryError:
-            if count:           # the messages before this one are in, and cannot be taken back
+            if last:            # the messages before this one are in, and cannot be taken back
                 self.e.at_rest = BROKEN
             raise
         go_on(&self.e)
-        return range(first, first + count)
+        return range(first, last + 1) if last else range(0)
 
     def _commit(self, transaction):
         """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids

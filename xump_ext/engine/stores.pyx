@@ -76,7 +76,7 @@ cdef class EngineStores(EngineLock):
             self.journals.append(journal)
             return journal
         finally:
-            self.unlock()
+            self.unlock_now()
 
     def _recover(self, Recovery recovery not None):
         """Make the queues of a store that was read, held; return how many messages there are."""
@@ -86,7 +86,7 @@ cdef class EngineStores(EngineLock):
             run(&self.e)
             return count
         finally:
-            self.unlock()
+            self.unlock_now()
 
     def _create_recovered(self, QueueHandle handle, dict properties, Journal journal, number):
         """Create a queue of a store that is being opened. Called inside `_recover`, which has taken the engine lock.
@@ -187,7 +187,7 @@ cdef class EngineStores(EngineLock):
         bytes += kept_bytes(queue.store, <int64_t> largest, COMES_IN)
         if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.committer is None:
             return queue
-        self.unlock()
+        self.unlock_now()
         try:
             journal.committer.make_room(bytes)
         finally:
@@ -228,7 +228,7 @@ cdef class StorePort:
         try:
             return self.journal.seal(last, False)
         finally:
-            self.core.unlock()
+            self.core.unlock_now()
 
     def written(self, Group group not None, bint final):
         """The store has the group. `final`: no sync will follow, so other stores need not wait for one."""
@@ -238,7 +238,7 @@ cdef class StorePort:
         try:
             self.journal.written(group, final)
         finally:
-            self.core.unlock()
+            self.core.unlock_now()
 
     def synced(self, uint64_t group):
         """All groups up to this one are durable."""
@@ -251,6 +251,8 @@ cdef class StorePort:
         cdef int64_t before = journal.store.room
         if not core.lock_if_open():
             return
+        if core.clock is not None:      # nobody calls, so it is not read
+            core.e.now = core.e.time
         try:
             journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
             journal.keep()
@@ -269,7 +271,7 @@ cdef class StorePort:
         try:
             self.journal.carry(data)
         finally:
-            self.core.unlock()
+            self.core.unlock_now()
 
     def failed(self):
         """The store has failed: it writes nothing more."""
@@ -344,7 +346,7 @@ def ram_bytes(EngineStores core not None, store):
                 entry = cursor_step(&at)
         return total
     finally:
-        core.unlock()
+        core.unlock_now()
 
 
 def queue_bytes(QueueHandle handle not None):

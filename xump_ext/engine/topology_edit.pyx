@@ -35,7 +35,7 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.graph cimport lane_t
-from xump_ext.state.index cimport entry_free, index_free, index_from, list_remove
+from xump_ext.state.index cimport entry_free, index_free, index_from, index_get, list_remove
 from xump_ext.state.lazy_content cimport content_drop, content_needed, fetched_forget, is_loaded
 from xump_ext.state.limits cimport count_ready, limit_changed
 from xump_ext.state.offers cimport destination_left, destination_named
@@ -214,17 +214,13 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
 
 cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doomed) except -1:
     """Delete its selectors, and recall the messages that have an unpaid parent elsewhere."""
+    cdef SelectorHandle handle
     cdef entry_t* entry
     cdef entry_t* next
     cdef entry_t* parent
-    while queue.own != NULL:
-        selector_end(engine, queue.own, selectors, doomed)
-    while queue.sources != NULL:
-        selector_end(engine, queue.sources, selectors, doomed)
-    while queue.by_hand.tail != NULL:
-        entry = queue.by_hand.tail
-        recall(engine, entry)
-        requeue_entry(engine, entry)
+    for handle in selectors_about(queue):
+        if handle.selector != NULL:
+            selector_end(engine, handle.selector, selectors, doomed)
     entry = index_from(&queue.index, 1)
     while entry != NULL:
         parent = entry.parent
@@ -234,7 +230,27 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
             parent.flags |= REDELIVERED
             requeue_entry(engine, parent)
         entry = next
+    while queue.by_hand.tail != NULL:       # their deliveries are stale; they end with the queue
+        recall(engine, queue.by_hand.tail)
     return 0
+
+
+cdef list selectors_about(queue_t* queue):
+    """The handles of the selectors that have the queue as their source or target, by id."""
+    cdef set found = set()
+    cdef selector_t* selector = queue.own
+    while selector != NULL:
+        found.add(<object> selector.handle)
+        selector = selector.next_own
+    selector = queue.sources
+    while selector != NULL:
+        found.add(<object> selector.handle)
+        selector = selector.next_same_target
+    return sorted(found, key=id_of)
+
+
+def id_of(SelectorHandle handle):
+    return handle.id
 
 
 cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:
@@ -409,11 +425,12 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     cdef queue_t* source = selector.source
     cdef SelectorHandle handle = <SelectorHandle> selector.handle
     cdef queue_t* target
+    cdef entry_t* entry
     selector_enable(engine, selector, False)
-    while selector.holding.tail != NULL:
-        selector_gives_back(engine, selector.holding.tail)
-    while selector.taken.tail != NULL:
-        selector_gives_back(engine, selector.taken.tail)
+    for id in ids_held(selector):
+        entry = index_get(&source.index, id)
+        if entry != NULL and is_held(entry, selector):      # else it was recalled with one before it
+            selector_gives_back(engine, entry)
     while selector.waiters != NULL:
         target = selector.waiters.target
         waiter_leave(engine, selector.waiters)
@@ -431,6 +448,26 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
         source.dying = True
         doomed.append(<object> source.handle)
     return 0
+
+
+cdef list ids_held(const selector_t* selector):
+    """The ids of the messages that it has taken, or bound, in order. What is late comes to its end in that order."""
+    cdef list ids = []
+    cdef entry_t* entry = selector.holding.head
+    while entry != NULL:
+        ids.append(entry.id)
+        entry = entry.next
+    entry = selector.taken.head
+    while entry != NULL:
+        ids.append(entry.id)
+        entry = entry.next
+    ids.sort()
+    return ids
+
+
+cdef bint is_held(const entry_t* entry, const selector_t* selector) noexcept:
+    held = entry.state == BOUND or entry.state == OFFERED or entry.state == TAKEN or entry.state == MOVED
+    return held and entry.holder == <const void*> selector
 
 
 cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:

@@ -33,8 +33,8 @@ from xump_ext.records.kinds cimport (
 )
 from xump_ext.records.record cimport delays_of, name_of, padded, payload_of, rare_of, timed_of
 from xump_ext.state.constants cimport (
-    DEAD_ENTRY, FOREIGN, HISTORY, LINKED, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW, STAINED,
-    TIMED, UNROUTED,
+    APART, DEAD_ENTRY, FOREIGN, HISTORY, LINKED, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, OWNED, REASON_COUNT, REDELIVERED, SHADOW,
+    STAINED, TIMED, UNROUTED,
 )
 from xump_ext.state.envelope cimport field_name
 from xump_ext.state.extra cimport is_out_of_turn
@@ -327,7 +327,10 @@ cdef void frontier_forward(queue_t* queue) noexcept:
 
 
 cdef inline bint waits_in_turn(const entry_t* entry) noexcept:
-    """Whether the entry is not routed, and does not say so for itself."""
+    """Whether the entry is not routed, and does not say so for itself. The index finds those that are not apart: the frontier stays
+    before them, in any case."""
+    if entry.state == UNROUTED and not entry.flags & APART:
+        return True
     if entry.extra == NULL:
         return entry.state == UNROUTED
     if entry.extra.logged != LOGGED_NOTHING or entry.extra.delayed_until != NEVER:

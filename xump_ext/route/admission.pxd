@@ -66,6 +66,7 @@ cdef class Admissions:
     cdef Py_ssize_t messages(self, Py_ssize_t end) noexcept
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
     cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1
+    cdef bint late_fits(self, queue_t* queue, content_t* content) except -1
     cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
     cdef bint below_limits(self, queue_t* queue) except -1
     cdef bint drops_for(self, queue_t* queue) except -1

@@ -18,7 +18,7 @@ from xump_ext.route.ledger cimport can_enter, dead_letter_of, enter, is_fresh, o
 from xump_ext.route.requeue cimport is_over_limit
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
-    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED, UNLIMITED,
+    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED, UNLIMITED,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.lazy_content cimport content_at
@@ -242,7 +242,9 @@ cdef class Admissions:
 
     cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1:
         """`fits`, without a look at the queue's store, for a message that is delayed until `due`."""
-        if not is_limited(queue) or expires_of(content) < self.engine.time:
+        if expires_of(content) < self.engine.time:
+            return self.late_fits(queue, content)
+        if not is_limited(queue):
             return True
         if self.below_limits(queue):
             self.count_in(queue, content, due)
@@ -253,6 +255,15 @@ cdef class Admissions:
             self.count_in(queue, content, due)
             return True
         return False
+
+    cdef bint late_fits(self, queue_t* queue, content_t* content) except -1:
+        """A late message needs no room, but its dead letter takes some."""
+        cdef queue_t* letters = own_dead_letter(queue)
+        if letters == NULL and self.engine.dead_letter != NULL:
+            letters = queue_named(self.engine, <object> self.engine.dead_letter)
+        if letters != NULL and letters != queue and not letters.dying and self.engine.hop_limit:
+            self.letter_fits(letters, content, (<object> queue.handle).name, REASON_EXPIRED)
+        return True
 
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
         """`overflow_has_room`, in the dry run."""

@@ -10,7 +10,7 @@ In a store that was opened again what falls due waits until its queue is release
 from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
-from xump_ext.route.ledger cimport dead_letter, leave_ready, mark_dirty, room_left, unbind
+from xump_ext.route.ledger cimport dead_letter, dead_letter_of, leave_ready, mark_dirty, room_left, unbind
 from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_entry
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
@@ -20,10 +20,13 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
-from xump_ext.state.graph cimport entry_t, extra_t, queue_t
+from xump_ext.state.graph cimport entry_t, extra_t, queue_t, visited_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
+from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready
+from xump_ext.state.run_queue cimport suspended_visited
 from xump_ext.state.schedule cimport schedule_add, schedule_pop, schedule_reserve
+from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef int do_due(engine_t* engine) except -1:
@@ -112,14 +115,21 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
 
 
 cdef int expire(engine_t* engine, entry_t* entry) except -1:
-    if entry.state == OFFERED:
-        recall(engine, entry)
-    elif entry.state == BOUND:
-        unbind(engine, entry)
-        room_left(engine, entry)
-    else:
-        leave_ready(engine, entry)
-    return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
+    cdef visited_t* visited
+    if dead_letter_of(engine, entry) != NULL:
+        content_at(entry)       # may fail, so it comes before any change
+    visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
+    try:
+        if entry.state == OFFERED:
+            recall(engine, entry)
+        elif entry.state == BOUND:
+            unbind(engine, entry)
+            room_left(engine, entry)
+        else:
+            leave_ready(engine, entry)
+        return dead_letter(engine, entry, REASON_EXPIRED, None, visited)
+    finally:
+        visited_release(engine, visited)
 
 
 cdef int end_delay(engine_t* engine, entry_t* entry) except -1:

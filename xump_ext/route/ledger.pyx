@@ -221,10 +221,10 @@ cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited
     queue.unrouted += 1
     count_ready(entry, 1)
     expiry_set(engine, entry)
+    if full and queue.drops_oldest:
+        queue_list(engine, queue, OVERFULL)     # what overflows is still ready, if it is bound
     if overflows:
         return take_overflow(engine, entry, visited)
-    if full:
-        queue_list(engine, queue, OVERFULL)
     if queue.groups != NULL:
         group_enter(engine, entry)
     if queue.top_priority == 0:
@@ -246,6 +246,8 @@ cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) exc
     """The entry, which is in no list, is delayed until then, or until it expires. The schedule has room for it."""
     entry.state = DELAYED
     count_delayed(entry, 1)
+    if entry.queue.drops_oldest:        # the limits count what is delayed, too
+        queue_list(engine, entry.queue, OVERFULL)
     if entry.extra.expires <= due:
         due = entry.extra.expires
         timer = TIMER_EXPIRY
@@ -613,9 +615,11 @@ cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1:
     if letters == NULL or is_fresh(engine, entry):
         return False
     content = content_bounced(content_at(entry), (<object> entry.queue.handle).name, REASONS[REASON_UNROUTABLE], None, False)
+    count_ready(entry, -1)          # it would have left its queue, into which the dead letter may overflow
     try:
         return can_enter(letters, content, entry)
     finally:
+        count_ready(entry, 1)
         content_release(content)
 
 
@@ -633,6 +637,8 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if entry.extra != NULL:
         group_hold(entry)
     if selector.infinite:
+        selector.holds_mixed = selector.holding.tail != NULL and (
+            selector.holds_mixed or selector.holding.tail.sequence > entry.sequence)
         count_ready(entry, 1)
         entry.state = BOUND
         if engine.lists[ROOM_VARIES] != NULL:

@@ -1,7 +1,8 @@
 """The oldest ready message of a queue, whatever it waits for: to be taken by hand, or dropped from a full queue.
 
 Ready messages lie in several places, each in order: the unrouted ones in the index or apart, those that wait in waitsets, and
-those that are bound with their selectors. So to find the oldest of all costs a look at each waitset and each selector.
+those that are bound with their selectors. So to find the oldest of all costs a look at each waitset and each selector; and at
+each bound message, if they are not in order.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -10,11 +11,13 @@ from xump_ext.route.ledger cimport dead_letter, leave_ready, room_left, unbind
 from xump_ext.select.unrouted cimport in_index
 from xump_ext.state.constants cimport BEHIND, BOUND, DELAYED, OVERFULL, REASON_OVERFLOW, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport QueueRef
-from xump_ext.state.graph cimport selector_t, waitset_t
+from xump_ext.state.graph cimport selector_t, visited_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.index cimport index_until, unrouted_from
 from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport AGE_BITS, order_of, returned_merge, waitset_oldest
+from xump_ext.state.run_queue cimport suspended_visited
+from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef entry_t* earlier(entry_t* one, entry_t* other) noexcept:
@@ -22,6 +25,21 @@ cdef entry_t* earlier(entry_t* one, entry_t* other) noexcept:
     if one == NULL or other == NULL:
         return other if one == NULL else one
     return one if order_of(one) < order_of(other) else other
+
+
+cdef entry_t* first_returning(queue_t* queue) noexcept:
+    """The same, among those that came back to a held queue, of whatever rank. O(those) where there are ranks."""
+    cdef entry_t* entry
+    cdef entry_t* found = NULL
+    if queue.top_priority == 0 or queue.returning == NULL or queue.returning.count == 0:
+        return first_of_key(queue.returning)
+    returned_merge(queue.returning)
+    entry = queue.returning.head
+    while entry != NULL:
+        if entry.extra == NULL or not is_behind(entry):
+            found = earlier(found, entry)
+        entry = entry.next
+    return found
 
 
 cdef entry_t* first_of_key(waitset_t* waitset) noexcept:
@@ -60,8 +78,9 @@ cdef entry_t* first_free(queue_t* queue) noexcept:
         for rank in range(queue.top_priority + 1 if queue.apart != NULL else 0):
             found = earlier(found, first_of_key(&queue.apart.levels[rank]))
         found = earlier(found, first_in_index(queue))
-    found = earlier(found, first_of_key(queue.kept))
-    found = earlier(found, first_of_key(queue.returning))
+    for rank in range(queue.top_priority + 1 if queue.kept != NULL else 0):
+        found = earlier(found, first_of_key(&queue.kept.levels[rank]))
+    found = earlier(found, first_returning(queue))
     while waitset != NULL:
         if not waitset.place & BEHIND:
             found = earlier(found, waitset_oldest(waitset))
@@ -77,6 +96,7 @@ cdef entry_t* older(entry_t* one, entry_t* other) noexcept:
 
 cdef entry_t* oldest_ready(queue_t* queue) noexcept:
     cdef entry_t* found = NULL
+    cdef entry_t* entry
     cdef waitset_t* waitset = queue.waitsets
     cdef selector_t* selector = queue.own
     cdef uint32_t rank
@@ -84,8 +104,8 @@ cdef entry_t* oldest_ready(queue_t* queue) noexcept:
         found = older(found, waitset_oldest(&queue.apart.levels[rank]))
     if in_index(queue):
         found = older(found, unrouted_from(&queue.index, queue.frontier))
-    if queue.kept != NULL:
-        found = older(found, waitset_oldest(queue.kept))
+    for rank in range(queue.top_priority + 1 if queue.kept != NULL else 0):
+        found = older(found, waitset_oldest(&queue.kept.levels[rank]))
     if queue.returning != NULL:
         found = older(found, waitset_oldest(queue.returning))
     while waitset != NULL:
@@ -93,7 +113,10 @@ cdef entry_t* oldest_ready(queue_t* queue) noexcept:
         waitset = waitset.next
     while selector != NULL:
         if selector.infinite:
-            found = older(found, selector.holding.head)
+            entry = selector.holding.head
+            while entry != NULL:
+                found = older(found, entry)
+                entry = entry.next if selector.holds_mixed else NULL
         selector = selector.next_own
     return found
 
@@ -112,8 +135,17 @@ cdef entry_t* lesser(entry_t* one, entry_t* other, const entry_t* newest) noexce
     return one if one != NULL and worth_of(one) < worth_of(other) else other
 
 
+cdef entry_t* least_of(entry_t* found, entry_t* entry, bint mixed, const entry_t* newest) noexcept:
+    """`lesser` for a list of entries. If they are not mixed, the first is the least."""
+    while entry != NULL:
+        found = lesser(found, entry, newest)
+        entry = entry.next if mixed else NULL
+    return found
+
+
 cdef entry_t* least(queue_t* queue, const entry_t* newest) noexcept:
-    """The ready message to be dropped first, or NULL if only the newest is left."""
+    """The ready message to be dropped first, or NULL if only the newest is left. Where there are ranks, or bound messages came
+    back between others: O(those that are bound, or came back to a held queue)."""
     cdef entry_t* found = NULL
     cdef waitset_t* waitset = queue.waitsets
     cdef selector_t* selector = queue.own
@@ -122,16 +154,20 @@ cdef entry_t* least(queue_t* queue, const entry_t* newest) noexcept:
         found = lesser(found, waitset_oldest(&queue.apart.levels[rank]), newest)
     if in_index(queue):
         found = lesser(found, unrouted_from(&queue.index, queue.frontier), newest)
-    if queue.kept != NULL:
-        found = lesser(found, waitset_oldest(queue.kept), newest)
-    if queue.returning != NULL:
-        found = lesser(found, waitset_oldest(queue.returning), newest)
+    for rank in range(queue.top_priority + 1 if queue.kept != NULL else 0):
+        found = lesser(found, waitset_oldest(&queue.kept.levels[rank]), newest)
+    if queue.returning != NULL and queue.returning.count:
+        if queue.top_priority:
+            returned_merge(queue.returning)
+            found = least_of(found, queue.returning.head, True, newest)
+        else:
+            found = lesser(found, waitset_oldest(queue.returning), newest)
     while waitset != NULL:
         found = lesser(found, waitset_oldest(waitset), newest)
         waitset = waitset.next
     while selector != NULL:
         if selector.infinite:
-            found = lesser(found, selector.holding.head, newest)
+            found = least_of(found, selector.holding.head, selector.holds_mixed or queue.top_priority, newest)
         selector = selector.next_own
     return found
 
@@ -173,10 +209,18 @@ cdef int drop_oldest(engine_t* engine) except -1:
         entry = NULL if has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:
             break
+        drop(engine, entry)
+    return 0
+
+
+cdef int drop(engine_t* engine, entry_t* entry) except -1:
+    cdef visited_t* visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
+    try:
         if entry.state == BOUND:
             unbind(engine, entry)
             room_left(engine, entry)
         else:
             leave_ready(engine, entry)
-        dead_letter(engine, entry, REASON_OVERFLOW, None, NULL)
-    return 0
+        return dead_letter(engine, entry, REASON_OVERFLOW, None, visited)
+    finally:
+        visited_release(engine, visited)

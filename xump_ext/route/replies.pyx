@@ -12,12 +12,17 @@ from xump_ext.state.constants cimport REASON_LATE, UNROUTED, WAITING
 from xump_ext.state.graph cimport entry_t, queue_t
 from xump_ext.state.index cimport index_from
 from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.sleeper cimport Sleeper
 
 
-cdef object request_of(dict requests, const content_t* content):
+cdef class Request(Sleeper):
+    pass
+
+
+cdef Request request_of(dict requests, const content_t* content):
     """The request that waits for this message, which it does not do any more; or None."""
     cdef header_t header
-    found = None
+    cdef Request found = None
     if correlation_of(content) != NULL:
         found = requests.pop(<object> correlation_of(content), None)
     if found is None and content.message_id != NULL and header_find(content, b"xump_reason", 11, &header):
@@ -29,6 +34,7 @@ cdef int hand_out_replies(engine_t* engine) except -1:
     cdef queue_t* queue = engine.replies
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef content_t* content
+    cdef Request request
     cdef uint64_t id
     while entry != NULL:
         id = entry.id
@@ -40,6 +46,6 @@ cdef int hand_out_replies(engine_t* engine) except -1:
             leave_ready(engine, entry)
             settle(engine, entry, DROPPED if request is None else PROCESSED, REASON_LATE)
             if request is not None:
-                request.wake()
+                request.serve()
         entry = index_from(&queue.index, id + 1)
     return 0

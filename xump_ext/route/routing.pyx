@@ -32,15 +32,16 @@ from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Clause, Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
 from xump_ext.select.runnable cimport lane_key, runnable_next, runnable_remove, waiters_key
-from xump_ext.select.unrouted cimport backlog_forward, kept_add
+from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED, UNLIMITED,
-    WAITERS,
+    BROKEN, DEFAULTED, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED,
+    UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waiter_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at, content_needed, is_loaded
+from xump_ext.state.returned_heap cimport returned_merge
 from xump_ext.state.run_queue cimport (
     RUN_QUEUE_KEPT, end_visited, forget_suspended, parked_forget, run_queue_reserve, run_queue_shrink, suspend, suspended_visited,
 )
@@ -429,6 +430,32 @@ cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) e
         (<list> engine.user_errors).append(((<object> queue.handle).name, <object> content_at(entry).address))
     leave_ready(engine, entry)
     return dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
+
+
+cdef int keep_unmatched(queue_t* queue) except -1:
+    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that none
+    of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
+    cdef Plan plan = <Plan> queue.plan
+    cdef entry_t* entry
+    cdef entry_t* next
+    cdef uint32_t rank
+    if not queue.active or queue.held or queue.apart == NULL or queue.apart.count == 0:
+        return 0
+    plan.extend_pending()
+    for rank in range(queue.top_priority + 1):
+        returned_merge(&queue.apart.levels[rank])
+        entry = queue.apart.levels[rank].head
+        while entry != NULL:
+            next = entry.next
+            if entry.extra != NULL and entry.extra.kept == KEPT_BEFORE and is_unmatched(plan, entry):
+                apart_remove(entry)
+                kept_add(entry)
+            entry = next
+    return 0
+
+
+cdef bint is_unmatched(Plan plan, entry_t* entry) except -1:
+    return plan.route(entry).slot_count == 0 and (not plan.defaults or plan.defaults_route(entry).slot_count == 0)
 
 
 cdef bint has_waited(const engine_t* engine, const entry_t* entry) noexcept:

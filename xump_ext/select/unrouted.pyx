@@ -28,23 +28,34 @@ cdef size_t apart_bytes(const queue_t* queue) noexcept:
 
 
 cdef int apart_add(entry_t* entry) except -1:
-    cdef queue_t* queue = entry.queue
-    if queue.apart == NULL:
-        queue.apart = <apart_t*> cell_zeroed(apart_bytes(queue))
-    waiting_add(&queue.apart.levels[entry.rank], entry)
-    entry.state = UNROUTED
-    entry.holder = NULL
-    entry.flags |= APART
-    queue.apart.count += 1
-    queue.apart.used[entry.rank >> 6] |= <uint64_t> 1 << (entry.rank & 63)
-    return 0
+    return ranked_add(&entry.queue.apart, entry)
 
 
 cdef void apart_remove(entry_t* entry) noexcept:
-    cdef apart_t* apart = entry.queue.apart
     if is_kept(entry):
         kept_remove(entry)
-        return
+    else:
+        ranked_remove(entry.queue.apart, entry)
+
+
+cdef entry_t* apart_first(const queue_t* queue) noexcept:
+    return ranked_first(queue.apart)
+
+
+cdef int ranked_add(apart_t** place, entry_t* entry) except -1:
+    """Adds the entry to those of its rank."""
+    if place[0] == NULL:
+        place[0] = <apart_t*> cell_zeroed(apart_bytes(entry.queue))
+    waiting_add(&place[0].levels[entry.rank], entry)
+    entry.state = UNROUTED
+    entry.holder = NULL
+    entry.flags |= APART
+    place[0].count += 1
+    place[0].used[entry.rank >> 6] |= <uint64_t> 1 << (entry.rank & 63)
+    return 0
+
+
+cdef void ranked_remove(apart_t* apart, entry_t* entry) noexcept:
     waiting_remove(&apart.levels[entry.rank], entry)
     entry.flags &= ~APART
     apart.count -= 1
@@ -52,62 +63,53 @@ cdef void apart_remove(entry_t* entry) noexcept:
         apart.used[entry.rank >> 6] &= ~(<uint64_t> 1 << (entry.rank & 63))
 
 
-cdef entry_t* apart_first(const queue_t* queue) noexcept:
+cdef entry_t* ranked_first(apart_t* apart) noexcept:
+    """The oldest one of the lowest rank, or NULL."""
     cdef int word
-    if queue.apart != NULL and queue.apart.count:
+    if apart != NULL and apart.count:
         for word in range(4):
-            if queue.apart.used[word]:
-                return waitset_oldest(&queue.apart.levels[64 * word + lowest_bit(queue.apart.used[word])])
+            if apart.used[word]:
+                return waitset_oldest(&apart.levels[64 * word + lowest_bit(apart.used[word])])
     return NULL
+
+
+cdef void ranked_free(apart_t** place, const queue_t* queue) noexcept:
+    cdef uint32_t rank
+    if place[0] != NULL:
+        for rank in range(queue.top_priority + 1):
+            returned_free(&place[0].levels[rank])
+        cell_put(place[0], apart_bytes(queue))
+        place[0] = NULL
 
 
 cdef uint64_t unrouted_lowest(queue_t* queue) noexcept:
     cdef uint64_t found = queue.next_id
-    cdef waitset_t* level
     cdef uint32_t rank
     if in_index(queue):
         queue.frontier = found = unrouted_from(&queue.index, queue.frontier).id     # those before it are not looked at again
-    if queue.kept != NULL and queue.kept.count:
-        found = min(found, waitset_oldest(queue.kept).id)
-    for rank in range(queue.top_priority + 1 if queue.apart != NULL else 0):
-        level = &queue.apart.levels[rank]
-        if level.count:
-            found = min(found, waitset_oldest(level).id)
+    for rank in range(queue.top_priority + 1):
+        if queue.apart != NULL and queue.apart.levels[rank].count:
+            found = min(found, waitset_oldest(&queue.apart.levels[rank]).id)
+        if queue.kept != NULL and queue.kept.levels[rank].count:
+            found = min(found, waitset_oldest(&queue.kept.levels[rank]).id)
     return found
 
 
 cdef void apart_free(queue_t* queue) noexcept:
-    cdef uint32_t rank
-    if queue.kept != NULL:
-        returned_free(queue.kept)
-        cell_put(queue.kept, sizeof(waitset_t))
-        queue.kept = NULL
-    if queue.apart != NULL:
-        for rank in range(queue.top_priority + 1):
-            returned_free(&queue.apart.levels[rank])
-        cell_put(queue.apart, apart_bytes(queue))
-        queue.apart = NULL
+    ranked_free(&queue.kept, queue)
+    ranked_free(&queue.apart, queue)
 
 
 # ---- entries that no selector matches
 
 cdef int kept_add(entry_t* entry) except -1:
-    cdef queue_t* queue = entry.queue
-    if queue.kept == NULL:
-        queue.kept = <waitset_t*> cell_zeroed(sizeof(waitset_t))
-        queue.kept.queue = queue
     extra_of(entry).kept = KEPT_NOW
-    waiting_add(queue.kept, entry)
-    entry.state = UNROUTED
-    entry.holder = NULL
-    entry.flags |= APART
-    return 0
+    return ranked_add(&entry.queue.kept, entry)
 
 
 cdef void kept_remove(entry_t* entry) noexcept:
-    waiting_remove(entry.queue.kept, entry)
+    ranked_remove(entry.queue.kept, entry)
     entry.extra.kept = KEPT_BEFORE
-    entry.flags &= ~APART
 
 
 cdef bint kept_try(queue_t* queue) except -1:
@@ -115,7 +117,7 @@ cdef bint kept_try(queue_t* queue) except -1:
     if queue.kept == NULL or queue.kept.count == 0:
         return False
     while queue.kept.count:
-        entry = waitset_oldest(queue.kept)
+        entry = ranked_first(queue.kept)
         kept_remove(entry)
         apart_add(entry)
     return True

@@ -218,6 +218,7 @@ cdef struct selector_t:
     destination_t* destination  # the named destination of a delivery, or NULL
     list_t holding              # bound, offered and moved entries
     list_t taken                # entries that your program has
+    bint holds_mixed            # bound entries may not be in order of age
     uint64_t paid
     waiter_t* waiters           # its items in waiting lists
     # the rest
@@ -359,7 +360,7 @@ cdef struct queue_t:
     uint64_t backlog_left    # how many of them the index finds …
     uint64_t backlog_from    # … from this id on
     apart_t* apart           # or NULL
-    waitset_t* kept          # entries that no selector matches; or NULL
+    apart_t* kept            # entries that no selector matches; or NULL
     void* dead_letter        # str or NULL
     uint32_t delivery_limit  # 0: none
     bint dying               # being deleted

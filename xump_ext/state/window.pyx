@@ -230,7 +230,7 @@ cdef inline uint64_t newest(const window_t* window, const table_t* table, const 
 
 
 cdef inline bint is_past(const window_t* window, int64_t time, int64_t now) noexcept:
-    return now > time and <uint64_t> now - <uint64_t> time >= <uint64_t> window.span
+    return now >= time and <uint64_t> now - <uint64_t> time >= <uint64_t> window.span
 
 
 cdef int window_reserve(window_t* window) except -1:

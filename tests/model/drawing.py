@@ -1,0 +1,113 @@
+"""What programs draw of time, order, duplicates and bounds (DESIGN: section 9): terms of queues and of messages, verdicts.
+
+A program uses a few of these features only, each often. So any two of them meet in some program, and not all of them in every
+one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.
+"""
+
+from tests.model.vocabulary import NANOSECOND
+from xump import field
+
+FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
+            "room", "requests"]
+BODIES = [b"", b"x", b"xxx"]
+MESSAGE_IDS = [None, "m1", "m1", "m2"]
+WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
+
+
+def features_drawn(chance):
+    """None, a few, or all of them."""
+    return set(chance.sample(FEATURES, chance.choice([0, 1, 2, 3, 3, 4, 5, 7, len(FEATURES)])))
+
+
+def seconds(nanoseconds):
+    return nanoseconds * NANOSECOND
+
+
+class Drawing:
+    """Draws by `self.chance` what is in `self.features`; `self.world` is where it goes."""
+
+    def odds(self, feature, *values):
+        """One of the values, or None if the program does not use the feature."""
+        return self.chance.choice(values) if feature in self.features else None
+
+    def queue_terms(self):
+        odds, delays = self.odds, [0, 2, 5]
+        drawn = {
+            "ttl": odds("queue ttl", None, 0, 3, 8, 20), "dedup": odds("dedup", None, 0, 6, 30),
+            "retry_delay": odds("retry", None, *map(seconds, delays), [seconds(delay) for delay in self.chance.sample(delays, 2)]),
+            "priority": odds("priority", None, 1, 5), "limit_bytes": odds("bytes", None, 0, 1, 3, 4),
+            "group": odds("group", None, field("address"), field("address"), field("headers.to"), field("reply_to")),
+            "when_full": odds("drop_oldest", None, "drop_oldest", "drop_oldest"), "unmatched": odds("keep", None, "keep"),
+            "dedup_limit": odds("dedup", None, 1, 2),
+        }
+        for name in ("ttl", "dedup"):
+            drawn[name] = drawn[name] and seconds(drawn[name])
+        return {name: value for name, value in drawn.items() if value is not None}
+
+    def terms(self, *, row=False):
+        """Of a message, as keywords of `publish`, or as columns of a row."""
+        now, odds = self.world.now + self.world.pace, self.odds
+        terms = {"priority": odds("priority", None, 1, 7, 7), "correlation_id": odds("requests", None, None, "c", "request-1")}
+        at = odds("delay", None, None, -3, 0, 1, 2, 5, 12)
+        ends = odds("ttl", None, None, None, -1, 0, 1, 3, 8, 20)
+        if at is not None and (row or self.chance.random() < 0.3):
+            terms["at"] = now + at
+        elif at is not None:
+            terms["delay"] = seconds(max(0, at))
+        if ends is not None and (row or ends < 0 or self.chance.random() < 0.4):
+            terms["expires"] = now + ends
+        elif ends is not None:
+            terms["ttl"] = seconds(ends)
+        return {name: value for name, value in terms.items() if value is not None}
+
+    def shared_terms(self):
+        """Of all messages of a `publish_many`."""
+        return {name: value for name, value in self.terms().items() if name != "correlation_id"}
+
+    def message_id(self):
+        return self.odds("dedup", *MESSAGE_IDS)
+
+    def body(self):
+        return self.odds("bytes", *BODIES) or b""
+
+    def ack_timeout(self, do, credit):
+        """For what takes finite credit for deliveries: of others a selector would be refused."""
+        drawn = self.odds("deadline", None, 1, 4, 9)
+        delivers = do.verb == "deliver" and do.queue is None and isinstance(credit, int)
+        return seconds(drawn) if drawn and delivers else None
+
+    def verdict(self):
+        verbs = ["ack", "nack", "nack", "drop", "reject"]
+        if "retry" in self.features:
+            verbs += [("nack", {"delay": seconds(delay)}) for delay in (0, 2, 6)]
+        if "deadline" in self.features:
+            verbs += [("extend", {"seconds": seconds(span)}) for span in (0, 5)]
+        if "requests" in self.features:
+            verbs += [("reply", {"body": b"r"})] * 2
+        return self.chance.choice(verbs)
+
+    def verdicts(self):
+        """Of a loop over deliveries: what is said of each, or how long it takes."""
+        passing = [0, 3] if "retry" in self.features or "deadline" in self.features else []
+        return [self.chance.choice([self.verdict(), *passing]) for _ in range(self.chance.randint(1, 4))]
+
+    def operation(self, name, address):
+        """Of a transaction."""
+        index = self.chance.randint(0, 50)
+        nack = ("nack", index, {"delay": seconds(4)}) if "retry" in self.features else ("nack", index)
+        published = ("publish", name, address, {}, self.terms() | {"message_id": self.message_id()})
+        return self.chance.choice([published, published, ("ack", index), nack, ("nack", index), ("reject", index)])
+
+    # ---- calls that some programs make
+
+    def tick(self):
+        self.world.tick()
+
+    def wait(self):
+        self.world.wait(self.chance.choice(WAITS))
+
+    def give_up(self):
+        self.world.give_up(self.chance.randint(0, 5))
+
+    def end_request(self):
+        self.world.end_request(self.chance.randint(0, 5))

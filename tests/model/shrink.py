@@ -1,0 +1,49 @@
+"""Makes a program of a world that fails a smaller one that fails: it leaves out calls, as long as it fails without them."""
+
+from contextlib import suppress
+
+
+def failure_of(world_class, given, program):
+    """What goes wrong when the program is run, or None."""
+    world = world_class(*given)
+    try:
+        for name, args, named in program:
+            getattr(world, name)(*args, **named)
+            world.compare()
+    except AssertionError as error:
+        return str(error)
+    finally:
+        while world.blocks:
+            with suppress(AssertionError):
+                world.build()
+        world.close()
+    return None
+
+
+def shrunk(world_class, given, program):
+    """A part of the program that fails, of which no call can be left out."""
+    size = max(1, len(program) // 2)
+    while True:
+        start, smaller = 0, False
+        while start < len(program):
+            rest = program[:start] + program[start + size :]
+            if failure_of(world_class, given, rest) is None:
+                start += size
+            else:
+                program, smaller = rest, True
+        if size == 1 and not smaller:
+            return program
+        size = max(1, size // 2)
+
+
+def told(world_class, given, program):
+    """The smallest program, as Python, and what goes wrong in it."""
+    program = list(program)
+    if failure_of(world_class, given, program) is None:
+        return "it does not fail when it is run again"
+    program = shrunk(world_class, given, program)
+    lines = [f"world = World{given!r}"]
+    for name, args, named in program:
+        words = [repr(value) for value in args] + [f"{key}={value!r}" for key, value in named.items()]
+        lines.append(f"world.{name}({', '.join(words)})")
+    return "\n".join(["", *lines, failure_of(world_class, given, program).partition("\nWorld")[0]])
