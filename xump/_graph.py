@@ -54,10 +54,12 @@ class Graph(Core):
 
     def _begin_graph(self) -> None:
         self._build_lock = threading.RLock()
-        self._stores["ram"] = Store("ram", "ram", {})
+        self._stores["ram"] = ram = Store("ram", "ram", {})
+        ram._engine = self
         self._last_selector = 0
         self._last_queue = 0
         self._reopened: list[Queue] = []        # held since their store was opened
+        self._alarms: dict[Any, Any] = {}       # of `xump.aio`: who does what falls due, by loop
         self._destinations: set[str] | None = set()     # to which selectors ever delivered; None: to any
         self._warned_of: set[str] = set()               # destinations to which none did
 
@@ -127,6 +129,7 @@ class Graph(Core):
             if getattr(store.backend, "durable", False):
                 self._reopened.extend(open_store(self, store))
             self._stores[name] = store
+            store._engine = self
             return store
 
     def create_queue(

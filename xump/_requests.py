@@ -11,8 +11,14 @@ from xump.errors import RequestTimeout
 
 if TYPE_CHECKING:
     from xump.queue import Queue
-    from xump.types import Body, Headers
+    from xump.types import Body, Headers, Moment
+    from xump_ext.engine.publish import Publisher
     from xump_ext.message.message import Message
+
+
+def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:
+    """The error of a request that was not answered in time; in a building block it does not wait, whatever its timeout."""
+    return RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
 
 
 class Requesting(Taking):
@@ -71,7 +77,7 @@ class Requesting(Taking):
         finally:
             self._end_request(request)
         if request.answer is None:
-            raise RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
+            raise no_reply(queue, timeout)
         return request.answer
 
     def _replies(self) -> Queue:
@@ -82,10 +88,29 @@ class Requesting(Taking):
     def _publish_waiting(self, timeout: float | None, queue: str | Queue, *given: Any) -> int:
         """`publish` with a `timeout`: it waits for room. `given`: the other arguments, in order."""
         check_timeout(timeout)
+        if self._is_building():
+            return self._publish_at_once(queue, *given)
         publisher = self._publish_later(None, queue, *given)
-        if publisher.waits:
-            self._sleep(publisher, 0.0 if self._is_building() else timeout)
-            self._publish_no_more(publisher)
+        try:
+            if publisher.waits:
+                self._sleep(publisher, timeout)
+        finally:
+            still_waits = publisher.waits and self._publish_no_more(publisher)
+        return self._publish_no_longer(publisher, still_waits, queue, *given)
+
+    def _publish_no_longer(self, publisher: Publisher, still_waits: bool, queue: str | Queue, *given: Any) -> int:
+        """The result of a publish whose wait is over. If it `still_waits` and nobody refused it, the engine was in a building
+        block of another thread all the time: it enters now, if there is room."""
         if publisher.error is not None:
             raise publisher.error
-        return publisher.id
+        return self._publish_at_once(queue, *given) if still_waits else publisher.id
+
+    def _publish_at_once(
+        self, queue: str | Queue, address: str | Message, body: Body, headers: Headers | None, reply_to: str | None,
+        message_id: str | None, correlation_id: str | None, delay: float | None, at: Moment | None, ttl: float | None,
+        expires: Moment | None, priority: int,
+    ) -> int:
+        """`publish` without waiting."""
+        return self.publish(
+            queue, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
+            at=at, ttl=ttl, expires=expires, priority=priority)

@@ -16,11 +16,13 @@ from xump_ext.engine.delivery import Delivery, DeliveryIterator
 from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:
-    from xump.queue import Queue
+    from xump.conditions import Where
+    from xump.queue import Queue, State
     from xump.selector import Selector
-    from xump.types import Destinations
+    from xump.types import BrowseStart, Destinations, FilterSource
+    from xump_ext.arrow.export import ArrowBatch
 
-    Awaited: TypeAlias = str | tuple[str, ...] | Queue | None
+    Awaited: TypeAlias = str | tuple[str | tuple[str, object], ...] | Queue | None
 
 WARNINGS_MAX = 100
 
@@ -156,8 +158,9 @@ class Taking(Graph):
             timeout: How many seconds to wait for the first delivery, if there is none; None: for ever.
 
         Returns:
-            A batch with the columns `address`, `body`, `headers` (a struct), `reply_to`, `message_id`, `id`, `queue`,
-            `destination`, `delivery_count` and `timestamp`. Answer it with `batch.ack()` and `batch.nack(ids)`.
+            A batch with the columns `address`, `body`, `headers` (a struct), `reply_to`, `message_id`, `correlation_id`,
+            `expires`, `priority`, `id`, `queue`, `destination`, `delivery_count` and `timestamp`. Answer it with `batch.ack()`
+            and `batch.nack(ids)`. `publish_batch` accepts such a batch.
 
         Raises:
             Closed: The engine is closed, or is closed while the call waits.
@@ -184,6 +187,40 @@ class Taking(Graph):
         if not len(batch):
             self._notice_nothing(destination)
         return batch
+
+    def browse_batch(
+        self,
+        queue: str | Queue,
+        start: BrowseStart = "head",
+        *,
+        state: State | None = None,
+        where: FilterSource | Where | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> ArrowBatch:
+        """Look at messages of a queue as Arrow columns, as `Queue.browse_batch` does. Nothing is consumed.
+
+        Args:
+            queue: The queue, or its name.
+            start, state, where, limit, reverse: As for `Queue.browse`.
+
+        Returns:
+            A batch as `Queue.browse_batch` gives it.
+
+        Raises:
+            QueueNotFound: No queue has this name.
+            InvalidFilter, StoreFailed, Closed, TypeError, ValueError: As `Queue.browse_batch`.
+
+        Cost: O(1) a message looked at, a fraction of `Queue.browse`.
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     number = engine.create_queue("jobs").publish("resize")
+        ...     len(engine.browse_batch("jobs")), engine.queues["jobs"].ready
+        (1, 1)
+        """
+        found = self.queues[queue_name(queue, "queue")]
+        return found.browse_batch(start, state=state, where=where, limit=limit, reverse=reverse)
 
     def _checked_taking(self, destination: Destinations, timeout: object) -> str | tuple[str, ...] | None:
         # The usual arguments are checked without a call: this runs for every `take`.

@@ -1,28 +1,33 @@
-"""Deliveries for asyncio: `async for delivery in xump.aio.deliveries(engine, "alice")`.
+"""The engine's calls that wait, for asyncio: `async for delivery in xump.aio.deliveries(engine, "alice")`.
 
 A task that waits leaves a callback with the engine. The call that offers the next delivery calls it, in whatever thread that call
 runs; the callback asks the task's own loop to wake the task. No thread waits, and nothing polls. Waking carries no delivery: the
 woken task takes one itself, and awaits nothing between taking and returning. So a task that is cancelled while it waits has taken
 nothing. Any number of tasks, loops and threads may wait for one destination (consumer name); each delivery goes to one of them.
 
+Something may fall due while tasks wait: a delay or a retry ends, a message expires. One timer of the loop, for all of its tasks
+that wait for an engine, then calls `engine.tick()`, and that wakes those for whom something came.
+
 The engine's other calls wait for nothing in RAM: call them as they are. Calls that wait for a disk belong in a thread, as in
-`await asyncio.to_thread(engine.sync)`.
+`await asyncio.to_thread(engine.sync)`. Await nothing inside a `building()` block: other tasks would be in it, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from xump._aio_wait import wait
+from xump._arguments import check_timeout, queue_name
+from xump._requests import no_reply
 
 if TYPE_CHECKING:
-    from xump._taking import Awaited
     from xump.engine import Engine
-    from xump.types import Destinations
+    from xump.queue import Queue
+    from xump.types import Body, Destinations, Headers, Moment
     from xump_ext.engine.delivery import Delivery
-
-Taken = TypeVar("Taken")
+    from xump_ext.message.message import Message
 
 SWITCH_AFTER = 64
 """After so many deliveries without a wait the loop gets its turn, so that a backlog does not starve other tasks."""
@@ -97,7 +102,183 @@ async def take(
     taken: list[Delivery] = engine.take(n, wanted)
     if taken or timeout == 0 or n == 0:
         return taken
-    return await _wait(engine, lambda: engine._take(n, wanted) or None, wanted, timeout) or []
+    return await wait(engine, lambda: engine._take(n, wanted) or None, wanted, timeout) or []
+
+
+async def get(engine: Engine, queue: str | Queue, *, timeout: float | None = 0.0) -> Delivery | None:
+    """Take a message out of a queue by hand, as `Engine.get` does, without blocking the loop.
+
+    Args:
+        engine: The engine of the queue.
+        queue: The queue, or its name.
+        timeout: How many seconds to wait for a message; 0: do not wait; None: for ever.
+
+    Returns:
+        A delivery of the first message that is free, or None, as from `Engine.get`.
+
+    Raises:
+        QueueNotFound: No queue has this name, or it is deleted while the call waits.
+        Closed: The engine is closed, or is closed while the call waits.
+        StoreFailed, TypeError, ValueError: As `Engine.get`.
+
+    Cost: that of `Engine.get`.
+
+    >>> import asyncio
+    >>> from xump import Engine
+    >>> with Engine() as engine:
+    ...     number = engine.create_queue("jobs").publish("resize")
+    ...     delivery = asyncio.run(get(engine, "jobs"))
+    ...     delivery.message.address
+    'resize'
+    """
+    delivery = engine.get(queue)
+    if delivery is not None or not _may_wait(engine, timeout):
+        return delivery
+    handle = engine.queues[queue_name(queue, "queue")]
+    return await wait(engine, lambda: engine._get(handle), handle, timeout)
+
+
+async def publish(
+    engine: Engine,
+    queue: str | Queue,
+    address: str | Message = "",
+    body: Body = b"",
+    headers: Headers | None = None,
+    *,
+    reply_to: str | None = None,
+    message_id: str | None = None,
+    correlation_id: str | None = None,
+    delay: float | None = None,
+    at: Moment | None = None,
+    ttl: float | None = None,
+    expires: Moment | None = None,
+    priority: int = 0,
+    timeout: float | None = 0.0,
+) -> int:
+    """Publish a message, as `Engine.publish` does, and wait for room without blocking the loop.
+
+    Args:
+        engine: The engine to publish in.
+        queue: The queue that the message enters: its name, or a `Queue`.
+        address, body, headers, reply_to, message_id, correlation_id: As for `Engine.publish`.
+        delay, at, ttl, expires, priority: As for `Engine.publish`.
+        timeout: How many seconds to wait for room, if the queue is full; None: for ever.
+
+    Returns:
+        The id that the queue issued; 0 if the message went to a dead letter queue instead.
+
+    Raises:
+        QueueFull: The queue is full, also after `timeout`.
+        Closed: The engine is closed, or is closed while the call waits.
+        QueueNotFound, StoreFull, StoreFailed, TypeError, ValueError: As `Engine.publish`.
+
+    If it raises, nothing has changed. A task that is cancelled while it waits has published nothing, unless there was room just
+    before.
+
+    Cost: that of `Engine.publish`.
+
+    >>> import asyncio
+    >>> from xump import Engine
+    >>> async def fill_and_empty(engine):
+    ...     waiting = asyncio.ensure_future(publish(engine, "jobs", "rotate", timeout=None))
+    ...     await asyncio.sleep(0)              # the queue is full: it waits
+    ...     engine.get("jobs").ack()            # makes room
+    ...     return await waiting
+    >>> with Engine() as engine:
+    ...     number = engine.create_queue("jobs", limit=1).publish("resize")
+    ...     asyncio.run(fill_and_empty(engine))
+    2
+    """
+    given = (address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires, priority)
+    if not _may_wait(engine, timeout):
+        return engine._publish_at_once(queue, *given)
+    publisher = engine._publish_later(_nobody, queue, *given)
+
+    def let_in() -> bool | None:
+        if publisher.waits:
+            engine._check_open()
+        return None if publisher.waits else True
+
+    try:
+        if publisher.waits:
+            await wait(engine, let_in, (("room", id(publisher)),), timeout, publisher)
+    finally:
+        still_waits = publisher.waits and engine._publish_no_more(publisher)
+    return engine._publish_no_longer(publisher, still_waits, queue, *given)
+
+
+async def request(
+    engine: Engine,
+    queue: str | Queue,
+    address: str = "",
+    body: Body = b"",
+    headers: Headers | None = None,
+    *,
+    timeout: float | None = 30.0,
+) -> Message:
+    """Publish a request and wait for the reply, as `Engine.request` does, without blocking the loop.
+
+    Args:
+        engine: The engine to publish in.
+        queue: The queue that the request enters.
+        address, body, headers: As for `Engine.request`.
+        timeout: How many seconds to wait for the reply; None: for ever.
+
+    Returns:
+        The reply; or the request itself, if it was bounced.
+
+    Raises:
+        RequestTimeout: No reply came in time. One that comes later is dropped and counted (`late`).
+        Closed: The engine is closed, or is closed while the call waits.
+        QueueNotFound, QueueFull, StoreFull, StoreFailed, TypeError, ValueError: As `Engine.publish`.
+
+    A task that is cancelled does not wait any more; its request stays where it is.
+
+    Cost: two publishes, and waking a task if the reply does not come at once.
+
+    >>> import asyncio
+    >>> from xump import Engine, always, deliver
+    >>> async def work(engine):
+    ...     async for delivery in deliveries(engine, "upper", timeout=0.0):
+    ...         with delivery as message:
+    ...             delivery.reply(message.body.upper())
+    >>> async def ask(engine):
+    ...     asking = asyncio.ensure_future(request(engine, "upper", body=b"hello"))
+    ...     await asyncio.sleep(0)
+    ...     await work(engine)
+    ...     return (await asking).body
+    >>> with Engine() as engine:
+    ...     queue = engine.create_queue("upper")
+    ...     selector = engine.create_selector("upper", when=always, do=deliver("upper"))
+    ...     asyncio.run(ask(engine))
+    b'HELLO'
+    """
+    check_timeout(timeout)
+    asked = engine._ask(engine._replies(), queue, address, body, headers, _nobody)
+
+    def answer() -> Message | None:
+        if asked.answer is None:
+            engine._check_open()
+        return asked.answer
+
+    try:
+        reply = asked.answer
+        if reply is None and _may_wait(engine, timeout):
+            reply = await wait(engine, answer, (("reply", asked.message_id),), timeout, asked)
+    finally:
+        engine._end_request(asked)
+    if reply is None:
+        raise no_reply(queue, timeout)
+    return reply
+
+
+def _nobody() -> None:
+    """Wakes nobody: the task that called has not begun to wait."""
+
+
+def _may_wait(engine: Engine, timeout: float | None) -> bool:
+    check_timeout(timeout)
+    return timeout != 0 and not engine._is_building()
 
 
 class Deliveries(AsyncIterator["Delivery"]):
@@ -121,47 +302,7 @@ class Deliveries(AsyncIterator["Delivery"]):
         delivery: Delivery | None = self._source.take()
         if delivery is None and self._timeout != 0:
             self._since_wait = 0
-            delivery = await _wait(self._engine, self._source.take, self._destination, self._timeout)
+            delivery = await wait(self._engine, self._source.take, self._destination, self._timeout)
         if delivery is None:
             raise StopAsyncIteration
         return delivery
-
-
-async def _wait(
-    engine: Engine, take: Callable[[], Taken | None], awaited: Awaited, timeout: float | None
-) -> Taken | None:
-    """Call `take()` until it returns something other than None, at most for `timeout` seconds; else return None."""
-    loop = asyncio.get_running_loop()
-    deadline = None if timeout is None else loop.time() + timeout
-    while True:
-        woken: asyncio.Future[None] = loop.create_future()
-        waiter = engine._await(awaited, _waker(loop, woken))
-        alarm = None
-        try:
-            taken = take()
-            if taken is not None or (deadline is not None and loop.time() >= deadline):
-                return taken
-            due = engine._seconds_until_due()
-            moments = [deadline, None if due is None else loop.time() + due]
-            alarm_at = min((moment for moment in moments if moment is not None), default=None)
-            alarm = None if alarm_at is None else loop.call_at(alarm_at, _wake, woken)
-            await woken
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-            engine._withdraw(waiter)            # if the engine has called it, it is gone already
-
-
-def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> Callable[[], None]:
-    """The callback for the engine, which may call it in any thread, twice, or after the loop has ended."""
-
-    def wake() -> None:
-        with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
-            loop.call_soon_threadsafe(_wake, woken)
-
-    return wake
-
-
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)

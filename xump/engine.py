@@ -114,8 +114,9 @@ class Engine(Requesting):
             data: Any object with the Arrow PyCapsule interface (`__arrow_c_stream__` or `__arrow_c_array__`). Its columns are
                 `address`, `reply_to`, `message_id` and `correlation_id` (text), `body` (bytes or text), `headers` (a struct whose
                 fields are the headers, null is a missing header; or a map of strings), `at` and `expires` (timestamps, or int64
-                as nanoseconds) and `priority` (integers). A missing column is empty. The columns that `take_batch` adds are
-                ignored.
+                as nanoseconds) and `priority` (integers). A missing column is empty. The other columns of `take_batch` and
+                `browse_batch` are ignored. In headers, timestamps become an int of POSIX nanoseconds, times and durations an int
+                of nanoseconds, dates an int of days since 1970, and decimals a str.
 
         Returns:
             The range of the ids that the rows got.
@@ -132,7 +133,7 @@ class Engine(Requesting):
         message; as Arrow columns it is refused.
 
         Cost: O(rows), a fraction of `publish` a row. A row that is not routed stays in its columns, and keeps the whole batch
-        in memory; with a column `at`, `expires` or `priority` each row becomes a message at once. Texts and bodies are shared
+        in memory; if a row has an `at`, `expires` or `priority`, each row becomes a message at once. Texts and bodies are shared
         with the producer until the row is routed; numbers, offsets and nulls are copied, and the names in a map. If a producer
         writes into its buffers all the same, which Arrow forbids, waiting messages change: a text keeps its size, and each byte
         above 127 in text that is no longer UTF-8 is shown as a question mark.

@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from xump import filters
-from xump._arguments import ID_MAX, check_bool, check_int, start_of
+from xump._arguments import COUNT_MAX, ID_MAX, check_bool, check_count, check_int, start_of
 from xump.actions import Field
 from xump.conditions import Where
 from xump.types import State
+from xump_ext.arrow.browse import browse_batch
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.match.filter import Filter
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.types import BrowseStart, FilterSource
+    from xump_ext.arrow.export import ArrowBatch
 
 __all__ = ["Queue", "State"]
 
@@ -123,21 +126,59 @@ class Queue(QueueHandle):
         [8, 9, 10]
         [10, 9]
         """
-        if state is not None and state not in STATES:
-            raise ValueError(f"unknown state {state!r}; allowed are {', '.join(map(repr, STATES))}")
-        if limit is not None:
-            check_int("limit", limit, "a number of messages or None")
-            if limit < 0:
-                raise ValueError(f"limit must not be negative, got {limit}")
-        check_bool("reverse", reverse)
-        compiled, call = None, None
-        if where is not None:
-            tree = where.tree if isinstance(where, Where) else filters.compile(where)[1]
-            if tree[0] == "call":
-                call = tree[1]
-            else:
-                compiled = Filter(tree)
+        _check_browsing(state, limit, reverse)
+        compiled, call = _compiled(where)
         return self._pages(self._position(start, reverse), state, compiled, call, limit, reverse)
+
+    def _browse_detailed(
+        self, start: BrowseStart, state: State | None, where: str | None, limit: int | None, reverse: bool
+    ) -> Iterator[tuple[Message, State, int | None]]:
+        """As `browse`: (message, state, until when it is delayed in POSIX nanoseconds, or None). For the command line."""
+        compiled, call = _compiled(where)
+        return self._pages(self._position(start, reverse), state, compiled, call, limit, reverse, True)
+
+    def browse_batch(
+        self,
+        start: BrowseStart = "head",
+        *,
+        state: State | None = None,
+        where: FilterSource | Where | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> ArrowBatch:
+        """Look at messages as Arrow columns, which pyarrow, Polars and DuckDB read without a copy. Nothing is consumed.
+
+        Args:
+            start, state, where, limit, reverse: As for `browse`.
+
+        Returns:
+            A batch with the columns of `Engine.take_batch`, and `state` (as in `browse`) and `at` (when a delayed message is due,
+            else null). `delivery_count` says how often a message has been taken; `destination` is null unless a selector has
+            stamped one on it. `len()` is the number of rows. `publish_batch` accepts such a batch, delays included.
+
+        Raises:
+            InvalidFilter: The filter cannot be read.
+            QueueNotFound: The queue was deleted.
+            StoreFailed: A body cannot be read from the store.
+            TypeError, ValueError: An argument is wrong.
+
+        It reads pages of 256 messages. It may or may not see what other threads change meanwhile. The batch holds all that it
+        has selected: give a `limit`, and the next `start`, for a queue that is larger than memory.
+
+        Cost: O(1) a message looked at, a fraction of `browse`.
+
+        >>> import pyarrow
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     news = engine.create_queue("news")
+        ...     ids = engine.publish_many("news", [(f"news.{n}", b"", {"n": n}) for n in range(10)])
+        ...     pyarrow.record_batch(news.browse_batch(where="n >= 8")).select(["id", "state", "address"]).to_pylist()
+        [{'id': 9, 'state': 'ready', 'address': 'news.8'}, {'id': 10, 'state': 'ready', 'address': 'news.9'}]
+        """
+        _check_browsing(state, limit, reverse)
+        compiled, call = _compiled(where)
+        passes = None if call is None else partial(_selects, call)
+        return browse_batch(self.engine, self, self._position(start, reverse), state, compiled, passes, limit, reverse)
 
     def _position(self, start: object, reverse: bool) -> Any:
         if start == "head":
@@ -148,15 +189,16 @@ class Queue(QueueHandle):
 
     def _pages(
         self, at: Any, state: State | None, compiled: Filter | None, call: Callable[[Message], object] | None, limit: int | None,
-        reverse: bool,
-    ) -> Iterator[Message]:
+        reverse: bool, detailed: bool = False,
+    ) -> Iterator[Any]:
+        """The messages; `detailed`: (message, state, until when it is delayed in POSIX nanoseconds, or None)."""
         left = limit
         while at is not None and left != 0:
-            page, at = self.engine._page(self, at, reverse, state, compiled)
-            for message in page:
-                if call is not None and not _selects(call, message):
+            page, at = self.engine._page(self, at, reverse, state, compiled, detailed)
+            for found in page:
+                if call is not None and not _selects(call, found[0] if detailed else found):
                     continue
-                yield message
+                yield found
                 if left is not None:
                     left -= 1
                     if left == 0:
@@ -236,6 +278,23 @@ class Queue(QueueHandle):
         (2, 0)
         """
         return self.engine._purge(self)
+
+
+def _check_browsing(state: object, limit: object, reverse: object) -> None:
+    """Raises TypeError or ValueError unless these are arguments of `browse`."""
+    if state is not None and (not isinstance(state, str) or state not in STATES):
+        raise ValueError(f"unknown state {state!r}; allowed are {', '.join(map(repr, STATES))}")
+    if limit is not None:
+        check_count("limit", limit, 0, COUNT_MAX, "a number of messages or None")
+    check_bool("reverse", reverse)
+
+
+def _compiled(where: FilterSource | Where | None) -> tuple[Filter | None, Callable[[Message], object] | None]:
+    """A filter, compiled, or its Python function."""
+    if where is None:
+        return None, None
+    tree = where.tree if isinstance(where, Where) else filters.compile(where)[1]
+    return (None, tree[1]) if tree[0] == "call" else (Filter(tree), None)
 
 
 def _selects(call: Callable[[Message], object], message: Message) -> bool:

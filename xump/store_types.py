@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import Conflict, StoreCorrupt, StoreNotFound
+from xump_ext.engine.stores import EngineStores, ram_bytes
 
 if TYPE_CHECKING:
     from xump.durability.committer import Committer
@@ -125,6 +126,16 @@ def types_of(path: str) -> tuple[list[str], list[str]]:
     return found, failed
 
 
+def file_bytes(path: str | None) -> int:
+    """The size of a file, or of all files in a directory; 0 if there is none."""
+    if path is None or not os.path.exists(path):
+        return 0
+    if os.path.isdir(path):
+        with os.scandir(path) as files:
+            return sum(file.stat().st_size for file in files if file.is_file())
+    return os.path.getsize(path)
+
+
 class Store:
     """A store of an engine, which keeps the messages of its queues. Created by `Engine.create_store`.
 
@@ -150,8 +161,29 @@ class Store:
         """The committer of a durable store, which writes what was gathered; None: not durable. For the engine only."""
         self.backend = self._open(factory_of(type)) if backend is None else backend
         """The object that the factory of the type returned: the store itself, as `xump_ext.store` describes it."""
+        self._engine: EngineStores | None = None
         self.path: str | None = getattr(self.backend, "path", None)
         """The absolute path of the store on disk, also if the process has changed its directory since; None: it has none."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the store's files, with the space that it keeps for later messages; in RAM, `live_bytes`.
+
+        The operating system may hold less: a file may have holes. Cost: a look at the files; in RAM O(messages).
+        """
+        return self.live_bytes if self.journal is None else file_bytes(self.path)
+
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes the messages in the store take, each with its body, headers and some 60 bytes of its own.
+
+        A message that is in several queues counts in each. In a store on disk it is what `xump compact` would leave; to free it,
+        settle or delete messages. Cost: O(1); in RAM, where queues share bodies and may take less, O(messages).
+        """
+        if self._engine is None:
+            return 0
+        self._engine._check_open()
+        return ram_bytes(self._engine, self) if self.journal is None else self.journal.live_bytes
 
     def _open(self, factory: Factory) -> Any:
         wrong = wrong_options(factory, self.name, self.options)

@@ -133,7 +133,7 @@ class _Topology:
 
 
 class Housecat(_Topology):
-    """Mailboxes: a message is copied to the recipients with its address. With `reply_to` this makes request and reply.
+    """Mailboxes: a message is copied to the recipients with its address. `Engine.request` asks one, and waits for its reply.
 
     Args:
         engine: The engine.
@@ -141,16 +141,21 @@ class Housecat(_Topology):
 
     A message to an address without a recipient goes to the queue's dead letter queue, else it is dropped and counted.
 
+    >>> import threading
     >>> from xump import Engine, Housecat
     >>> with Engine() as engine:
     ...     mail = Housecat(engine, "mail")
-    ...     alice, bob = mail.join("alice"), mail.join("bob")
-    ...     number = engine.publish("mail", "bob", b"Can you come?", reply_to="alice")
-    ...     for delivery in bob.deliveries():
-    ...         with delivery as message:
-    ...             number = engine.publish("mail", message.reply_to, b"Yes")
-    ...     [delivery.message.body for delivery in alice.deliveries()]
-    [b'Yes']
+    ...     bob = mail.join("bob")
+    ...     def answer():
+    ...         for delivery in bob.deliveries(timeout=10):
+    ...             with delivery:
+    ...                 delivery.reply(b"Yes")
+    ...             return
+    ...     thread = threading.Thread(target=answer)
+    ...     thread.start()
+    ...     engine.request("mail", "bob", b"Can you come?").body
+    ...     thread.join()
+    b'Yes'
     """
 
     def join(self, recipient: str, address: str | None = None, *, credit: Credit = 1) -> Recipient:

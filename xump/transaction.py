@@ -71,13 +71,14 @@ class Transaction:
         self._check_open()
         if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
+        times = times_or_none(delay, at, ttl, expires)
         if isinstance(address, Message):
             _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority)
             message = address
+            times_or_none(delay, at, ttl, message.expires)      # raises for a ttl beside a message that expires
         else:
             message = Message(address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id,
                               expires=expires, priority=priority)
-        times = times_or_none(delay, at, ttl, message.expires)
         self._operations.append(("publish", queue, message, times))
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:

@@ -89,7 +89,9 @@ class QueueStats(TypedDict):
     ready: int
     """Messages that wait."""
     outstanding: int
-    """Messages that selectors have taken and that are not settled."""
+    """Messages that selectors, or your program by `get`, have taken and that are not settled."""
+    offered: int
+    """Messages that your program can take, and has not taken yet."""
     history: int
     """Processed messages that the queue keeps."""
     settled: int
@@ -125,6 +127,8 @@ class SelectorStats(TypedDict):
     """The credit that is left."""
     outstanding: int
     """Messages that it has taken and that are not settled."""
+    offered: int
+    """Messages that it delivers, and that your program has not taken yet."""
     blocked: bool
     """Whether it waits for room in its target."""
     served: int

@@ -7,6 +7,7 @@ import gc
 import math
 import pickle
 import threading
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -128,6 +129,67 @@ def test_header(type: pa.DataType, values: list[Any]) -> None:
         headers = pa.StructArray.from_arrays([part, part], ["one", "ä" * 9])
         same(pa.table({"headers": headers}))
         same(pa.table({"address": ["a"] * len(part), "headers": headers})[1:])
+
+
+DAY = 86_400 * 10**9
+TIMES = [
+    (pa.timestamp("s"), [0, None, -1, 9_223_372_036], 10**9),
+    (pa.timestamp("ms", "Europe/Berlin"), [1_700_000_000_123, None, -1], 10**6),
+    (pa.timestamp("us"), [1_700_000_000_123_456, None, -1], 1000),
+    (pa.timestamp("ns", "UTC"), [1_700_000_000_123_456_789, None, -(2**63), 2**63 - 1], 1),
+    (pa.date32(), [0, None, -1, 20_000, -(2**31)], 1),
+    (pa.date64(), [0, None, -DAY // 10**6, 20_000 * DAY // 10**6], 10**6 / DAY),
+    (pa.time32("s"), [0, None, 86_399], 10**9),
+    (pa.time32("ms"), [0, None, 86_399_999], 10**6),
+    (pa.time64("us"), [0, None, 86_399_999_999], 1000),
+    (pa.time64("ns"), [0, None, 86_399_999_999_999], 1),
+    (pa.duration("s"), [0, None, -5], 10**9),
+    (pa.duration("ms"), [0, None, -5], 10**6),
+    (pa.duration("us"), [0, None, -5], 1000),
+    (pa.duration("ns"), [0, None, -5, 2**63 - 1], 1),
+]
+
+
+@pytest.mark.parametrize(("type", "numbers", "unit"), TIMES, ids=lambda value: str(value)[:20])
+def test_times_become_nanoseconds_and_dates_days(type: pa.DataType, numbers: list[int | None], unit: float) -> None:
+    column = pa.array(numbers, pa.int32() if type.bit_width == 32 else pa.int64()).view(type)
+    expected = [{} if number is None else {"h": exactly(int(number * unit))} for number in numbers]
+    for start in range(len(numbers)):
+        table = pa.table({"headers": pa.StructArray.from_arrays([column[start:]], ["h"])})
+        assert [row[2] for row in read(table)] == expected[start:]
+        sliced = pa.table({"headers": pa.StructArray.from_arrays([column], ["h"])})[start:]
+        assert [row[2] for row in read(sliced)] == expected[start:]
+
+
+def test_days_before_1970_that_are_cut_are_rounded_down() -> None:
+    column = pa.array([-1, 1], pa.int64()).view(pa.date64())
+    table = pa.table({"headers": pa.StructArray.from_arrays([column], ["h"])})
+    assert [row[2] for row in read(table)] == [{"h": exactly(-1)}, {"h": exactly(0)}]
+
+
+@pytest.mark.parametrize("type", [pa.timestamp("s"), pa.duration("s"), pa.timestamp("ms"), pa.timestamp("us")], ids=str)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_moment_that_does_not_fit_is_told(type: pa.DataType, sign: int) -> None:
+    column = pa.array([1, sign * 2**62], pa.int64()).view(type)
+    with pytest.raises(ValueError, match="header 'h', row 1: .* do not fit into 64 bits"):
+        BatchReader(pa.table({"headers": pa.StructArray.from_arrays([column], ["h"])}))
+    hidden = pa.StructArray.from_arrays([column], ["h"], mask=pa.array([False, True]))
+    assert len(read(pa.table({"headers": hidden}))) == 2
+
+
+DECIMALS = [pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(60, 30), pa.decimal128(5, -3)]
+
+
+@pytest.mark.parametrize("type", DECIMALS, ids=str)
+def test_decimals_become_text(type: pa.DataType) -> None:
+    given = [Decimal(number).scaleb(-type.scale) for number in (0, 1, -1, 1250, 99_999, -99_999)]
+    if type.precision >= 38:
+        given += [Decimal(10**37 + 1).scaleb(-type.scale, Context(prec=80))]
+    column = pa.array([*given, None], type)
+    expected = [*({"h": exactly(f"{number:f}")} for number in given), {}]
+    for start in range(len(expected)):
+        table = pa.table({"headers": pa.StructArray.from_arrays([column[start:]], ["h"])})
+        assert [row[2] for row in read(table)] == expected[start:]
 
 
 def test_header_of_half_floats() -> None:
@@ -482,7 +544,7 @@ def test_any_batch_written(given: list[Message], small_bytes_max: int) -> None:
 def test_columns_of_a_batch() -> None:
     reduced: Any = Message("a", b"x", {"n": 1}, reply_to="r", message_id="m").__reduce__()
     rebuild, state = reduced
-    first = rebuild(*state[:5], "stamped", 2**64 - 1, 1_700_000_000_123_456_789, 3, None, None, 0)
+    first = rebuild(*state[:5], "stamped", 2**64 - 1, 1_700_000_000_123_456_789, 3, "c", 1_800_000_000_123_456_789, 200)
     batch = arrow(write_batch([(first, 2**32 - 1, "d", "q"), (Message("ü"), 0, None, None)]))
     assert batch.schema == pa.schema(
         {
@@ -496,8 +558,14 @@ def test_columns_of_a_batch() -> None:
             "headers": pa.struct({"n": pa.int64()}),
             "reply_to": pa.string(),
             "message_id": pa.string(),
+            "correlation_id": pa.string(),
+            "expires": pa.timestamp("ns", "UTC"),
+            "priority": pa.uint8(),
         }
     )
+    assert batch["correlation_id"].to_pylist() == ["c", None]
+    assert batch["expires"].cast(pa.int64()).to_pylist() == [1_800_000_000_123_456_789, None]
+    assert batch["priority"].to_pylist() == [200, 0]
     assert batch["id"].to_pylist() == [2**64 - 1, 0]
     assert batch["queue"].to_pylist() == ["q", None]
     assert batch["destination"].to_pylist() == ["d", None]

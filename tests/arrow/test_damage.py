@@ -199,10 +199,20 @@ DAMAGE: dict[str, tuple[Column, type[Exception], str]] = {
         TypeError,
         "'body' is of type float64, allowed are binary",
     ),
-    "dates as a header": (
-        table(entry(FIELDS, 1, FIELDS.children[1].but(format=b"tdm"))),
+    "months as a header": (
+        table(entry(FIELDS, 1, FIELDS.children[1].but(format=b"tiM"))),
         TypeError,
-        "'size'.*'tdm', allowed are bool",
+        "'size'.*'tiM', allowed are bool",
+    ),
+    "seconds that do not fit as a header": (
+        table(entry(FIELDS, 1, FIELDS.children[1].but(format=b"tss:", buffers=[None, numbers("q", 1, 2**62)]))),
+        ValueError,
+        "'size', row 1: 4611686018427387904 units of 1000000000 ns do not fit",
+    ),
+    "a decimal of a strange width as a header": (
+        table(entry(FIELDS, 1, FIELDS.children[1].but(format=b"d:9,2,100"))),
+        TypeError,
+        "'size'.*'d:9,2,100', allowed are bool",
     ),
     "a list of headers": (table(MAP.but(format=b"+l")), TypeError, "'headers'.*'\\+l'.*a struct, a map"),
     "text as headers": (table(WORDS.but(name=b"headers")), TypeError, "'headers'"),

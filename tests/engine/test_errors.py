@@ -848,6 +848,8 @@ EVERY_CALL = {
     "Engine.transaction, its end": lambda w: w.transaction.__exit__(None, None, None),
     "Engine as a context": lambda w: w.engine.__enter__(),
     "Queue.browse": lambda w: list(w.jobs.browse()),
+    "Queue.browse_batch": lambda w: w.jobs.browse_batch(),
+    "Engine.browse_batch": lambda w: w.engine.browse_batch("jobs"),
     "Selector.pay": lambda w: w.out.pay(),
     "Queue.delete": lambda w: w.jobs.delete(1),
     "Queue.fetch": lambda w: w.jobs.fetch(1),

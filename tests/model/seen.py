@@ -82,6 +82,7 @@ def row_seen(delivery):
         "id": message.id, "queue": str(getattr(delivery.queue, "name", delivery.queue)), "destination": delivery.destination,
         "delivery_count": delivery.delivery_count, "timestamp": message.timestamp, "address": message.address,
         "body": message.body, "headers": dict(message.headers), "reply_to": message.reply_to, "message_id": message.message_id,
+        "correlation_id": message.correlation_id, "expires": message.expires, "priority": message.priority,
     }
 
 
@@ -89,8 +90,10 @@ def rows_seen(batch):
     """The rows of a batch that was taken."""
     columns = pyarrow.record_batch(batch)
     rows = columns.to_pylist()
-    for row, timestamp in zip(rows, columns["timestamp"].cast(pyarrow.int64()).to_pylist(), strict=True):
-        row["timestamp"] = timestamp
+    for name in ("timestamp", "expires"):
+        for row, moment in zip(rows, columns[name].cast(pyarrow.int64()).to_pylist(), strict=True):
+            row[name] = moment
+    for row in rows:
         # A column for each header of the batch; null where the message has none.
         row["headers"] = {name: value for name, value in (row["headers"] or {}).items() if value is not None}
     return rows

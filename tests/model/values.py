@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 COUNT_MAX = 2**62
-DURATION_MAX = 2**62        # ns: 146 years; the sum of a time and a duration saturates
+SECONDS_MAX = 100 * 31_557_600      # 100 years of 365.25 days; the sum of a time and a duration saturates
+DURATION_MAX = SECONDS_MAX * 10**9
 TIME_MIN, TIME_MAX = -(2**63) + 1, 2**63 - 2
 
 
@@ -17,8 +18,8 @@ def duration(what, seconds, least=0):
     """Seconds as nanoseconds, rounded to the nearest."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{what} must be a number of seconds, got {type(seconds).__name__}")
-    if not 0 <= seconds <= DURATION_MAX / 10**9:
-        raise ValueError(f"{what} must be seconds from 0 to {DURATION_MAX // 10**9}, got {seconds}")
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"{what} must be seconds from 0 to {SECONDS_MAX}, got {seconds}")
     found = seconds * 10**9 if isinstance(seconds, int) else round(seconds * 1e9)
     if not least <= found <= DURATION_MAX:
         raise ValueError(f"{what} must be at least {least} ns, and at most {DURATION_MAX} ns, got {seconds} s")
@@ -32,7 +33,7 @@ def optional_duration(what, seconds):
 def moment(what, value):
     """A time as POSIX nanoseconds."""
     if isinstance(value, datetime):
-        return min(max(nanoseconds(value), TIME_MIN), TIME_MAX)
+        value = nanoseconds(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be an aware datetime or POSIX nanoseconds, got {type(value).__name__}")
     if not TIME_MIN <= value <= TIME_MAX:

@@ -46,6 +46,7 @@ def test_what_is_fine():
     (with_(queues={"x": {"dead_letter": "y"}}, selectors=[SELECTOR | {"source": "x"}]), "queue 'y', which is not described"),
     (with_(queues={"x": {"dead_letter": "x"}}), "queue 'x' is its own dead letter queue"),
     (with_(selectors=[SELECTOR | {"source": "wolf", "when": "overflow"}]), "selector 4 waits for queue 'wolf' to overflow"),
+    (with_(queues={"dead": {"when_full": "drop_oldest"}}), "queue 'dead' drops its oldest messages when it is full, which never"),
     (with_(selectors=[{"source": "wolf", "when": "default", "do": {"move_to": "jobs"}}]),
      "queues 'jobs', 'wolf': a cycle of finite credit (selector 1, selector 4)"),
     (with_(selectors=[{"source": "wolf", "when": "default", "do": {"bounce_to": "jobs"}, "credit": "INFINITE"}]),
@@ -63,6 +64,8 @@ def test_findings(description, said):
 
 
 def test_findings_that_are_none():
+    bounded = {"dead": {"when_full": "drop_oldest", "limit_bytes": 1000}, "wolf": {"limit_bytes": 10, "auto_delete": True}}
+    assert topology.check(with_(queues=bounded, selectors=[{"source": "wolf", "when": "overflow", "do": "discard"}])) == []
     anywhere = SELECTOR | {"do": {"move_to": {"field": "reply_to"}}}
     assert topology.check(with_(queues={"x": {}}, selectors=[anywhere])) == []
     assert topology.check(with_(selectors=[{"source": "dead", "when": "always", "do": {"copy_to": "dead"}}])) == []

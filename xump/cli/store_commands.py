@@ -13,9 +13,9 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xump._queue_properties import QUEUE_DEFAULTS
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.store_report import (
     Progress,
@@ -32,7 +32,8 @@ from xump.cli.store_report import (
 )
 from xump.durability.viewing import viewing
 from xump.errors import StoreLocked, StoreNotFound, XumpError
-from xump.store_types import factory_of, store_types, types_of
+from xump.queue import STATES
+from xump.store_types import factory_of, file_bytes, store_types, types_of
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -52,22 +53,32 @@ examples:
 """
 
 BROWSE_EPILOG = """\
-Prints a line for each message: id, time, address, size of the body, headers, and the beginning of the body. Nothing is consumed,
-and no byte of the store changes. While a process has the store open, use queue.browse() in that process. Messages that were
-outstanding (unacknowledged) when the store was closed are ready again.
+Prints a line for each message: id, state, time, address, size of the body, what it says of itself (below), headers, and the
+beginning of the body. Nothing is consumed, and no byte of the store changes. While a process has the store open, use
+queue.browse() or queue.browse_batch() in that process.
+
+The state is one of
+    ready       it waits; messages that were outstanding (unacknowledged) when the store was closed are ready again
+    delayed     it is not due yet: `until` says when it is, or when it expires, if that is earlier
+    history     it was processed, and the queue keeps it
+Then, if the message has them: expires=TIME (after which nobody is handed it), priority=N (0 to 255), correlation_id=TEXT (which
+joins a reply to its request), reply_to=ADDRESS, message_id=TEXT.
 
 examples:
     xump browse orders.xump jobs                                oldest message first
     xump browse orders.xump jobs --reverse --limit 20           the newest twenty
     xump browse orders.xump jobs --where "size > 500"           a filter; docs/filters.md explains the language
     xump browse orders.xump jobs --start 2026-03-01T09:00       everything since nine o'clock
+    xump browse orders.xump jobs --state delayed                what is not due yet, and until when
     xump browse orders.xump jobs --start 170 --limit 1 --json   the whole of one message
 """
 
 STATS_EPILOG = """\
-Prints for each queue how many messages are ready and in the history (processed and kept), the bytes that they take, the last id,
-and the properties that differ from the default. Prints for the store the size of its files, and how much of that is live (still
-needed). No byte of the store changes.
+Prints for each queue how many messages are ready, delayed (not due yet) and in the history (processed and kept), the bytes that
+they take, the last id, and the properties that differ from the default. Prints for the store the size of its files, and how much
+of that is live (still needed). Much that is not live is given back by `xump compact`. No byte of the store changes.
+
+Counters that begin anew when a store is opened (duplicates, late replies) are in engine.stats() of the process that has it open.
 
 examples:
     xump stats orders.xump
@@ -76,9 +87,14 @@ examples:
 
 COMPACT_EPILOG = """\
 The command writes the live (still needed) records to a new store beside the old one, which then takes its place. The disk needs
-room for both. A crash leaves the old store or the new one. A store in use gives space back by itself, too.
+room for both. A crash leaves the old store or the new one.
+
+When to use it: `xump stats PATH` says how much of a store is live. A `ring` store in use gives segments back by itself. An `lmdb`
+store does not: what its messages leave is used again for new ones, and the file keeps its size. So compact it when little of it
+is live and you want the space for something else.
 
 examples:
+    xump stats orders.xump                  how much is live
     xump compact orders.xump
 """
 
@@ -116,7 +132,7 @@ def _add_browsing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="START", type=_start, default="head",
                         help="where to start: head (the default), current (the first message that was not routed yet), an id, "
                              "or a date and time (local time, unless it has a time zone)")
-    parser.add_argument("--state", choices=("ready", "outstanding", "history"), help="only messages in this state; default: all")
+    parser.add_argument("--state", choices=STATES, help="only messages in this state; default: all")
     parser.add_argument("--reverse", action="store_true", help="go down from START, the newest message first")
 
 
@@ -265,15 +281,14 @@ def _browse(options: argparse.Namespace) -> int:
     with _viewed(path, type) as engine:
         queue = _queue(engine, path, options.queue)
         try:
-            messages = queue.browse(options.start, state=options.state, where=options.where, limit=options.limit,
-                                    reverse=options.reverse)
+            found = queue._browse_detailed(options.start, options.state, options.where, options.limit, options.reverse)
         except ValueError as error:
             raise CommandError(f"--start: {error}") from None
-        for message in messages:
+        for message, state, until in found:
             if options.json:
-                print_json(json_of_message(message))
+                print_json(json_of_message(message, state, until))
             else:
-                print(line_of_message(message))
+                print(line_of_message(message, state, until))
         return _warned(engine, path)
 
 
@@ -310,9 +325,11 @@ def _stats(options: argparse.Namespace) -> int:
 
 
 def _numbers(queue: Queue, size: int) -> dict[str, Any]:
-    properties = ("limit", "history_limit", "auto_delete", "dead_letter", "delivery_limit")
-    return {"ready": queue.ready, "history": queue.history, "bytes": size, "last_id": queue.last_id,
-            **{name: getattr(queue, name) for name in properties}}
+    properties: dict[str, Any] = {name: getattr(queue, name) for name in QUEUE_DEFAULTS if name != "store"}
+    if queue.group is not None:
+        properties["group"] = queue.group.name
+    return {"ready": queue.ready, "delayed": queue.delayed, "history": queue.history, "bytes": size, "last_id": queue.last_id,
+            **properties}
 
 
 @contextmanager
@@ -337,10 +354,3 @@ def _warned(engine: Engine, path: str) -> int:
     print(f"xump: {path} is damaged, and damaged records are left out: {counted(len(damage), 'fault')}, of which the first is: "
           f"{damage[0].what}; to see them all: xump check {shlex.quote(path)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND
-
-
-def file_bytes(path: str) -> int:
-    """The size of a file, or of all files in a directory; 0 if there is none."""
-    if os.path.isdir(path):
-        return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
-    return os.path.getsize(path) if os.path.exists(path) else 0

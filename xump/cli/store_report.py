@@ -32,6 +32,9 @@ COLUMNS_MAX = 160
 """The width of a line, if there is no terminal that has one."""
 
 BODY_CHARS_MIN = 20
+WORD_CHARS_MAX = 40
+STATE_CHARS = len("delayed")
+"""No state of a message in a store that nobody has open is longer: none is outstanding."""
 HEADERS_CHARS_MAX = 60
 BOUNCED = ("xump_reason", "xump_bounced_from", "xump_detail", "xump_original_address")
 """The headers of dead letters, which say why they are there. A line shows them first."""
@@ -158,15 +161,15 @@ def show_stats(stats: Mapping[str, Any]) -> None:
           f"of which {size_text(live)}{share} is live")
     if not queues:
         return
-    rows = [("queue", "ready", "history", "bytes", "last id", "properties")]
-    rows += [(printable(name), f"{numbers['ready']:,}", f"{numbers['history']:,}", size_text(numbers["bytes"]),
-              f"{numbers['last_id']:,}", properties(numbers)) for name, numbers in queues.items()]
-    totals = [sum(numbers[key] for numbers in queues.values()) for key in ("ready", "history", "bytes")]
-    rows.append(("", f"{totals[0]:,}", f"{totals[1]:,}", size_text(totals[2]), "", ""))
+    rows = [("queue", "ready", "delayed", "history", "bytes", "last id", "properties")]
+    rows += [(printable(name), f"{numbers['ready']:,}", f"{numbers['delayed']:,}", f"{numbers['history']:,}",
+              size_text(numbers["bytes"]), f"{numbers['last_id']:,}", properties(numbers)) for name, numbers in queues.items()]
+    totals = [sum(numbers[key] for numbers in queues.values()) for key in ("ready", "delayed", "history", "bytes")]
+    rows.append(("", f"{totals[0]:,}", f"{totals[1]:,}", f"{totals[2]:,}", size_text(totals[3]), "", ""))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     print()
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)), row[5]]
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:6], widths[1:6], strict=True)), row[6]]
         print("  ".join(cells).rstrip())
 
 
@@ -182,6 +185,22 @@ def properties(numbers: Mapping[str, Any]) -> str:
         said.append(f"dead letters to {printable(numbers['dead_letter'])!r}")
     if numbers["delivery_limit"] is not None:
         said.append(f"delivered at most {numbers['delivery_limit']:,} times")
+    if numbers["retry_delay"] is not None:
+        said.append(f"retries after {', '.join(map(str, numbers['retry_delay']))} s")
+    if numbers["limit_bytes"] is not None:
+        said.append(f"limit {size_text(numbers['limit_bytes'])} of bodies")
+    if numbers["when_full"] == "drop_oldest":
+        said.append("drops the oldest when full")
+    if numbers["ttl"] is not None:
+        said.append(f"ttl {numbers['ttl']} s")
+    if numbers["priority"] is not None:
+        said.append(f"priority up to {numbers['priority']}")
+    if numbers["group"] is not None:
+        said.append(f"one at a time by {printable(numbers['group'])}")
+    if numbers["dedup"] is not None:
+        said.append(f"no duplicates within {numbers['dedup']} s and {numbers['dedup_limit']:,} messages")
+    if numbers["unmatched"] == "keep":
+        said.append("keeps the unmatched")
     if numbers["auto_delete"]:
         said.append("deletes itself")
     return ", ".join(said)
@@ -202,11 +221,23 @@ def time_text(nanoseconds: int) -> str:
     return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
-def line_of_message(message: Message) -> str:
-    """A message as a line. The body is cut to the width of the terminal, but not below 20 characters."""
+def line_of_message(message: Message, state: str, until: int | None) -> str:
+    """A message as a line. `until`: when a delayed one is due. The body is cut to the width of the terminal, but not below 20
+    characters."""
     bounced = [(name, message.headers[name]) for name in BOUNCED if name in message.headers]
     others = [(name, value) for name, value in message.headers.items() if name not in BOUNCED]
-    line = f"{message.id:>8}  {time_text(message.timestamp)}  {_word(message.address)}  {size_text(len(message.body))}"
+    line = f"{message.id:>8}  {state:<{STATE_CHARS}}  {time_text(message.timestamp)}  {_word(message.address)}"
+    line += f"  {size_text(len(message.body))}"
+    if until is not None:
+        line += f"  until={time_text(until)}"
+    if message.expires is not None:
+        line += f"  expires={time_text(message.expires)}"
+    if message.priority:
+        line += f"  priority={message.priority}"
+    for name in ("correlation_id", "reply_to", "message_id"):
+        text = getattr(message, name)
+        if text is not None:
+            line += f"  {name}={shortened(_word(text), WORD_CHARS_MAX)}"
     for headers, chars in ((bounced, BOUNCED_CHARS_MAX), (others, HEADERS_CHARS_MAX)):
         text = " ".join(f"{_word(name)}={_value(value)}" for name, value in headers)
         line += f"  {shortened(text, chars)}" if text else ""
@@ -239,12 +270,15 @@ def body_text(body: bytes) -> str:
     return repr(body)
 
 
-def json_of_message(message: Message) -> dict[str, Any]:
-    """The whole message. Values that JSON lacks are dicts: {"base64": …} for bytes, also as the body, and {"float": "nan"}."""
+def json_of_message(message: Message, state: str, until: int | None) -> dict[str, Any]:
+    """The whole message; `until`: when a delayed one is due, in POSIX nanoseconds. Values that JSON lacks are dicts:
+    {"base64": …} for bytes, also as the body, and {"float": "nan"}."""
     return {
-        "id": message.id, "timestamp": message.timestamp, "time": time_text(message.timestamp), "address": message.address,
+        "id": message.id, "state": state, "until": until, "timestamp": message.timestamp, "time": time_text(message.timestamp),
+        "address": message.address,
         "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
-        "message_id": message.message_id, "destination": message.destination, "hops": message.hops,
+        "message_id": message.message_id, "correlation_id": message.correlation_id, "expires": message.expires,
+        "priority": message.priority, "destination": message.destination, "hops": message.hops,
         "body": _json_body(message.body),
     }
 

@@ -27,12 +27,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from xump.cli.store_commands import file_bytes
 from xump.demo.actors import Listener, Row, Worker
 from xump.demo.errors import ProcessEnded, Unwritable
 from xump.demo.flights import data_folder, read_flights
 from xump.demo.replay import CHUNK, Before, Replay, build, work_off
 from xump.engine import Engine
+from xump.store_types import file_bytes
 from xump_ext.engine.delivery import Delivery
 
 STORE = "flights"

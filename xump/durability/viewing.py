@@ -25,4 +25,5 @@ def viewing(path: str, type: str, told: Callable[[int], None] | None = None) -> 
         store = Store(path, type, {"path": path}, backend)
         open_store(engine, store, told)
         engine._stores[store.name] = store
+        store._engine = engine
         yield engine

@@ -106,6 +106,8 @@ def _selector_lines(selector: SelectorShown, counts: bool) -> list[str]:
             does.append(credit_text(selector.credit))
         else:
             does.append(f"{numbers['available']:,} of {numbers['credit']:,} credits left")
+    if selector.ack_timeout is not None:
+        does.append(f"ack within {selector.ack_timeout} s")
     if counts and numbers["blocked"]:
         does.append("blocked")
     if not selector.enabled:

@@ -53,6 +53,8 @@ class SelectorShown:
     """What it does."""
     credit: Credit
     """Its credit (prefetch window)."""
+    ack_timeout: float | None
+    """In how many seconds its deliveries must be answered, or None."""
     enabled: bool
     """Whether it takes and copies."""
     count: int
@@ -120,6 +122,8 @@ def _properties(queue: Queue, counts: bool) -> list[str]:
         properties.append(f"ttl {queue.ttl} s")
     if queue.dedup is not None:
         properties.append(f"dedup {queue.dedup} s")
+    if queue.delivery_limit is not None:
+        properties.append(f"delivered at most {queue.delivery_limit:,} times")
     if queue.auto_delete:
         properties.append("deletes itself")
     if queue.held and counts:
@@ -140,7 +144,7 @@ def _counts(numbers: QueueStats) -> list[str]:
 def _selector(selector: Selector, numbers: SelectorStats, counts: bool) -> SelectorShown:
     count = numbers["copied"] + numbers["served"] if counts else 0      # a selector does one or the other
     return SelectorShown(selector.id, selector.name, selector.source.name, condition_texts(selector.when), selector.do,
-                         selector.credit, selector.enabled, count, numbers)
+                         selector.credit, selector.ack_timeout, selector.enabled, count, numbers)
 
 
 def _dead_letters(engine: Engine, stats: Stats, counts: bool) -> Iterator[DeadLetters]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from xump.actions import Field
 from xump.conditions import overflow
-from xump.topology.schema import Description, SelectorItem
+from xump.topology.schema import Description, QueueItem, SelectorItem
 from xump_ext.infinite import INFINITE
 
 Edges = dict[str, list[str]]
@@ -20,7 +20,7 @@ def lint(description: Description, complete: bool = True) -> list[str]:
 
     If the description is not `complete`, because a part of it could not be read: only those that the missing part cannot refute.
     """
-    found = [*_dead_letters(description), *_overflows(description)]
+    found = [*_dead_letters(description), *_overflows(description), *_never_full(description)]
     if complete:
         found += [*_alone(description), *_undelivered_destinations(description), *_cycles(description)]
     return found
@@ -38,8 +38,18 @@ def _dead_letters(description: Description) -> Iterator[str]:
 def _overflows(description: Description) -> Iterator[str]:
     for selector in description.selectors:
         queue = description.queues.get(selector.source)
-        if selector.when == overflow and queue is not None and queue.properties["limit"] is None:
+        if selector.when == overflow and queue is not None and not _has_limit(queue):
             yield f"{selector} waits for queue {queue.name!r} to overflow, which never happens: the queue has no limit"
+
+
+def _never_full(description: Description) -> Iterator[str]:
+    for name, queue in description.queues.items():
+        if queue.properties["when_full"] == "drop_oldest" and not _has_limit(queue):
+            yield f"queue {name!r} drops its oldest messages when it is full, which never happens: the queue has no limit"
+
+
+def _has_limit(queue: QueueItem) -> bool:
+    return queue.properties["limit"] is not None or queue.properties["limit_bytes"] is not None
 
 
 def _alone(description: Description) -> Iterator[str]:

@@ -262,7 +262,7 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
             missing.append(item)
         elif item.key not in (_now(selector), _at_first(selector)):
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
-                          f"enabled={selector.enabled}")
+                          f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}")
     unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
     for key_of in (_now, _at_first):
         missing, unnamed = _pair_off(missing, unnamed, key_of)

@@ -13,9 +13,9 @@ def take_batch(core: Core, n: int, destination: str | tuple[str, ...] | None) ->
 class DeliveryBatch:
     """Deliveries as Arrow columns. Created by `Engine.take_batch`.
 
-    The columns are `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to` and
-    `message_id`. The batch has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`. Its
-    length is the number of deliveries.
+    The columns are `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to`,
+    `message_id`, `correlation_id`, `expires` and `priority`. The batch has the Arrow PyCapsule interface:
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`. Its length is the number of deliveries.
     """
 
     def __new__(cls) -> Self: ...

@@ -103,9 +103,9 @@ cdef content_t* row_content(void* reader, uint64_t row) except NULL:
 cdef class DeliveryBatch:
     """Deliveries as Arrow columns. Created by `Engine.take_batch`.
 
-    The columns are `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to` and
-    `message_id`. The batch has the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`. Its
-    length is the number of deliveries.
+    The columns are `id`, `queue`, `destination`, `delivery_count`, `timestamp`, `address`, `body`, `headers`, `reply_to`,
+    `message_id`, `correlation_id`, `expires` and `priority`. The batch has the Arrow PyCapsule interface:
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`. Its length is the number of deliveries.
     """
 
     cdef Core core
@@ -325,7 +325,7 @@ cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destina
     try:
         for i in range(batch.rows):
             rows[i] = batch.taken[i].row
-        batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX)
+        batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX, False)
     finally:
         free(rows)
     return 0

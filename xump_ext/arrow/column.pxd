@@ -34,13 +34,17 @@ cdef enum:
     MOMENTS_ALLOWED
     INTEGERS_ALLOWED
 
+cdef enum:
+    NO_DECIMAL = -1000      # no decimal has so many digits
+
 # The type of a column, as the schema has it.
 cdef struct type_t:
     int kind                # of the values; with a dictionary, of its values
     int index_kind          # of the indices into a dictionary; COLUMN_NULL without one
     bint text
     int64_t width           # of COLUMN_FIXED
-    int64_t unit            # of moments: nanoseconds
+    int64_t unit            # of moments and spans: in nanoseconds. Of dates in milliseconds: minus the milliseconds of a day
+    int decimals            # of a decimal number: how many of its digits are behind the point; NO_DECIMAL
 
 # A column of one chunk. Row 0 is the chunk's first row, whatever the offsets of the arrays above. Validity and values are copies
 # that begin at a multiple of eight rows, so that a row has the same number in both.
@@ -163,6 +167,9 @@ cdef int column_open(
 ) except -1
 # Copies the bytes of text or bytes values too; of a dictionary, those of its values.
 cdef int column_own(column_t* column) except -1
+# Makes numbers of the column's times, nanoseconds or days, and texts of its decimals, unless they are such already. ValueError
+# with the row for a moment that does not fit into 64 bits.
+cdef int column_convert(column_t* column, const type_t* type, object what, int64_t row_first) except -1
 cdef void column_close(column_t* column) noexcept
 # Raises ValueError with the row for an integer that is not from `least` to `most`.
 cdef int range_check(const column_t* column, int64_t least, int64_t most, object what, int64_t row_first) except -1

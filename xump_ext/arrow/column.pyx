@@ -13,6 +13,8 @@ again.
 Bytes under a null are not checked, except for offsets, which must never decrease.
 """
 
+import re
+
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
@@ -59,12 +61,18 @@ cdef dict ALLOWED = {
     TEXTS_ALLOWED: (TEXTS, "utf8, large_utf8, utf8_view, dictionaries of these and null"),
     BYTES_ALLOWED: (BYTES, "binary, large_binary, binary_view, fixed_size_binary, utf8, large_utf8, utf8_view, dictionaries of "
                            "these and null"),
-    HEADERS_ALLOWED: (frozenset(KINDS), "bool, integers, floats, utf8 and binary in all their forms, dictionaries of text or "
-                                        "bytes, and null"),
+    HEADERS_ALLOWED: (frozenset(KINDS), "bool, integers, floats, utf8 and binary in all their forms, timestamps, dates, times, "
+                                        "durations, decimals, dictionaries of text or bytes, and null"),
     MOMENTS_ALLOWED: (frozenset((b"l",)), "timestamps, int64 (POSIX nanoseconds) and null"),
     INTEGERS_ALLOWED: (frozenset((b"c", b"s", b"i", b"l", b"C", b"S", b"I")), "int8 to int64, uint8 to uint32 and null"),
 }
 cdef dict UNITS = {b"tss:": 10 ** 9, b"tsm:": 10 ** 6, b"tsu:": 1000, b"tsn:": 1}       # of timestamps, in nanoseconds
+cdef dict TIMES = {         # other times that headers may have: their layout, and their unit
+    b"tdD": (COLUMN_INT32, 1), b"tdm": (COLUMN_INT64, -86_400_000),
+    b"tts": (COLUMN_INT32, 10 ** 9), b"ttm": (COLUMN_INT32, 10 ** 6), b"ttu": (COLUMN_INT64, 1000), b"ttn": (COLUMN_INT64, 1),
+    b"tDs": (COLUMN_INT64, 10 ** 9), b"tDm": (COLUMN_INT64, 10 ** 6), b"tDu": (COLUMN_INT64, 1000), b"tDn": (COLUMN_INT64, 1),
+}
+cdef object DECIMAL = re.compile(rb"d:([0-9]{1,2}),(-?[0-9]{1,3})(?:,(32|64|128|256))?")
 
 
 # ---- types
@@ -82,6 +90,9 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
         formats = formats & BYTES
     format = format_of(values, what)
     type.unit = 1
+    type.decimals = NO_DECIMAL
+    if allowed == HEADERS_ALLOWED and schema.dictionary == NULL and header_type_read(type, format):
+        return 0
     if allowed == MOMENTS_ALLOWED and format[:4] in UNITS:      # an int64; a time zone follows, which says how it is shown
         type.unit = UNITS[format[:4]]
         format = b"l"
@@ -98,6 +109,25 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
             raise ValueError(f"{what} is of fixed-size values of {format[2:40].decode()} bytes, allowed are {(1 << 31) - 1}")
         type.width = width
     return 0
+
+
+cdef bint header_type_read(type_t* type, bytes format) except -1:
+    """Read a type of times or decimals; False: it is none. `column_convert` makes of them what headers have."""
+    type.text = False
+    type.width = 0
+    if format[:4] in UNITS:
+        type.kind, type.unit = COLUMN_INT64, UNITS[format[:4]]
+        return True
+    if format in TIMES:
+        type.kind, type.unit = TIMES[format]
+        return True
+    found = DECIMAL.fullmatch(format)
+    if found is None:
+        return False
+    type.kind = COLUMN_FIXED
+    type.width = int(found.group(3) or 128) // 8
+    type.decimals = int(found.group(2))
+    return True
 
 
 cdef bytes format_of(const ArrowSchema* schema, object what):
@@ -305,6 +335,71 @@ cdef int column_own(column_t* column) except -1:
     column.values = <const char*> offsets
     column.bytes = column.own_bytes
     return 0
+
+
+cdef int column_convert(column_t* column, const type_t* type, object what, int64_t row_first) except -1:
+    if column.kind == COLUMN_NULL:
+        return 0
+    if type.decimals != NO_DECIMAL:
+        return decimals_convert(column, type.decimals)
+    return times_convert(column, type.unit, what, row_first) if type.unit != 1 else 0
+
+
+cdef int times_convert(column_t* column, int64_t unit, object what, int64_t row_first) except -1:
+    cdef int64_t most = INT64_MAX // unit if unit > 0 else INT64_MAX
+    cdef int64_t row, number
+    cdef int64_t* converted = <int64_t*> memory_large((column.first + column.rows) * 8 + 1)
+    for row in range(column.rows):
+        number = 0 if column_absent(column, row) else column_number(column, column.kind, row)
+        if not -most <= number <= most:
+            free(converted)
+            raise ValueError(f"{row_text(what, row_first, row)}: {number} units of {unit} ns do not fit into 64 bits of ns")
+        converted[column.first + row] = number * unit if unit > 0 else <int64_t> (<object> number // <object> -unit)
+    free(<void*> column.values)
+    column.kind = COLUMN_INT64
+    column.values = <const char*> converted
+    return 0
+
+
+cdef int decimals_convert(column_t* column, int decimals) except -1:
+    """Decimal numbers as texts: they are exact, as a float would not be."""
+    cdef list texts = []
+    cdef const char* value = NULL
+    cdef int64_t row, size = 0, total = 0
+    cdef int64_t* offsets
+    cdef bytes text
+    for row in range(column.rows):
+        text = b""
+        if not column_absent(column, row) and column_bytes(column, row, &value, &size):
+            text = decimal_text(int.from_bytes(value[:size], "little", signed=True), decimals)
+        texts.append(text)
+    joined = b"".join(texts)
+    column.own_bytes = <char*> memory_large(len(joined) + 1)
+    memcpy(column.own_bytes, <const char*> joined, len(joined))
+    offsets = <int64_t*> memory_large((column.first + column.rows + 1) * 8)
+    column.longest = 0
+    for row in range(column.rows):
+        offsets[column.first + row] = total
+        size = len(texts[row])
+        total += size
+        column.longest = max(column.longest, size)
+    offsets[column.first + column.rows] = total
+    column.kind = COLUMN_OFFSETS_LARGE      # the values were the producer's, so there is nothing to free
+    column.values = <const char*> offsets
+    column.bytes = column.own_bytes
+    column.ascii = True
+    return 0
+
+
+cdef bytes decimal_text(object number, int decimals):
+    """A decimal number whose last `decimals` digits are behind the point; below 0: so many zeros follow its digits."""
+    digits = str(abs(number))
+    if decimals > 0:
+        digits = digits.zfill(decimals + 1)
+        digits = f"{digits[:-decimals]}.{digits[-decimals:]}"
+    elif number:
+        digits += "0" * -decimals
+    return f"{'-' if number < 0 else ''}{digits}".encode()
 
 
 # ---- values

@@ -193,7 +193,7 @@ cdef class ArrowBatch:
         self.table = table_new()
 
     def __init__(self):
-        raise TypeError("a batch comes from taking deliveries: engine.take_batch(n)")
+        raise TypeError("a batch comes from taking deliveries, engine.take_batch(n), or from looking: queue.browse_batch()")
 
     def __dealloc__(self):
         if self.table != NULL:

@@ -4,7 +4,9 @@ A struct has a column for each header. Its name and type are known before the fi
 front of each value. A row is measured first, which notes where its values are. Then it is written in one go into the content that
 was made for it. A map has its names in a column of their own, and they are checked one by one.
 
-Null is a missing header. Integers have 64 bits and a sign, and floats are doubles, whatever type they come from. Text is UTF-8 in
+Null is a missing header. Integers have 64 bits and a sign, and floats are doubles, whatever type they come from. Timestamps
+become an int of POSIX nanoseconds, times (since midnight) and durations an int of nanoseconds, dates an int of days since 1970,
+and decimals a text: "12.50". Text is UTF-8 in
 the headers, even if its bytes have changed since they were checked. The names of maps are copied when the map is opened.
 """
 
@@ -15,9 +17,10 @@ from libc.string cimport memcmp, memcpy
 
 from xump_ext.arrow.c_data cimport bit_at, int32_at
 from xump_ext.arrow.column cimport (
-    BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, TEXTS_ALLOWED,
-    array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_null, column_number, column_open,
-    column_own, format_of, name_of, offsets_check, row_text, type_read, utf8_valid, validity_of, values_copy,
+    BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, NO_DECIMAL,
+    TEXTS_ALLOWED, array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_convert, column_null,
+    column_number, column_open, column_own, format_of, name_of, offsets_check, row_text, type_read, utf8_valid, validity_of,
+    values_copy,
 )
 from xump_ext.memory.short_copy cimport ascii_only, copy_short
 from xump_ext.message.headers cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
@@ -94,6 +97,8 @@ cdef int map_read_schema(headers_t* headers, const ArrowSchema* schema) except -
 cdef uint8_t header_type_of(const type_t* type) noexcept:
     if type.kind == COLUMN_NULL:
         return 0
+    if type.decimals != NO_DECIMAL:
+        return HEADER_STR
     if type.kind == COLUMN_BOOL:
         return HEADER_TRUE
     if type.kind < COLUMN_FLOAT16:
@@ -160,6 +165,7 @@ cdef int struct_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArra
         column = &chunk.columns[at]
         column_open(column, &field.type, array.children[at], first, chunk.rows, chunk.validity, chunk.first, HEADERS_BYTES_MAX,
                     True, field_what(field), chunk.row_first)
+        column_convert(column, &field.type, field_what(field), chunk.row_first)
         if column.kind == COLUMN_UINT64:
             signed_check(column, field, chunk.row_first)
         longest += field.prefix_bytes + max(column.longest, 4) + 4

@@ -39,6 +39,7 @@ cdef class BatchReader:
     cdef int64_t places[COLUMNS_READ]   # of each column, the number of its child, or -1
     cdef int64_t table_columns
     cdef type_t types[COLUMN_HEADERS]
+    cdef bint more              # see `says_more`
     cdef headers_t headers
     cdef chunk_t* chunks
     cdef Py_ssize_t chunk_count

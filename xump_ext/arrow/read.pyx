@@ -43,7 +43,8 @@ cdef enum:
     PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "correlation_id", "at", "expires", "priority", "headers")
-cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp"))  # columns of a taken batch
+cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp", "state"))
+# columns of a batch that was taken or looked at, which a queue gives anew
 
 cdef int64_t ADDRESS_BYTES_MAX = message.address_bytes_max
 cdef int64_t BODY_BYTES_MAX = message.body_bytes_max
@@ -58,8 +59,8 @@ cdef class BatchReader:
 
     The data is a table of the columns address, body, headers, reply_to, message_id, correlation_id, at, expires and priority;
     each of them may be missing. `headers` is a struct, whose fields are the headers (null is a missing header), or a map of text
-    to text or bytes; `at` and `expires` are timestamps, or nanoseconds. The other columns of a taken batch (id, queue,
-    destination, delivery_count, timestamp) are ignored. `rows` is the number of rows.
+    to text or bytes; `at` and `expires` are timestamps, or nanoseconds. The other columns of a batch that was taken or looked
+    at (id, queue, destination, delivery_count, timestamp, state) are ignored. `rows` is the number of rows.
 
     Raises TypeError for data or a column of a type that it does not read. Raises ValueError, with column and row, for a column
     of another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.
@@ -135,7 +136,7 @@ cdef class BatchReader:
         return self.content_of_row(chunk, row - chunk.row_first)
 
     cdef bint says_more(self) noexcept:
-        return self.places[COLUMN_AT] >= 0 or self.places[COLUMN_EXPIRES] >= 0 or self.places[COLUMN_PRIORITY] >= 0
+        return self.more
 
     cdef int64_t due_at(self, int64_t row) noexcept:
         cdef chunk_t* chunk
@@ -283,6 +284,9 @@ cdef class BatchReader:
                 elif column == COLUMN_AT or column == COLUMN_EXPIRES:
                     moment_max = (NEVER - 1) // self.types[column].unit
                     range_check(&chunk.columns[column], -moment_max, moment_max, what, self.rows)
+                else:
+                    continue
+                self.more = self.more or says_something(&chunk.columns[column], column == COLUMN_PRIORITY)
         if self.headers.kind != HEADERS_NONE:
             headers_open(&self.headers, &chunk.headers, array.children[self.places[COLUMN_HEADERS]], array.offset, chunk.rows,
                          self.rows)
@@ -379,6 +383,17 @@ cdef int allowed_in(int column) noexcept:
     if column == COLUMN_PRIORITY:
         return INTEGERS_ALLOWED
     return MOMENTS_ALLOWED if column == COLUMN_AT or column == COLUMN_EXPIRES else TEXTS_ALLOWED
+
+
+cdef bint says_something(const column_t* column, bint but_zero) noexcept:
+    """Whether any value is not null, and, for `but_zero`, not 0 either."""
+    cdef int64_t row
+    if column.kind == COLUMN_NULL:
+        return False
+    for row in range(column.rows):
+        if not column_absent(column, row) and not (but_zero and column_number(column, column.kind, row) == 0):
+            return True
+    return False
 
 
 cdef void chunk_close(chunk_t* chunk, const headers_t* headers) noexcept:

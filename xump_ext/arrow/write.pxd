@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from xump_ext.arrow.export cimport ArrowBatch
 from xump_ext.message.headers cimport content_t
 
-# One delivery; all of it is borrowed for the call.
+# One delivery, or one message that is looked at; all of it is borrowed for the call.
 cdef struct batch_row_t:
     content_t* content
     uint64_t id
@@ -13,7 +13,12 @@ cdef struct batch_row_t:
     uint32_t delivery_count
     void* destination           # str, or NULL for null
     void* queue                 # str, or NULL for null
+    # of a message that is looked at
+    void* state                 # str
+    int64_t at                  # when it is due, in POSIX ns; NEVER: it is not delayed
+    uint32_t hops               # no column has it
 
-# Copies these deliveries into columns. A column with more bytes than `small_bytes_max` gets offsets of 64 bits; only a test gives
-# another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the rest.
-cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max)
+# Copies these rows into columns; `browsed` ones have more. A column with more bytes than `small_bytes_max` gets offsets of 64
+# bits; only a test gives another limit than 2**31 - 1. Raises MemoryError. Cost: two passes over the headers and one over the
+# rest.
+cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed)

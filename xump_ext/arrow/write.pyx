@@ -1,4 +1,4 @@
-"""Writes deliveries into Arrow columns.
+"""Writes deliveries, and messages that are looked at, into Arrow columns.
 
     id              uint64
     queue           utf8
@@ -10,6 +10,16 @@
     headers         see below
     reply_to        utf8, null if the message has none
     message_id      utf8, null if the message has none
+    correlation_id  utf8, null if the message has none
+    expires         timestamp[ns, UTC], null if the message does not expire
+    priority        uint8
+
+and, of messages that are looked at and not taken, as `browse_batch` does,
+
+    state           utf8
+    at              timestamp[ns, UTC]: when a delayed message is due, else null
+
+`publish_batch` reads these columns again; it ignores those that a queue gives anew.
 
 Columns of more than 2**31 - 1 bytes are large_utf8 and large_binary. Every field is nullable in the schema, as other libraries
 make it by default, so that schemas compare equal.
@@ -38,9 +48,11 @@ from xump_ext.arrow.c_data cimport ARROW_FLAG_NULLABLE
 from xump_ext.arrow.export cimport children_alloc, written_t
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free, u32_vector_t
 from xump_ext.message.headers cimport (
-    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, header_next, header_t, headers_of,
+    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, header_next, header_t,
+    headers_of,
 )
 from xump_ext.message.message cimport Message
+from xump_ext.message.times cimport NEVER
 
 cdef extern from "Python.h":
     char* PyOS_double_to_string(double, char, int, int, int*) except NULL
@@ -218,22 +230,30 @@ cdef enum:
     COLUMN_HEADERS
     COLUMN_REPLY_TO
     COLUMN_MESSAGE_ID
-    COLUMN_COUNT
+    COLUMN_CORRELATION_ID
+    COLUMN_EXPIRES
+    COLUMN_PRIORITY
+    COLUMNS_TAKEN
+    COLUMN_STATE = COLUMNS_TAKEN
+    COLUMN_AT
+    COLUMNS_BROWSED
 
 cdef tuple NAMES = (
     b"id", b"queue", b"destination", b"delivery_count", b"timestamp", b"address", b"body", b"headers", b"reply_to", b"message_id",
+    b"correlation_id", b"expires", b"priority", b"state", b"at",
 )
 
 
-cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max):
+cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed):
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
+    cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
+    cdef bint trailed = has_trailers(rows, count)
     cdef written_t* columns
     cdef bytes name
-    cdef int column
     batch.table.root.rows = count
-    children_alloc(&batch.table.root, count, COLUMN_COUNT)
+    children_alloc(&batch.table.root, count, column_count)
     columns = batch.table.root.children
-    for column in range(COLUMN_COUNT):
+    for column in range(column_count):
         name = <bytes> NAMES[column]
         column_name(&columns[column], name, len(name))
     write_numbers(columns, rows, count)
@@ -241,7 +261,22 @@ cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t
         write_texts(&columns[column], column, rows, count, small_bytes_max)
     write_bodies(&columns[COLUMN_BODY], rows, count, small_bytes_max)
     write_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max)
+    write_texts(&columns[COLUMN_CORRELATION_ID], COLUMN_CORRELATION_ID, rows, count if trailed else 0, small_bytes_max)
+    write_moments(&columns[COLUMN_EXPIRES], COLUMN_EXPIRES, rows, count if trailed else 0)
+    write_priorities(&columns[COLUMN_PRIORITY], rows, count)
+    if browsed:
+        write_texts(&columns[COLUMN_STATE], COLUMN_STATE, rows, count, small_bytes_max)
+        write_moments(&columns[COLUMN_AT], COLUMN_AT, rows, count)
     return batch
+
+
+cdef bint has_trailers(const batch_row_t* rows, Py_ssize_t count) noexcept:
+    """Whether any of the messages has what few have; most columns of these are null."""
+    cdef Py_ssize_t row
+    for row in range(count):
+        if rows[row].content.has_trailer:
+            return True
+    return False
 
 
 cdef int write_numbers(written_t* columns, const batch_row_t* rows, Py_ssize_t count) except -1:
@@ -256,6 +291,29 @@ cdef int write_numbers(written_t* columns, const batch_row_t* rows, Py_ssize_t c
     return 0
 
 
+cdef int write_moments(written_t* column, int which, const batch_row_t* rows, Py_ssize_t count) except -1:
+    """A column of moments; rows from `count` on are null."""
+    cdef int64_t* moments = <int64_t*> numbers_start(column, "tsn:UTC", 8)
+    cdef int64_t moment
+    cdef Py_ssize_t row
+    validity_start(column)
+    for row in range(count):
+        moment = rows[row].at if which == COLUMN_AT else expires_of(rows[row].content)
+        if moment != NEVER:
+            moments[row] = moment
+            valid_set(column, row)
+    validity_finish(column)
+    return 0
+
+
+cdef int write_priorities(written_t* column, const batch_row_t* rows, Py_ssize_t count) except -1:
+    cdef uint8_t* priorities = <uint8_t*> numbers_start(column, "C", 1)
+    cdef Py_ssize_t row
+    for row in range(count):
+        priorities[row] = rows[row].content.priority
+    return 0
+
+
 cdef inline void* row_text(const batch_row_t* row, int column) noexcept:
     if column == COLUMN_QUEUE:
         return row.queue
@@ -263,10 +321,15 @@ cdef inline void* row_text(const batch_row_t* row, int column) noexcept:
         return row.destination
     if column == COLUMN_ADDRESS:
         return row.content.address
-    return row.content.reply_to if column == COLUMN_REPLY_TO else row.content.message_id
+    if column == COLUMN_REPLY_TO:
+        return row.content.reply_to
+    if column == COLUMN_MESSAGE_ID:
+        return row.content.message_id
+    return row.state if column == COLUMN_STATE else correlation_of(row.content)
 
 
 cdef int write_texts(written_t* column, int which, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max) except -1:
+    """A column of texts; rows from `count` on are null."""
     cdef writer_t writer
     cdef const char* text
     cdef void* string
@@ -528,7 +591,7 @@ def write_batch(deliveries, *, int64_t small_bytes_max=INT32_MAX):
             row.destination = text_or_null(destination)
             row.queue = text_or_null(queue)
             row += 1
-        return batch_of_rows(rows, len(given), small_bytes_max)
+        return batch_of_rows(rows, len(given), small_bytes_max, False)
     finally:
         free(rows)
 

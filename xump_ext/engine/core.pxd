@@ -3,6 +3,8 @@
 `Core` is the last of the four parts of the engine's class: `publish.pxd` has the third.
 """
 
+from libc.stdint cimport int64_t
+
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.publish cimport EnginePublish
 from xump_ext.match.filter cimport Filter
@@ -19,3 +21,12 @@ cdef class Core(EnginePublish):
     cdef int free_graph(self) except -1
     cdef int do_due_now(self) except -1
     cdef int end_hold(self, queue_t* queue) except -1
+
+# What `browse` looks at, from a place on; `start` and the rest are checked.
+cdef enum:
+    PAGE = 256      # so many messages are looked at in one go, with the engine lock taken
+cdef int states_wanted(object state) except -1
+cdef str state_name(const entry_t* entry)
+cdef int64_t delayed_until(const entry_t* entry) noexcept
+cdef entry_t* first_browsed(queue_t* queue, object start, bint reverse) except? NULL
+cdef entry_t* next_browsed(const entry_t* entry, bint reverse) noexcept

@@ -24,7 +24,7 @@ from libc.stdlib cimport free
 from xump_ext.engine.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
 )
-from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.engine.handles cimport QueueHandle, SelectorHandle, none_if_never
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
@@ -47,6 +47,7 @@ from xump_ext.state.constants cimport (
     BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
+from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
 from xump_ext.state.index cimport index_from, index_get, index_since, index_until
 from xump_ext.state.lazy_content cimport content_at, content_shown, is_loaded
@@ -58,11 +59,10 @@ from xump_ext.state.visited cimport visited_free, visited_new, visited_release
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
-PAGE = 256      # so many messages are looked at for a page of `browse`
-
 cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
                     "outstanding": (1 << OFFERED) | (1 << TAKEN) | (1 << MOVED),
-                    "history": 1 << HISTORY, "delayed": 1 << DELAYED, None: 0xFF}
+                    "history": 1 << HISTORY, "delayed": 1 << DELAYED}
+cdef tuple STATE_NAMES = tuple([next(name for name, states in STATES.items() if states >> state & 1) for state in range(8)])
 
 
 cdef class Core(EnginePublish):
@@ -486,34 +486,22 @@ cdef class Core(EnginePublish):
 
     # ---- reading
 
-    def _page(self, QueueHandle handle, start, bint reverse, state, Filter filter):
-        """A page of what `browse` yields: (messages, the id where the next page begins, or None)."""
-        cdef queue_t* queue
+    def _page(self, QueueHandle handle, start, bint reverse, state, Filter filter, bint detailed=False):
+        """A page of what `browse` yields: (messages, the id where the next page begins, or None). `detailed`: for each message
+        (message, state, until when it is delayed or None)."""
         cdef entry_t* entry
         cdef list found = []
-        cdef int wanted = STATES[state], looked = 0
-        cdef uint64_t at
+        cdef int wanted = states_wanted(state), looked = 0
         self.lock()
         try:
-            queue = handle.live()
-            if not isinstance(start, tuple):
-                at = start
-            elif reverse:
-                at = since(queue, start[1] + 1) - 1     # the last message of that time
-            else:
-                at = since(queue, start[1])
-            entry = index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
+            entry = first_browsed(handle.live(), start, reverse)
             while entry != NULL and looked < PAGE:
                 if wanted >> entry.state & 1:
                     message = self.message_if_selected(entry, filter)
                     if message is not None:
-                        found.append(message)
+                        found.append((message, state_name(entry), none_if_never(delayed_until(entry))) if detailed else message)
                 looked += 1
-                at = entry.id
-                if reverse:
-                    entry = index_until(&queue.index, at - 1) if at > 1 else NULL
-                else:
-                    entry = index_from(&queue.index, at + 1)
+                entry = next_browsed(entry, reverse)
             return found, None if entry == NULL else entry.id
         finally:
             self.unlock_now()
@@ -633,6 +621,46 @@ cdef class Core(EnginePublish):
         self.e.handle = NULL
         self.sources_to_drop.clear()
         return 0
+
+
+# ---- what `browse` looks at
+
+cdef int states_wanted(object state) except -1:
+    """The states that are called so, as bits; None: all."""
+    return 0xFF if state is None else STATES[state]
+
+
+cdef str state_name(const entry_t* entry):
+    """The state of a message, as `browse` calls it."""
+    return STATE_NAMES[entry.state]
+
+
+cdef int64_t delayed_until(const entry_t* entry) noexcept:
+    """When a delayed message is due, or expires, whichever is first; NEVER: it is not delayed."""
+    if entry.state != DELAYED:
+        return NEVER
+    if entry.extra.due != NEVER:
+        return entry.extra.due
+    # its queue waits for its release
+    return min(entry.extra.delayed_until if is_first_delay(entry) else entry.extra.ended.retry, entry.extra.expires)
+
+
+cdef entry_t* first_browsed(queue_t* queue, object start, bint reverse) except? NULL:
+    """The entry at `start`, an id or a time as ("time", ns), or the next one. O(log of the queue's pages)."""
+    cdef uint64_t at
+    if not isinstance(start, tuple):
+        at = start
+    elif reverse:
+        at = since(queue, start[1] + 1) - 1     # the last message of that time
+    else:
+        at = since(queue, start[1])
+    return index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
+
+
+cdef entry_t* next_browsed(const entry_t* entry, bint reverse) noexcept:
+    if reverse:
+        return index_until(&entry.queue.index, entry.id - 1) if entry.id > 1 else NULL
+    return index_from(&entry.queue.index, entry.id + 1)
 
 
 cdef bint is_readable(entry_t* entry) except -1:

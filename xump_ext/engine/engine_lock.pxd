@@ -99,6 +99,7 @@ cdef class EngineLock:
     cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0
     cdef int wake_offered(self) except -1
     cdef int wake(self, set destinations) except -1
+    cdef int wake_these(self, list woken) except -1
     cdef int wake_waiting(self) except -1
     cdef int wake_for_queues(self) except -1
     cdef int wake_for_alarm(self) except -1

@@ -58,6 +58,8 @@ cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 
+cdef tuple ALARM = ("alarm", "")            # under this key waits who does what falls due for others: see `xump._aio_wait`
+cdef tuple NOTHING = (("nothing", ""),)     # of no destination: only the end of the engine wakes it
 cdef double SECONDS_MAX = 9e9        # 285 years; longer timeouts never end
 
 
@@ -283,15 +285,21 @@ cdef class EngineLock:
 
     # ---- consumers that wait for deliveries
 
-    def _await(self, destination, wake):
+    def _await_alarm(self, wake):
+        """Have `wake()` called once: when something falls due earlier than now known, or when the engine is closed."""
+        return self._await((ALARM,), wake)
+
+    def _await(self, destination, wake, alarmed=True):
         """Have `wake()` called once: when something is offered under that destination (None: any; a tuple: one of these) from now
-        on, when something falls due earlier than now known, or when the engine is closed. A `QueueHandle`: when a message of that
-        queue can be taken by hand. Returns a `Sleeper` for `_withdraw`.
+        on, or when the engine is closed. A `QueueHandle`: when a message of that queue can be taken by hand. `alarmed`: also when
+        something falls due earlier than now known; without it, somebody else does what falls due. Returns a `Sleeper` for
+        `_withdraw`.
 
         What was there before this call wakes nobody, so the caller has to look for it once more. O(1).
         """
         cdef Sleeper sleeper = sleeper_for(destination)
         sleeper.call = wake
+        sleeper.unalarmed = not alarmed
         self.enlist(sleeper)
         return sleeper
 
@@ -397,6 +405,10 @@ cdef class EngineLock:
             same = PyDict_GetItemWithError(self.sleepers, destination)
             if same != NULL:
                 woken.extend(<dict> same)
+        return self.wake_these(woken)
+
+    cdef int wake_these(self, list woken) except -1:
+        """Wake those of these that still wait, in the order in which they came."""
         if len(woken) > 1:
             woken.sort(key=_number_of)
         for sleeper in woken:
@@ -416,11 +428,12 @@ cdef class EngineLock:
         return self.wake(found)
 
     cdef int wake_for_alarm(self) except -1:
-        """Wake all who wait if something falls due before the moment until which they sleep."""
+        """Wake all who sleep until something falls due if that is earlier now."""
         cdef int64_t moment = schedule_next(&self.e.schedule)
         if moment < self.alarm:
             self.alarm = moment
-            self.wake(set(self.sleepers))
+            self.wake_these([sleeper for same in self.sleepers.values() for sleeper in same
+                             if not (<Sleeper> sleeper).unalarmed])
         return 0
 
     def _wake_all(self):
@@ -429,8 +442,8 @@ cdef class EngineLock:
 
     @property
     def _waiting_destinations(self):
-        """The destinations that consumers wait for (None: any), in the order in which these came; for tests."""
-        found = [(_number_of(sleeper), name) for name, same in self.sleepers.items() for sleeper in same]
+        """The destinations that consumers wait for (None: any), in the order in which these came; for tests. An alarm is none."""
+        found = [(_number_of(sleeper), name) for name, same in self.sleepers.items() for sleeper in same if name != ALARM]
         return [name for _, name in sorted(found, key=lambda one: one[0])]
 
     def _seconds_until_due(self):
@@ -507,7 +520,7 @@ cdef Sleeper sleeper_for(object awaited):
         sleeper.for_queue = True
         sleeper.keys = (("queue", (<QueueHandle> awaited).name),)
     elif isinstance(awaited, tuple):
-        sleeper.keys = awaited
+        sleeper.keys = awaited or NOTHING
     else:
         sleeper.keys = (None if awaited is None else str.__str__(awaited),)
     return sleeper

@@ -1,5 +1,7 @@
 """Declarations of `handles.pyx`."""
 
+from libc.stdint cimport int64_t
+
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.graph cimport queue_t, selector_t
 
@@ -20,3 +22,6 @@ cdef class SelectorHandle:
     cdef readonly object do
     cdef readonly tuple _created        # the arguments that it was created with
     cdef selector_t* live(self) except NULL
+
+# A span or a moment; None for NEVER.
+cdef object none_if_never(int64_t span)

@@ -40,6 +40,7 @@ class QueueHandle(QueueRef):
         ttl: float | None = None,
         expires: datetime.datetime | int | None = None,
         priority: int = 0,
+        timeout: float | None = 0.0,
     ) -> int:
         """Publish a message into this queue, and run the graph until nothing more happens.
 
@@ -56,12 +57,14 @@ class QueueHandle(QueueRef):
             ttl: How many seconds the message may wait from when it is due; then it expires.
             expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
             priority: 0 to 255; queues with a priority take higher ones first.
+            timeout: How many seconds to wait for room, if the queue is full; None: for ever.
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
 
         Raises:
-            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
+            QueueFull: The queue is full, also after `timeout`, and neither an overflow selector nor a dead letter queue takes the
+                message.
             StoreFull, StoreFailed: The store cannot write it.
             QueueNotFound: No queue has this name any more, and no dead letter queue of the engine takes the message.
             TypeError, ValueError: An argument is wrong.

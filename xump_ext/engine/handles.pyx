@@ -73,7 +73,7 @@ cdef class QueueHandle(QueueRef):
 
     def publish(
         self, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, delay=None, at=None,
-        ttl=None, expires=None, priority=0,
+        ttl=None, expires=None, priority=0, timeout=0.0,
     ):
         """Publish a message into this queue, and run the graph until nothing more happens.
 
@@ -90,12 +90,14 @@ cdef class QueueHandle(QueueRef):
             ttl: How many seconds the message may wait from when it is due; then it expires.
             expires: When the message expires, instead of `ttl`: an aware datetime, or POSIX nanoseconds.
             priority: 0 to 255; queues with a priority take higher ones first.
+            timeout: How many seconds to wait for room, if the queue is full; None: for ever.
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
 
         Raises:
-            QueueFull: The queue is full, and neither an overflow selector nor a dead letter queue takes the message.
+            QueueFull: The queue is full, also after `timeout`, and neither an overflow selector nor a dead letter queue takes the
+                message.
             StoreFull, StoreFailed: The store cannot write it.
             QueueNotFound: No queue has this name any more, and no dead letter queue of the engine takes the message.
             TypeError, ValueError: An argument is wrong.
@@ -111,7 +113,7 @@ cdef class QueueHandle(QueueRef):
         """
         return self.engine.publish(
             self, address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id, delay=delay,
-            at=at, ttl=ttl, expires=expires, priority=priority)
+            at=at, ttl=ttl, expires=expires, priority=priority, timeout=timeout)
 
     # ---- properties and counts
 

@@ -83,6 +83,7 @@ class EnginePublish(EngineStores):
         queue: str | QueueHandle,
         messages: Iterable[Message | tuple[Any, ...]],
         *,
+        correlation_id: str | None = None,
         delay: float | None = None,
         at: datetime.datetime | int | None = None,
         ttl: float | None = None,
@@ -95,8 +96,8 @@ class EnginePublish(EngineStores):
             queue: The queue that the messages enter: its name, or a `Queue`.
             messages: An iterable of `Message` objects, or of tuples in the order of the arguments of `Message`: `(address, body,
                 headers, reply_to, message_id)`, of which you may leave out the last ones.
-            delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own `expires` and
-                `priority`: beside one give neither of these, and no `ttl` if it expires.
+            correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own
+                `correlation_id`, `expires` and `priority`: beside one give none of these, and no `ttl` if it expires.
 
         Returns:
             The range of the ids that the queue issued.

@@ -264,15 +264,17 @@ cdef class EnginePublish(EngineStores):
                 content_release(content)
         return id
 
-    def publish_many(self, queue, messages, *, delay=None, at=None, ttl=None, expires=None, priority=0):
+    def publish_many(
+        self, queue, messages, *, correlation_id=None, delay=None, at=None, ttl=None, expires=None, priority=0
+    ):
         """Publish many messages with one call and one run: all of them enter the queue, or none does.
 
         Args:
             queue: The queue that the messages enter: its name, or a `Queue`.
             messages: An iterable of `Message` objects, or of tuples in the order of the arguments of `Message`: `(address, body,
                 headers, reply_to, message_id)`, of which you may leave out the last ones.
-            delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own `expires` and
-                `priority`: beside one give neither of these, and no `ttl` if it expires.
+            correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own
+                `correlation_id`, `expires` and `priority`: beside one give none of these, and no `ttl` if it expires.
 
         Returns:
             The range of the ids that the queue issued.
@@ -296,11 +298,12 @@ cdef class EnginePublish(EngineStores):
         """
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Times times = times_given(delay, at, ttl, expires)
-        cdef parts_t parts = parts_given(None, expires, priority)
+        cdef str correlation = optional_text(correlation_id, "correlation_id")
+        cdef parts_t parts = parts_given(correlation, expires, priority)
         cdef const parts_t* given = NULL
         cdef Py_ssize_t i
         parts.expires_later = ttl is not None
-        if parts.expires != NEVER or parts.expires_later or parts.priority:
+        if correlation is not None or parts.expires != NEVER or parts.expires_later or parts.priority:
             given = &parts
         for message in messages:
             batch.push(content_of(message, given))

@@ -32,7 +32,9 @@ from xump_ext.log.journal cimport Journal, store_unchanged
 from xump_ext.log.live_sizes cimport largest_live
 from xump_ext.log.owners cimport Owner
 from xump_ext.log.room cimport COMES_IN, kept_bytes
-from xump_ext.log.writer cimport entry_charge
+from xump_ext.log.writer cimport enter_bytes, entry_charge
+from xump_ext.message.content cimport content_release
+from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.recovery.log_reader cimport Recovery
 from xump_ext.route.ledger cimport pay_for, time_of
@@ -41,7 +43,7 @@ from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
 from xump_ext.state.constants cimport BROKEN, OWNED
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_from
-from xump_ext.state.lazy_content cimport fetched_forget
+from xump_ext.state.lazy_content cimport content_shown, fetched_forget
 from xump_ext.store import Demand
 
 STORES_MAX = 64
@@ -323,6 +325,30 @@ cdef int pay_for_all(engine_t* engine, queue_t* queue) except -1:
             pay_for(engine, parent)
         entry = index_from(&queue.index, entry.id + 1)
     return 0
+
+
+def ram_bytes(EngineStores core not None, store):
+    """Bytes that the messages of a store in RAM would take as records, each counted in every queue that it is in. O(messages)."""
+    cdef uint64_t total = 0
+    cdef QueueHandle handle
+    cdef cursor_t at
+    cdef entry_t* entry
+    cdef content_t* content
+    core.lock()
+    try:
+        for handle in core._queues.values():
+            if handle.store is not store:
+                continue
+            at = cursor_start(handle.queue)
+            entry = cursor_step(&at)
+            while entry != NULL:
+                content = content_shown(entry)
+                total += enter_bytes(content, False)
+                content_release(content)
+                entry = cursor_step(&at)
+        return total
+    finally:
+        core.unlock_now()
 
 
 def queue_bytes(QueueHandle handle not None):

@@ -18,7 +18,8 @@ cdef class Sleeper:
     cdef tuple keys         # what it waits for: texts and None are destinations, tuples something else
     cdef bint for_queue     # it waits for a message that can be taken by hand
     cdef uint64_t number    # among those that wait for a call of the engine to wake them; 0: it is none of them
-    cdef object call        # wakes a task; None: a thread sleeps
+    cdef public object call     # wakes a task; None: a thread sleeps
+    cdef bint unalarmed     # somebody else does what falls due, so it is not woken when that is earlier than was known
     cdef void* lock         # that thread's; NULL: it has not slept yet
     cdef bint woken         # since it last slept
     cdef readonly bint served   # it has what it waited for

@@ -1,0 +1,97 @@
+"""Each property of queues and selectors: described, written as TOML, applied, drawn; and a contradiction is told."""
+
+import tomllib
+
+import pytest
+
+import xump
+from xump import Conflict, always, deliver, field
+from xump._queue_properties import QUEUE_DEFAULTS
+from xump.topology import check, drawing, picture
+
+QUEUES = {      # a value that is not the default; how a topology has it; what a drawing says of it
+    "limit": (5, "5", "limit 5"),
+    "history_limit": (7, "7", "keeps 7"),
+    "auto_delete": (True, "true", "deletes itself"),
+    "dead_letter": ("dead", '"dead"', "dead letters"),
+    "delivery_limit": (3, "3", "delivered at most 3 times"),
+    "retry_delay": ([1, 0.5], "[1, 0.5]", "retry after 1, 0.5 s"),
+    "ttl": (60, "60", "ttl 60 s"),
+    "priority": (9, "9", "priority 9"),
+    "group": (field("headers.customer"), '{field = "headers.customer"}', "by headers.customer"),
+    "dedup": (0.25, "0.25", "dedup 0.25 s"),
+    "dedup_limit": (10, "10", None),        # says nothing without `dedup`
+    "limit_bytes": (1000, "1000", "limit 1,000 bytes"),
+    "when_full": ("drop_oldest", '"drop_oldest"', "drops the oldest"),
+    "unmatched": ("keep", '"keep"', "keeps the unmatched"),
+}
+
+
+@pytest.fixture
+def engine():
+    with xump.Engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def other():
+    with xump.Engine() as engine:
+        yield engine
+
+
+def test_every_property_is_here():
+    assert set(QUEUES) == set(QUEUE_DEFAULTS) - {"store"}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_a_property_of_a_queue(engine, other, name):
+    value, written, shown = QUEUES[name]
+    file = f"version = 1\n[queues.q]\n{name} = {written}\n[queues.plain]\n"
+    engine.create_queue("q", **{name: value})
+    engine.create_queue("plain")
+    described = engine.topology()
+    assert described == tomllib.loads(file) | {"stores": {}, "selectors": []}
+    assert described["queues"]["plain"] == {}
+    other.apply(tomllib.loads(file))
+    other.apply(described)
+    assert other.topology() == described and getattr(other.queues["q"], name) == value == getattr(engine.queues["q"], name)
+    with pytest.raises(Conflict, match=name):
+        other.apply({"version": 1, "queues": {"q": {}}})
+    with pytest.raises(Conflict, match=f"exists with {name}="):
+        other.create_queue("q")
+    if shown is not None:
+        escaped = drawing.mermaid_text(shown)
+        assert escaped in drawing.to_mermaid(engine, counts=False) and shown in drawing.to_dot(engine, counts=False)
+        assert name == "dead_letter" or shown in picture.to_svg(engine, counts=False)
+
+
+@pytest.mark.parametrize("seconds", [60, 0.5])
+def test_the_ack_timeout_of_a_selector(engine, other, seconds):
+    file = f"""
+        version = 1
+        [queues.q]
+        [[selectors]]
+        source = "q"
+        when = "always"
+        do = {{deliver = "d"}}
+        ack_timeout = {seconds}
+        name = "worker"
+    """
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), ack_timeout=seconds, name="worker")
+    assert engine.topology() == tomllib.loads(file) | {"stores": {}}
+    other.apply(tomllib.loads(file))
+    other.apply(engine.topology())
+    assert other.selectors["worker"].ack_timeout == seconds and len(other.selectors) == 1
+    contradiction = tomllib.loads(file.replace(f"ack_timeout = {seconds}", ""))
+    with pytest.raises(Conflict, match="ack_timeout"):
+        other.apply(contradiction)
+    assert f"ack within {seconds} s" in drawing.to_mermaid(engine) and f"ack within {seconds} s" in drawing.to_dot(engine)
+    assert check(engine.topology()) == []
+
+
+def test_the_queue_of_replies_is_no_part_of_it(engine):
+    engine.create_queue("q")
+    with pytest.raises(xump.RequestTimeout):
+        engine.request("q", timeout=0)
+    assert list(engine.topology()["queues"]) == ["q"]

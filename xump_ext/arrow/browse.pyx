@@ -1,0 +1,118 @@
+"""The call `browse_batch`: messages of a queue as Arrow columns, none of which is taken.
+
+It looks at pages, as `browse` does, and holds the content of what it selects until the columns are written. A filter that is a
+Python function is called between two pages, without the engine lock.
+"""
+
+from libc.stdint cimport INT32_MAX
+from libc.stdlib cimport free, realloc
+
+from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
+from xump_ext.engine.core cimport (
+    PAGE, Core, delayed_until, first_browsed, next_browsed, state_name, states_wanted,
+)
+from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.match.filter cimport Filter
+from xump_ext.message.content cimport content_release
+from xump_ext.message.headers cimport content_t
+from xump_ext.message.message cimport message_object
+from xump_ext.route.ledger cimport hops_of
+from xump_ext.state.graph cimport entry_t
+from xump_ext.state.lazy_content cimport content_shown
+
+
+cdef class Browsed:
+    """Rows that were selected so far; each holds a reference to its content."""
+
+    cdef batch_row_t* rows
+    cdef Py_ssize_t count, room
+
+    def __dealloc__(self):
+        self.cut(0)
+        free(self.rows)
+
+    cdef int cut(self, Py_ssize_t count) noexcept:
+        """Keep so many rows."""
+        while self.count > count:
+            self.count -= 1
+            content_release(self.rows[self.count].content)
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef Py_ssize_t room = 2 * self.room + PAGE
+        cdef batch_row_t* rows = <batch_row_t*> realloc(self.rows, room * sizeof(batch_row_t))
+        if rows == NULL:
+            raise MemoryError()
+        self.rows = rows
+        self.room = room
+        return 0
+
+    cdef object add_page(self, Core core, QueueHandle handle, object start, bint reverse, int wanted, Filter filter):
+        """Add what is selected of a page; return the id where the next one begins, or None."""
+        cdef entry_t* entry
+        cdef content_t* content
+        cdef int looked = 0
+        core.lock()
+        try:
+            entry = first_browsed(handle.live(), start, reverse)
+            while entry != NULL and looked < PAGE:
+                if wanted >> entry.state & 1:
+                    if self.count == self.room:
+                        self.grow()
+                    content = content_shown(entry)
+                    self.rows[self.count].content = content
+                    self.count += 1         # from here on it is given back whatever happens
+                    if filter is not None and filter.evaluate(content, entry.timestamp, entry.delivery_count) != 1:
+                        self.cut(self.count - 1)
+                    else:
+                        row_fill(core, &self.rows[self.count - 1], entry)
+                looked += 1
+                entry = next_browsed(entry, reverse)
+            return None if entry == NULL else entry.id
+        finally:
+            core.unlock_now()
+
+    cdef int keep_selected(self, Py_ssize_t first, object call) except -1:
+        """Of the rows from `first` on, keep those that a function selects."""
+        cdef Py_ssize_t at, kept = first
+        cdef batch_row_t* rows = self.rows
+        cdef list selected = [
+            bool(call(message_object(rows[at].content, rows[at].id, rows[at].timestamp, rows[at].hops)))
+            for at in range(first, self.count)]
+        for at in range(first, self.count):
+            if selected[at - first]:
+                rows[kept], rows[at] = rows[at], rows[kept]
+                kept += 1
+        return self.cut(kept)
+
+
+cdef int row_fill(Core core, batch_row_t* row, const entry_t* entry) except -1:
+    """Fill in the rest of a row; its texts live as long as their owners: content, queue, and the module that has the names of
+    states."""
+    cdef str name = (<QueueHandle> entry.queue.handle).name
+    cdef str state = state_name(entry)
+    row.id = entry.id
+    row.timestamp = entry.timestamp
+    row.delivery_count = entry.delivery_count
+    row.hops = hops_of(&core.e, entry)
+    row.destination = row.content.destination
+    row.queue = <void*> name
+    row.state = <void*> state
+    row.at = delayed_until(entry)
+    return 0
+
+
+def browse_batch(Core core not None, QueueHandle handle not None, start, state, Filter filter, call, limit, bint reverse):
+    """The messages of a queue that are selected, as Arrow columns; the arguments are those of `Core._page`, and the filter's
+    function, which does not raise."""
+    cdef Browsed browsed = Browsed()
+    cdef int wanted = states_wanted(state)
+    cdef Py_ssize_t before
+    while start is not None and (limit is None or browsed.count < limit):
+        before = browsed.count
+        start = browsed.add_page(core, handle, start, reverse, wanted, filter)
+        if call is not None:
+            browsed.keep_selected(before, call)
+    if limit is not None and limit < browsed.count:
+        browsed.cut(limit)
+    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True)
