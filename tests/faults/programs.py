@@ -15,6 +15,7 @@ from pathlib import Path
 
 import xump
 from tests.faults import shim
+from tests.model.drawing import Drawing, features_drawn
 from tests.model.engine import ModelEngine
 from tests.model.lockstep import World
 from tests.model.stores import reopened
@@ -146,24 +147,23 @@ class Recorded(World):
         tag = b"%d.%d " % (self.now, self.bodies)
         return (tag + bytes([self.bodies & 255]) * size)[: max(size, len(tag))]
 
-    def publish(self, queue, address, headers, reply_to, size=8):
-        body = self.body(size)
-        self.same(lambda engine, side: engine.publish(queue, address, body, headers, reply_to=reply_to),
-                  f"publish({queue!r}, {address!r}, {headers!r}, reply_to={reply_to!r}, size={size})")
+    def publish(self, queue, address, headers, reply_to, size=8, message_id=None, **terms):
+        super().publish(queue, address, headers, reply_to, self.body(size), message_id, **terms)
 
     def transact(self, operations, fail):
         """As in `World`, with bodies."""
-        acked = {operation[1] % len(self.deliveries) for operation in operations if operation[0] == "ack" and self.deliveries}
-        published = [(*operation[1:3], self.body(100)) for operation in operations if operation[0] == "publish"]
+        answered = self.deliveries
+        bodies = [self.body(100) for _ in operations]
 
         def run(engine, side):
             tx = engine.transaction()
             try:
                 with tx:
-                    for index in sorted(acked):
-                        tx.ack(self.deliveries[index][side])
-                    for operation in published:
-                        tx.publish(*operation)
+                    for (verb, first, *rest), body in zip(operations, bodies, strict=True):
+                        if verb == "publish":
+                            tx.publish(first, rest[0], body, rest[1], **(rest[2] if len(rest) > 2 else {}))
+                        elif answered:
+                            getattr(tx, verb)(answered[first % len(answered)][side], **(rest[0] if rest else {}))
                     if fail:
                         raise ZeroDivisionError
             except ZeroDivisionError:
@@ -172,16 +172,20 @@ class Recorded(World):
         self.same(run, f"transact({operations!r}, {fail})")
 
 
-class Program(Flow):
-    """A graph in which messages go forward as a rule, and calls of all kinds."""
+class Program(Drawing, Flow):
+    """A graph in which messages go forward as a rule, and calls of all kinds. Half of the programs use time, order, duplicates or
+    bounds."""
 
-    RULES = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["transact", "on_queue", "sync"] * 2 + [
+    CALLS = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["transact", "on_queue", "sync"] * 2 + [
              "publish_many", "publish_batch", "take_batch", "ack_many", "grant", "pay", "switch", "replay", "hold_for_a_while",
              "link", "delete", "delete_selector", "delete_queue", "reopen"])
+    MORE_CALLS = ["wait"] * 4 + ["tick", "get", "get"]      # no loop over deliveries: that is many calls
 
     def __init__(self, chance: random.Random, open_world, queues=None):
         """`open_world()` opens the world. `queues`: those of an earlier session."""
         self.chance = chance
+        self.features = features_drawn(chance) - {"requests", "room"} if chance.random() < 0.5 else set()
+        self.RULES = self.CALLS + (self.MORE_CALLS if self.features else [])
         self.world = open_world()
         stores = self.world.stores
         choice = chance.choice
@@ -191,10 +195,19 @@ class Program(Flow):
         if len(stores) == 2:            # most messages go from one to the other
             places[1:3] = chance.sample(stores, 2)
         self.queues = queues or [
-            (name, choice([None, None, None, 2]), choice([0, 0, 2, None]), False, choice([None, None, *NAMES]),
-             choice([None, None, 2]), place) for name, place in zip(NAMES, places, strict=True)]
+            ((name, choice([None, None, None, 2]), choice([0, 0, 2, None]), False, choice([None, None, *NAMES]),
+              choice([None, None, 2]), place), self.queue_terms()) for name, place in zip(NAMES, places, strict=True)]
         self.graph = [self.drawn_link(at) for at in (0, 0, 1, 1, 2, 3)]
         self.build(self.graph)
+
+    def build(self, graph):
+        self.world.build()
+        for properties, terms in self.queues:
+            if properties[0] not in self.world.engine.queues:
+                self.world.create_queue(*properties, **terms)
+        for source, when, do, credit in graph:
+            self.world.create_selector(source, when, do, credit, True, "current", None, self.ack_timeout(do, credit))
+        self.world.build()
 
     def run(self, steps):
         """Returns whether it came to its end."""
@@ -209,18 +222,31 @@ class Program(Flow):
     def publish(self):
         chance = self.chance
         for _ in range(chance.randint(1, 3)):
-            self.world.publish(chance.choice("aaabc"), chance.choice("xxy"), {}, chance.choice([None, "b"]),
-                               chance.choice(BODY_BYTES))
+            self.world.publish(chance.choice("aaabc"), chance.choice("xxy"), self.headers(), chance.choice([None, "b"]),
+                               chance.choice(BODY_BYTES), self.message_id(), **self.terms())
+
+    def headers(self):
+        return {"to": self.chance.choice(["a", "b", ""])} if "group" in self.features else {}
 
     def messages(self):
-        return [(self.chance.choice("xy"), self.world.body(self.chance.choice(BODY_BYTES)), {}, None)
+        return [(self.chance.choice("xy"), self.world.body(self.chance.choice(BODY_BYTES)), self.headers(), None, self.message_id())
                 for _ in range(self.chance.randint(1, 5))]
 
     def publish_many(self):
-        self.world.publish_many(self.chance.choice("ab"), self.messages())
+        self.world.publish_many(self.chance.choice("ab"), self.messages(), **self.shared_terms())
 
     def publish_batch(self):
-        self.world.publish_batch(self.chance.choice("ab"), self.messages())
+        self.world.publish_batch(self.chance.choice("ab"), [(*row, self.terms(row=True)) for row in self.messages()])
+
+    def conclude(self):
+        self.world.conclude(self.chance.randint(0, 50), self.verdict())
+
+    def transact(self):
+        operations = [self.operation(self.chance.choice(NAMES), "x") for _ in range(self.chance.randint(1, 3))]
+        self.world.transact(operations, self.chance.random() < 0.1)
+
+    def get(self):
+        self.world.get(self.chance.choice(NAMES))
 
     def take_batch(self):
         self.world.take_batch(self.chance.randint(1, 3), None, self.chance.choice(["ack", "nack", None]))

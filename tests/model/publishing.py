@@ -87,8 +87,8 @@ def first_of(engine, queue, message):
 
 def remember(engine, queue, entry):
     if queue.dedup is not None and entry.message.message_id is not None:
-        queue.window = [item for item in queue.window if engine.time - item[2] < queue.dedup]
-        queue.window = [*queue.window, (entry.message.message_id, entry.id, engine.time)][-queue.dedup_limit :]
+        window = [*queue.window, (entry.message.message_id, entry.id, engine.time)][-queue.dedup_limit :]
+        queue.window = [item for item in window if engine.time - item[2] < queue.dedup]
 
 
 def fresh(message):

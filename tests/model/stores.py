@@ -118,7 +118,8 @@ def open_entry(queue, entry, sequence):
     entry.holds, entry.hits, entry.parked, entry.marked, entry.nack_number = {}, [], False, False, 0
     entry.routed = entry.recovered = entry.state == "waiting" or (entry.state == "delayed" and entry.home == "waiting")
     entry.visited, entry.dead = None, False
-    entry.retrying = entry.retrying and entry.state == "delayed"
+    entry.was_delayed = entry.retrying and entry.kept_time and entry.state in READY
+    entry.retrying = entry.kept_time = entry.retrying and entry.state == "delayed"
     entry.by_hand, entry.kept, entry.waited, entry.answer_by = False, False, entry.state in READY, None
     if not entry.came_delayed:
         entry.since = entry.message.timestamp
