@@ -176,6 +176,7 @@ cdef class EnginePublish(EngineStores):
         self.begin_call()
         try:
             self.publishers.append(publisher)
+            self.waits += 1
         finally:
             self.unlock()           # which lets it in, if there is room
         return publisher
@@ -187,6 +188,7 @@ cdef class EnginePublish(EngineStores):
             if publisher.content == NULL:
                 return False
             self.publishers.remove(publisher)
+            self.waits -= 1
             content_release(publisher.content)
             publisher.content = NULL
         finally:
@@ -218,6 +220,7 @@ cdef class EnginePublish(EngineStores):
                     content_release(publisher.content)
                     publisher.content = NULL
                 self.publishers.remove(publisher)
+                self.waits -= 1
                 publisher.serve()
                 again = True
                 break
@@ -305,6 +308,8 @@ cdef class EnginePublish(EngineStores):
         parts.expires_later = ttl is not None
         if correlation is not None or parts.expires != NEVER or parts.expires_later or parts.priority:
             given = &parts
+        if isinstance(messages, list) and <list> messages:
+            batch.reserve(len(<list> messages))
         for message in messages:
             batch.push(content_of(message, given))
         batch.name = queue
@@ -332,19 +337,21 @@ cdef class EnginePublish(EngineStores):
                 batch.items[i].queue = queue
             batch.check()
         try:
-            for i in range(batch.count):
-                content = batch.items[i].content
-                batch.items[i].content = NULL
-                before = 0 if queue == NULL else queue.next_id
-                if batch.limited:
+            if not batch.limited and not batch.timed:
+                first = queue.next_id if batch.count else 0
+                for i in range(batch.count):
+                    content = batch.items[i].content
+                    batch.items[i].content = NULL
+                    last = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+            else:
+                for i in range(batch.count):
+                    content = batch.items[i].content
+                    batch.items[i].content = NULL
+                    before = 0 if queue == NULL else queue.next_id
                     id = self.admit(queue, batch.name, content, batch.items[i].due)
-                elif batch.timed:
-                    id = enter_due(&self.e, queue, content, batch.items[i].due)
-                else:
-                    id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-                if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
-                    first = first or id
-                    last = id
+                    if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
+                        first = first or id
+                        last = id
         except MemoryError:
             if last:            # the messages before this one are in, and cannot be taken back
                 self.e.at_rest = BROKEN
@@ -444,9 +451,11 @@ cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObje
     address = <object> args[1] if count > 1 else NO_TEXT
     body = <object> args[2] if count > 2 else NO_BYTES
     headers = <object> args[3] if count > 3 else None
-    if <void*> args[0] == (<EnginePublish> self).e.called_name and PyUnicode_CheckExact(address):
-        prefetch_known((<EnginePublish> self).e.called, address)
-    if isinstance(address, Message):
+    if PyUnicode_CheckExact(address):
+        if <void*> args[0] == (<EnginePublish> self).e.called_name:
+            prefetch_known((<EnginePublish> self).e.called, address)
+        content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
+    elif isinstance(address, Message):
         content = content_alone(address, body, headers, <object> reply_to, <object> message_id, NULL)
     else:
         content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)

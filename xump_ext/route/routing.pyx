@@ -102,11 +102,11 @@ cdef inline int steps(engine_t* engine) except -1:
     while True:
         if engine.runnable.count:
             step_runnable(engine)
-        elif engine.backlogs.count and backlog_is_next(engine):
+            continue
+        if engine.backlogs.count and backlog_is_next(engine):
             backlog_feed(engine)
-            step_unrouted(engine)
-        elif engine.run_queue_count:
-            step_unrouted(engine)
+        if engine.run_queue_count:
+            step_unrouted(engine)       # the one place, so that it is compiled in here
         elif engine.lists[OVERFULL] != NULL:
             drop_oldest(engine)
         elif engine.replies != NULL and engine.replies.ready:
@@ -125,7 +125,7 @@ cdef inline int steps(engine_t* engine) except -1:
     return 0
 
 
-cdef int gather(engine_t* engine) except -1:
+cdef inline int gather(engine_t* engine) except -1:
     """Gathers what is to be routed in queues that were changed from outside the run."""
     if engine.lists[DIRTY] != NULL:
         rematch_returned(engine)
