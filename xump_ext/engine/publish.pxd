@@ -32,6 +32,10 @@ cdef class EnginePublish(EngineStores):
             return enter_due(&self.e, queue, content, due)
         return self.admit_elsewhere(queue, name, content, due)
 
+    cdef uint64_t publish_with(
+        self, object queue, object address, object body, object headers, object reply_to, object message_id,
+        object correlation_id, object delay, object at, object ttl, object expires, object priority
+    ) except? 0
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef int enter_late(self, Publisher publisher) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)

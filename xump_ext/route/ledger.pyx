@@ -94,9 +94,14 @@ cdef uint64_t enter(
 ) except 0:
     """Enters the message into the queue, and returns its id there. Takes over the reference to `content`. Beyond the limit the
     overflow selector takes the message at once; the caller has made sure that it can."""
+    cdef entry_t* entry
+    cdef uint64_t id = queue.next_id
     if queue.special | queue.durable or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_uncommon(engine, queue, content, hops, delivery_count, flags, parent, visited)
-    return enter_plain(engine, queue, content, hops, delivery_count, flags, parent, visited, False)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, False)
+    entry_comes(engine, entry, visited, False)
+    entry_is_ready(engine, entry, visited)
+    return id
 
 
 cdef uint64_t enter_uncommon(
@@ -104,25 +109,13 @@ cdef uint64_t enter_uncommon(
     entry_t* parent, visited_t* visited
 ) except 0:
     """`enter` for a queue that is durable or special, or a message that may have a time; a lazy content has none."""
+    cdef entry_t* entry
+    cdef uint64_t id = queue.next_id
     if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
-    return enter_plain(engine, queue, content, hops, delivery_count, flags, parent, visited, True)
-
-
-cdef inline uint64_t enter_plain(
-    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
-    entry_t* parent, visited_t* visited, bint durable
-) except 0:
-    """`enter` for a message and a queue without time or order. `durable` is that of the queue."""
-    cdef uint64_t id = queue.next_id
-    cdef entry_t* entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, durable)
-    entry_comes(engine, entry, visited, durable)
-    queue.unrouted += 1
-    queue.ready += 1
-    if queue.ready > queue.limit:
-        take_overflow(engine, entry, visited)
-    else:
-        entry_goes_on(engine, entry, visited)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, True)
+    entry_comes(engine, entry, visited, True)
+    entry_is_ready(engine, entry, visited)
     return id
 
 
@@ -171,6 +164,15 @@ cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited
     if visited != NULL:
         visited_add(visited, queue.slot)
     return 0
+
+
+cdef inline int entry_is_ready(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """The new entry is counted, and routed; beyond the limit the overflow selector takes it."""
+    entry.queue.unrouted += 1
+    entry.queue.ready += 1
+    if entry.queue.ready > entry.queue.limit:
+        return take_overflow(engine, entry, visited)
+    return entry_goes_on(engine, entry, visited)
 
 
 cdef inline int entry_goes_on(engine_t* engine, entry_t* entry, visited_t* visited) except -1:

@@ -24,7 +24,7 @@ from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
 from xump_ext.state.index cimport list_remove
 from xump_ext.state.lazy_content cimport content_at, is_readable
-from xump_ext.state.limits cimport count_bytes
+from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
@@ -94,8 +94,7 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
     if entry.extra != NULL:
         schedule_reserve(&engine.schedule, 1)
         expiry_set(engine, entry)
-        count_bytes(entry, 1)
-    entry.queue.ready += 1
+    count_ready(entry, 1)
     over_limit_look(engine, entry.queue)
     if entry.extra != NULL and entry.extra.home != HOME_WAITING and entry.extra.home != HOME_PARKED:
         return go_home(engine, entry)
