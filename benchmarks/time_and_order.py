@@ -1,17 +1,17 @@
 """What it costs to use time, priority, keys and windows: each beside a queue without. `python -m benchmarks.time_and_order`.
 
-Nanoseconds a message, of the processor: on a busy machine, too, only what this thread did. The engine has a clock of its own that
-stands still while the messages are published, so nothing falls due on the way.
+Nanoseconds a message, of the processor: on a busy machine, too, only what this thread did. With delays the engine has a clock of
+its own, which stands still while the messages are published, so nothing falls due on the way.
 
     delay       1,000,000 are published, due at random moments of an hour, in any order; then the clock passes that hour, and each
-                is routed in a run of its own, at its moment. Beside a publish, and beside a publish that is routed at once less one
-                that is not
+                is routed in a run of its own, at its moment. Beside a publish; and beside a publish that is routed at once, less
+                one that is not
     priority    256 levels, in any order: publish; take and ack, one by one
     key         100,000 keys, one of which has nine tenths of all messages: publish; take and ack
     window      each message id is new, and the window is full
 
-`heapq` with tuples, `sched` and APScheduler keep as many (the last two only 10,000): to add one, and to get it back when it is due.
-They do less: nothing is queued, routed or acked. Bars are on ratios of rates.
+`heapq` with tuples, `sched` and APScheduler keep as many (the last two only 10,000): to add one, and to get it back when it is
+due. They do less: nothing is queued, routed or acked. Bars are on ratios of rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from functools import cache, partial
 from time import thread_time_ns
 from typing import Any
 
-from benchmarks.harness import BODY, Contestant, compare, describe, parser_of, speed, speed_table, take_turns, verdict
+from benchmarks.harness import BODY, Contestant, compare, describe, parser_of, speed_table, take_turns, verdict
 from benchmarks.schedule import FEW, HOUR, START, by_apscheduler, by_sched
 from xump import INFINITE, Engine, Queue, always, deliver, field
 
@@ -77,20 +77,29 @@ def timed(act: Callable[[], Any], count: int) -> float:
 
 def delayed(count: int, routed: bool) -> dict[str, float]:
     """Plain ones and delayed ones, each into a queue that routes or does not."""
+
+    def publish_all() -> None:
+        publish = engine.publish
+        for _ in range(count):
+            publish("q", "resize", BODY)
+
+    def publish_delayed() -> None:
+        publish = engine.publish
+        for delay in spans(count):
+            publish("q", "resize", BODY, delay=delay)
+
     figures = {}
-    for delays in (None, spans(count)):
+    spans(count)
+    for name, act in (("plain", publish_all), ("delayed", publish_delayed)):
         clock = Clock()
         with Engine(clock=clock) as engine:
             engine.create_queue("q")
             if routed:
                 engine.create_selector("q", when=always, do=deliver("worker"), credit=INFINITE)
-            publish = engine.publish
-            if delays is None:
-                figures["plain"] = timed(lambda: [publish("q", "resize", BODY) for _ in range(count)], count)
-                continue
-            figures["delayed"] = timed(lambda: [publish("q", "resize", BODY, delay=delay) for delay in delays], count)
+            figures[name] = timed(act, count)
             clock.now += HOUR
-            figures["fall due"] = timed(engine.tick, count)
+            if name == "delayed":
+                figures["fall due"] = timed(engine.tick, count)
             assert engine.queues["q"].ready == count and engine.queues["q"].delayed == 0
     return figures
 
@@ -199,7 +208,8 @@ def report(times: dict[str, list[float]], count: int) -> None:
         for act in ("publish", "take and ack"):
             compare(table, times, f"{name}, ignored, {act}", [f"{name}, {act}"], bar if act != "publish" else None)
     compare(table, times, "ids, no window", ["ids, window"], None)
-    added = statistics.median(with_it - without for with_it, without in zip(times["ids, window"], times["ids, no window"], strict=True))
+    both = zip(times["ids, window"], times["ids, no window"], strict=True)
+    added = statistics.median(window - none for window, none in both)
     table.print("the window adds", f"{added:.0f}", "", "", "", "60", verdict(added <= 60))
 
 
