@@ -25,6 +25,7 @@ NAMES = (
     "schedule",
     "message_ids",
     "request_reply",
+    "time_and_order",
     "cost_laws",
     "match",
     "filter",

@@ -37,6 +37,7 @@ cdef struct slot_t:
 cdef class BatchReader:
     cdef readonly Py_ssize_t rows
     cdef int64_t places[COLUMNS_READ]   # of each column, the number of its child, or -1
+    cdef bint has_parts         # one of the columns is for the parts that few messages have
     cdef int64_t table_columns
     cdef type_t types[COLUMN_HEADERS]
     cdef bint more              # see `says_more`
@@ -68,5 +69,6 @@ cdef class BatchReader:
     cdef Py_ssize_t chunk_of(self, int64_t row) noexcept
     cdef int64_t moment_at(self, chunk_t* chunk, int column, int64_t row) noexcept
     cdef content_t* content_of_row(self, chunk_t* chunk, int64_t row) except NULL
+    cdef object text_at(self, chunk_t* chunk, int column, int64_t row, bint shared)
     cdef object checked_utf8(self, column_t* column, int64_t row, bint shared)
     cdef object text_shared(self, const char* text, int64_t size, bint ascii)

@@ -254,6 +254,8 @@ cdef class BatchReader:
             if self.places[column] >= 0:
                 raise ValueError(f"column {name!r} is there twice")
             self.places[column] = child
+            if column not in (COLUMN_ADDRESS, COLUMN_BODY, COLUMN_HEADERS, COLUMN_AT):
+                self.has_parts = True
             if column == COLUMN_HEADERS:
                 headers_read_schema(&self.headers, schema.children[child])
             else:
@@ -300,31 +302,36 @@ cdef class BatchReader:
         cdef int64_t body_bytes = 0, header_bytes
         cdef content_t* content
         cdef object address = EMPTY, reply_to = None, message_id = None, correlation_id = None
-        cdef parts_t parts = no_parts()
+        cdef parts_t parts
         if chunk.columns[COLUMN_ADDRESS].kind != COLUMN_NULL:
             address = self.checked_utf8(&chunk.columns[COLUMN_ADDRESS], row, True)
             if address is None:
                 address = EMPTY
-        if chunk.columns[COLUMN_REPLY_TO].kind != COLUMN_NULL:
-            reply_to = self.checked_utf8(&chunk.columns[COLUMN_REPLY_TO], row, True)
+        if self.has_parts:
+            reply_to = self.text_at(chunk, COLUMN_REPLY_TO, row, True)
+            message_id = self.text_at(chunk, COLUMN_MESSAGE_ID, row, False)
+            correlation_id = self.text_at(chunk, COLUMN_CORRELATION_ID, row, False)
+            parts = no_parts()
             parts.reply_to = pointer_or_null(reply_to)
-        if chunk.columns[COLUMN_MESSAGE_ID].kind != COLUMN_NULL:
-            message_id = self.checked_utf8(&chunk.columns[COLUMN_MESSAGE_ID], row, False)
             parts.message_id = pointer_or_null(message_id)
-        if chunk.columns[COLUMN_CORRELATION_ID].kind != COLUMN_NULL:
-            correlation_id = self.checked_utf8(&chunk.columns[COLUMN_CORRELATION_ID], row, False)
             parts.correlation_id = pointer_or_null(correlation_id)
-        if self.places[COLUMN_EXPIRES] >= 0:
             parts.expires = self.moment_at(chunk, COLUMN_EXPIRES, row)
-        if chunk.columns[COLUMN_PRIORITY].kind != COLUMN_NULL and not column_absent(&chunk.columns[COLUMN_PRIORITY], row):
-            parts.priority = <uint8_t> column_number(
-                &chunk.columns[COLUMN_PRIORITY], chunk.columns[COLUMN_PRIORITY].kind, row)
+            if chunk.columns[COLUMN_PRIORITY].kind != COLUMN_NULL and not column_absent(&chunk.columns[COLUMN_PRIORITY], row):
+                parts.priority = <uint8_t> column_number(
+                    &chunk.columns[COLUMN_PRIORITY], chunk.columns[COLUMN_PRIORITY].kind, row)
         column_bytes(&chunk.columns[COLUMN_BODY], row, &body, &body_bytes)
         header_bytes = headers_measure(&self.headers, &chunk.headers, row)
         content = content_of_buffers(
-            address, body, <uint32_t> body_bytes, &parts, <uint32_t> self.headers.found_count, <uint32_t> header_bytes)
+            address, body, <uint32_t> body_bytes, &parts if self.has_parts else NULL,
+            <uint32_t> self.headers.found_count, <uint32_t> header_bytes)
         headers_write(&self.headers, &chunk.headers, row, <char*> headers_of(content))
         return content
+
+    cdef object text_at(self, chunk_t* chunk, int column, int64_t row, bint shared):
+        """The text in that column, or None."""
+        if chunk.columns[column].kind == COLUMN_NULL:
+            return None
+        return self.checked_utf8(&chunk.columns[column], row, shared)
 
     cdef object checked_utf8(self, column_t* column, int64_t row, bint shared):
         """A text value as str, or None for null."""

@@ -7,8 +7,8 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.select.groups cimport group_key
 from xump_ext.select.unrouted cimport is_kept
 from xump_ext.state.constants cimport (
-    APART, BEHIND, BOUND, DELAYED, GROUP_BUSY, GROUP_LINE, GROUP_NONE, GROUP_STRAY, MOVED, NEVER, OFFERED, TAKEN, TIMER_ACK,
-    TIMER_EXPIRY, UNLIMITED, UNROUTED, WAITING,
+    APART, BEHIND, BOUND, DELAYED, GROUP_BUSY, GROUP_LINE, GROUP_NONE, GROUP_STRAY, MOVED, NEVER, OFFERED, TAKEN,
+    TIMER_ACK, TIMER_EXPIRY, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.graph cimport entry_t, extra_t, group_t, queue_t, selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind

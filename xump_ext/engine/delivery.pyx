@@ -237,6 +237,9 @@ cdef class Delivery:
 
         Cost: O(log messages that returned before), and the run that follows.
         """
+        if requeue is True and delay is None:
+            self.return_or_reject(True, None, NEVER)
+            return
         argument = nack_terms(self, requeue, delay)[2]
         self.return_or_reject(requeue, None, argument if requeue else NEVER)
 
@@ -410,7 +413,7 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
 cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry) except -1:
     delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
     delivery.queue = counted(entry.queue.handle)
-    delivery.key = key_counted(entry)
+    delivery.key = key_counted(entry) if entry.extra != NULL else NULL
     delivery.answered = False
     delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)

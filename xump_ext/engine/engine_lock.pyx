@@ -247,21 +247,25 @@ cdef class EngineLock:
         engine.time = until
         return 0
 
-    cdef int unlock_and_let_in(self) except -1:
-        """`unlock` while publishers wait for room. Nobody is let in at a time that is not known: the user's clock has failed."""
-        try:
-            if self.state == BUSY and (self.clock is None or self.e.now != TIME_UNREAD):
-                self.let_in()
-            return 0
-        finally:
-            self.unlock_now()
-
     cdef int let_in(self) except -1:
         """Let publishers in that wait for room; `publish.pyx` says how."""
         return 0
 
     cdef int unlock_slowly(self) except -1:
-        """Wake the next thread and the waiting consumers, report errors of user code, tell the stores that changed."""
+        """Let waiting publishers in, leave the lock, and do what follows from the call. Nobody is let in at a time that is not
+        known: the user's clock has failed."""
+        try:
+            if self.publishers and self.state == BUSY and (self.clock is None or self.e.now != TIME_UNREAD):
+                self.let_in()
+        finally:
+            self.leave()
+        return 0
+
+    cdef int leave(self) except -1:
+        """Leave the lock; wake the next thread and the waiting consumers, report errors of user code, tell the stores that
+        changed."""
+        if self.state == BUSY:
+            self.state = self.e.at_rest
         self.wake_next()
         self.sources_to_drop.clear()
         if self.takers:
@@ -322,6 +326,7 @@ cdef class EngineLock:
             else:
                 (<dict> same)[sleeper] = None
         self.takers += 1
+        self.waits += 1
         self.queues_waited_for += sleeper.for_queue
         return 0
 
@@ -332,6 +337,7 @@ cdef class EngineLock:
             return False
         sleeper.number = 0
         self.takers -= 1
+        self.waits -= 1
         self.queues_waited_for -= sleeper.for_queue
         for key in sleeper.keys:
             same = self.sleepers[key]

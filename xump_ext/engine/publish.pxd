@@ -28,10 +28,14 @@ cdef class EnginePublish(EngineStores):
     cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
         """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
         over the caller's reference, unless it raises."""
-        if queue != NULL and queue.ready < queue.limit and not queue.durable and not (queue.special and queue.window != NULL):
+        if queue != NULL and queue.ready < queue.limit and not queue.durable | queue.special:
             return enter_due(&self.e, queue, content, due)
         return self.admit_elsewhere(queue, name, content, due)
 
+    cdef uint64_t publish_with(
+        self, object queue, object address, object body, object headers, object reply_to, object message_id,
+        object correlation_id, object delay, object at, object ttl, object expires, object priority
+    ) except? 0
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef int enter_late(self, Publisher publisher) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)

@@ -42,6 +42,13 @@ cdef str NO_TEXT = ""
 cdef bytes NO_BYTES = b""
 cdef str REPLY_TO = "reply_to"          # the same objects as in any call that names them
 cdef str MESSAGE_ID = "message_id"
+cdef str CORRELATION_ID = "correlation_id"
+cdef str DELAY = "delay"
+cdef str AT = "at"
+cdef str TTL = "ttl"
+cdef str EXPIRES = "expires"
+cdef str PRIORITY = "priority"
+cdef object NO_PRIORITY = 0
 
 
 cdef class Publisher:
@@ -144,18 +151,32 @@ cdef class EnginePublish(EngineStores):
         ...     engine.publish("jobs", "resize", b"cat.png", {"width": 80})
         1
         """
-        cdef Times times = times_given(delay, at, ttl, expires)
-        cdef str correlation = optional_text(correlation_id, "correlation_id")
-        cdef parts_t given = parts_given(correlation, expires, priority)
-        cdef content_t* content
         if timeout != 0.0:
+            times_given(delay, at, ttl, expires)        # raises for what is wrong, as without a timeout
+            parts_given(optional_text(correlation_id, "correlation_id"), expires, priority)
             return self._publish_waiting(timeout, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at,
                                          ttl, expires, priority)
-        given.expires_later = ttl is not None
+        return self.publish_with(queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
+                                 priority)
+
+    cdef uint64_t publish_with(
+        self, object queue, object address, object body, object headers, object reply_to, object message_id,
+        object correlation_id, object delay, object at, object ttl, object expires, object priority
+    ) except? 0:
+        """`publish` that does not wait."""
+        cdef Times times = times_given(delay, at, ttl, expires)
+        cdef str correlation = None if correlation_id is None else optional_text(correlation_id, "correlation_id")
+        cdef parts_t parts
+        cdef const parts_t* given = NULL
+        cdef content_t* content
+        if correlation is not None or expires is not None or ttl is not None or <void*> priority != <void*> NO_PRIORITY:
+            parts = parts_given(correlation, expires, priority)
+            parts.expires_later = ttl is not None
+            given = &parts
         if isinstance(address, Message):
-            content = content_alone(address, body, headers, reply_to, message_id, &given)
+            content = content_alone(address, body, headers, reply_to, message_id, given)
         else:
-            content = content_new(address, body, headers, reply_to, message_id, &given)
+            content = content_new(address, body, headers, reply_to, message_id, given)
         return self.publish_content(queue, content, times)
 
     def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
@@ -176,6 +197,7 @@ cdef class EnginePublish(EngineStores):
         self.begin_call()
         try:
             self.publishers.append(publisher)
+            self.waits += 1
         finally:
             self.unlock()           # which lets it in, if there is room
         return publisher
@@ -187,6 +209,7 @@ cdef class EnginePublish(EngineStores):
             if publisher.content == NULL:
                 return False
             self.publishers.remove(publisher)
+            self.waits -= 1
             content_release(publisher.content)
             publisher.content = NULL
         finally:
@@ -218,6 +241,7 @@ cdef class EnginePublish(EngineStores):
                     content_release(publisher.content)
                     publisher.content = NULL
                 self.publishers.remove(publisher)
+                self.waits -= 1
                 publisher.serve()
                 again = True
                 break
@@ -305,6 +329,8 @@ cdef class EnginePublish(EngineStores):
         parts.expires_later = ttl is not None
         if correlation is not None or parts.expires != NEVER or parts.expires_later or parts.priority:
             given = &parts
+        if isinstance(messages, list) and <list> messages:
+            batch.reserve(len(<list> messages))
         for message in messages:
             batch.push(content_of(message, given))
         batch.name = queue
@@ -332,19 +358,21 @@ cdef class EnginePublish(EngineStores):
                 batch.items[i].queue = queue
             batch.check()
         try:
-            for i in range(batch.count):
-                content = batch.items[i].content
-                batch.items[i].content = NULL
-                before = 0 if queue == NULL else queue.next_id
-                if batch.limited:
+            if not batch.limited and not batch.timed:
+                first = queue.next_id if batch.count else 0
+                for i in range(batch.count):
+                    content = batch.items[i].content
+                    batch.items[i].content = NULL
+                    last = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+            else:
+                for i in range(batch.count):
+                    content = batch.items[i].content
+                    batch.items[i].content = NULL
+                    before = 0 if queue == NULL else queue.next_id
                     id = self.admit(queue, batch.name, content, batch.items[i].due)
-                elif batch.timed:
-                    id = enter_due(&self.e, queue, content, batch.items[i].due)
-                else:
-                    id = enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-                if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
-                    first = first or id
-                    last = id
+                    if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
+                        first = first or id
+                        last = id
         except MemoryError:
             if last:            # the messages before this one are in, and cannot be taken back
                 self.e.at_rest = BROKEN
@@ -426,7 +454,7 @@ cdef class EnginePublish(EngineStores):
 # ---- the short way
 
 cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObject* names):
-    """`publish` with nothing but what most messages have; other calls go the long way."""
+    """`publish` with nothing but what most messages have; other calls go a longer way."""
     cdef PyObject* reply_to = NONE
     cdef PyObject* message_id = NONE
     cdef Py_ssize_t i
@@ -440,17 +468,59 @@ cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObje
         elif name_at(names, i) == <PyObject*> MESSAGE_ID:
             message_id = args[count + i]
         else:
-            return publish_long(self, args, count, names)
+            return publish_rarer(self, args, count, names)
     address = <object> args[1] if count > 1 else NO_TEXT
     body = <object> args[2] if count > 2 else NO_BYTES
     headers = <object> args[3] if count > 3 else None
-    if <void*> args[0] == (<EnginePublish> self).e.called_name and PyUnicode_CheckExact(address):
-        prefetch_known((<EnginePublish> self).e.called, address)
-    if isinstance(address, Message):
+    if PyUnicode_CheckExact(address):
+        if <void*> args[0] == (<EnginePublish> self).e.called_name:
+            prefetch_known((<EnginePublish> self).e.called, address)
+        content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
+    elif isinstance(address, Message):
         content = content_alone(address, body, headers, <object> reply_to, <object> message_id, NULL)
     else:
         content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
     return (<EnginePublish> self).publish_content(<object> args[0], content, None)
+
+
+cdef object publish_rarer(object self, PyObject** args, Py_ssize_t count, PyObject* names):
+    """`publish` with what any message may have. One that may have to wait goes the longest way."""
+    cdef PyObject* reply_to = NONE
+    cdef PyObject* message_id = NONE
+    cdef PyObject* correlation_id = NONE
+    cdef PyObject* delay = NONE
+    cdef PyObject* at = NONE
+    cdef PyObject* ttl = NONE
+    cdef PyObject* expires = NONE
+    cdef PyObject* priority = <PyObject*> NO_PRIORITY
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef Py_ssize_t i
+    for i in range(name_count(names)):
+        name = name_at(names, i)
+        value = args[count + i]
+        if name == <PyObject*> DELAY:
+            delay = value
+        elif name == <PyObject*> AT:
+            at = value
+        elif name == <PyObject*> TTL:
+            ttl = value
+        elif name == <PyObject*> EXPIRES:
+            expires = value
+        elif name == <PyObject*> PRIORITY:
+            priority = value
+        elif name == <PyObject*> CORRELATION_ID:
+            correlation_id = value
+        elif name == <PyObject*> REPLY_TO:
+            reply_to = value
+        elif name == <PyObject*> MESSAGE_ID:
+            message_id = value
+        else:
+            return publish_long(self, args, count, names)
+    return (<EnginePublish> self).publish_with(
+        <object> args[0], <object> args[1] if count > 1 else NO_TEXT, <object> args[2] if count > 2 else NO_BYTES,
+        <object> args[3] if count > 3 else None, <object> reply_to, <object> message_id, <object> correlation_id,
+        <object> delay, <object> at, <object> ttl, <object> expires, <object> priority)
 
 
 cdef call_t publish_long = short_call(EnginePublish, b"publish", publish_short)

@@ -75,7 +75,7 @@ cdef content_t* content_of_headers(
     object address, object body, const parts_t* parts, const char* block, uint32_t count, uint32_t size
 ) except NULL
 # Content with a copy of the body, and room before it for `header_bytes` of headers, which the caller writes at `headers_of`.
-# The texts are exact str objects within the limits.
+# The texts are exact str objects within the limits. `parts` NULL: it has none of them.
 cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL

@@ -98,9 +98,12 @@ cdef content_t* content_of_headers(
 cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL:
-    cdef content_t* content = content_alloc(
-        <PyObject*> address, NULL, header_count, header_bytes, body_bytes, needs_trailer(parts))
-    parts_fill(content, parts)
+    cdef content_t* content
+    if parts == NULL:
+        content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, False)
+    else:
+        content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, needs_trailer(parts))
+        parts_fill(content, parts)
     memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
     return content
 

@@ -61,12 +61,14 @@ cdef content_t* content_new(
 ) except NULL:
     """Content of the arguments of `Message`. Raises TypeError and ValueError that say what is wrong."""
     cdef PyObject* parts[5]
+    if given != NULL:
+        return content_checked(address, body, headers, reply_to, message_id, given, HEADERS_BYTES_MAX)
     parts[0] = <PyObject*> address
     parts[1] = <PyObject*> body
     parts[2] = <PyObject*> headers
     parts[3] = <PyObject*> reply_to
     parts[4] = <PyObject*> message_id
-    return content_of_parts(parts, 5, given)
+    return content_of_parts(parts, 5)
 
 
 cdef str optional_text(object value, str what):
@@ -112,8 +114,12 @@ cdef content_t* content_alone(
 
 cdef content_t* content_of(object message, const parts_t* given) except NULL:
     """Content of a `Message`, or of a tuple in the order of its arguments."""
+    cdef PyObject** parts
+    cdef Py_ssize_t count
     if isinstance(message, tuple):
-        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message), given)
+        parts = tuple_items(message)
+        count = PyTuple_GET_SIZE(message)
+        return content_of_parts(parts, count) if given == NULL else content_of_parts_given(parts, count, given)
     if isinstance(message, Message):
         return content_alone(message, NO_BYTES, None, None, None, given)
     raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
@@ -124,7 +130,7 @@ cdef str NO_TEXT = ""
 cdef bytes NO_BYTES = b""
 
 
-cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count, const parts_t* given) except NULL:
+cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count) except NULL:
     """Content of up to five parts. Plain text, exact bytes and few short headers go in one pass; all else is checked first."""
     cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
     cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
@@ -140,12 +146,17 @@ cdef content_t* content_of_parts(PyObject** parts, Py_ssize_t count, const parts
         if headers != NONE:
             end = headers_small(headers, block, &header_count) if PyDict_CheckExact(<object> headers) else NULL
         if end != NULL:
-            if given == NULL:
-                content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0, False)
-            else:
-                content = content_full(<object> address, <object> body, given, header_count, <uint32_t> (end - block))
+            content = content_alloc(address, body, header_count, <uint32_t> (end - block), 0, False)
             copy_short(<char*> headers_of(content), block, end - block)
             return content
+    return content_of_parts_given(parts, count, NULL)
+
+
+cdef content_t* content_of_parts_given(PyObject** parts, Py_ssize_t count, const parts_t* given) except NULL:
+    """Content of up to five parts, all of them checked."""
+    cdef PyObject* address = parts[0] if count > 0 else <PyObject*> NO_TEXT
+    cdef PyObject* body = parts[1] if count > 1 else <PyObject*> NO_BYTES
+    cdef PyObject* headers = parts[2] if count > 2 else NONE
     if count > 5:
         raise TypeError(f"a message has at most 5 parts (address, body, headers, reply_to, message_id), got {count}")
     return content_checked(
@@ -353,9 +364,12 @@ priority=0)\n--\n
     ):
         cdef parts_t given
         cdef content_t* content
-        correlation_id = optional_text(correlation_id, "correlation_id")
-        given = parts_given(correlation_id, expires, priority)
-        content = content_new(address, body, headers, reply_to, message_id, &given)
+        if correlation_id is None and expires is None and <PyObject*> priority == <PyObject*> DEFAULT_PRIORITY:
+            content = content_new(address, body, headers, reply_to, message_id, NULL)
+        else:
+            correlation_id = optional_text(correlation_id, "correlation_id")
+            given = parts_given(correlation_id, expires, priority)
+            content = content_new(address, body, headers, reply_to, message_id, &given)
         if self.content != nothing:
             content_release(content)
             raise TypeError("a message is immutable: use replace()")

@@ -5,6 +5,14 @@ A span is a number of seconds. A moment is an aware datetime, or a number of POS
 
 import datetime
 
+cimport cython
+from cpython.float cimport PyFloat_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from libc.math cimport rint
+
+cdef enum:
+    SECONDS_LIMIT = 3_155_760_000       # as SECONDS_MAX
+
 cdef object EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 cdef object YEARS_MAX = 100
 cdef object SECONDS_MAX = YEARS_MAX * 31_557_600        # of 365.25 days; such a span after a moment of our time fits into 64 bits
@@ -14,6 +22,8 @@ cdef object MOMENT_MAX = 2 ** 63 - 2
 
 cpdef int64_t seconds_ns(object seconds, str what) except -1:
     """Seconds as nanoseconds; `what` names them in errors."""
+    if PyFloat_CheckExact(seconds) and 0 <= <double> seconds <= SECONDS_LIMIT:
+        return <int64_t> rint(<double> seconds * 1e9)       # as `round` does
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{what} must be a number of seconds, got {type(seconds).__name__}")
     if not 0 <= seconds <= SECONDS_MAX:         # a NaN is not, either
@@ -38,6 +48,12 @@ def datetime_ns(moment, str what):
 
 cpdef int64_t moment_ns(object moment, str what) except? -1:
     """A moment as POSIX nanoseconds; `what` names it in errors."""
+    cdef int overflow = 0
+    cdef long long number
+    if PyLong_CheckExact(moment):
+        number = PyLong_AsLongLongAndOverflow(moment, &overflow)
+        if not overflow and -NEVER <= number < NEVER:
+            return number
     given = moment
     if isinstance(moment, datetime.datetime):
         moment = datetime_ns(moment, what)
@@ -49,6 +65,7 @@ cpdef int64_t moment_ns(object moment, str what) except? -1:
     return moment
 
 
+@cython.freelist(8)
 cdef class Times:
     """What a publish says of time: when the message is due, and how long it may wait from then on."""
 

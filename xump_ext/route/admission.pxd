@@ -60,6 +60,7 @@ cdef class Admissions:
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1
+    cdef int reserve(self, Py_ssize_t capacity) except -1
     cdef int check_all(self) except -1
     cdef bint is_duplicate(self, admission_t* item) except -1
     cdef int check_one(self, Py_ssize_t i) except -1

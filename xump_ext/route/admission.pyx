@@ -48,7 +48,10 @@ cdef class Admissions:
         free(self.items)
 
     cdef int enlarge(self) except -1:
-        cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else 16
+        return self.reserve(self.capacity * 2 if self.capacity else 16)
+
+    cdef int reserve(self, Py_ssize_t capacity) except -1:
+        """Makes room for so many, and not fewer than there is room for already."""
         cdef admission_t* items = <admission_t*> realloc(self.items, capacity * sizeof(admission_t))
         if items == NULL:
             raise MemoryError()

@@ -46,6 +46,9 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         visited_add(visited, target.slot)
         return drop_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
     selector.copied += 1
+    if engine.store_count == 0:
+        enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD_IN_RUN if fresh else 0, NULL, visited)
+        return 0
     return enter_copy(engine, entry, target, content_share(content_at(entry)), hops, DEAD_IN_RUN if fresh else 0, visited)
 
 

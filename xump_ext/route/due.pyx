@@ -17,7 +17,7 @@ from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_ent
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    BOUND, DELAYED, DIRTY, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
     TIMER_RETRY, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
@@ -27,15 +27,24 @@ from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready
 from xump_ext.state.queue_lists cimport queue_list
-from xump_ext.state.run_queue cimport suspended_visited
-from xump_ext.state.schedule cimport schedule_add, schedule_pop, schedule_reserve
+from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve, suspended_visited
+from xump_ext.state.schedule cimport schedule_add, schedule_next, schedule_pop, schedule_reserve
 from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef int do_due(engine_t* engine) except -1:
     """Does all that is due now, as far as it was due before this call; the run goes on then."""
-    cdef list due = []
     cdef extra_t* extra = schedule_pop(&engine.schedule, engine.time)
+    if extra == NULL:
+        return 0
+    if schedule_next(&engine.schedule) > engine.time:       # most often a moment is that of one message
+        return fall_due(engine, extra.entry, extra.timer) if is_still(extra.entry, extra.timer) else 0
+    return do_all_due(engine, extra)
+
+
+cdef int do_all_due(engine_t* engine, extra_t* extra) except -1:
+    """Does what is due now, of which `extra` is the first."""
+    cdef list due = []
     while extra != NULL:
         extra.scheduled += 1        # it stays, should its entry end meanwhile
         due.append(<uintptr_t> extra)
@@ -109,6 +118,7 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
     """A message that cannot be read from its store stays where it is; its queue is held."""
     try:
         schedule_reserve(&engine.schedule, 2)
+        run_queue_reserve(engine)
         if timer == TIMER_EXPIRY:
             expire(engine, entry)
         elif timer == TIMER_DELAY:
@@ -157,6 +167,9 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
         group_enter(engine, entry)
     if entry.extra.expires != NEVER:
         schedule_add(&engine.schedule, entry.extra, entry.extra.expires, TIMER_EXPIRY)
+    if comes_last(engine, entry):
+        run_queue_push(engine, entry, NULL)
+        return 0
     if goes_apart(entry):
         apart_add(entry)
     if queue.active and not queue.held:
@@ -164,6 +177,17 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
     if queue.durable and (engine.building or queue.held or not queue.active):
         log_mark(entry)         # else it is routed now, which says it, too
     return 0
+
+
+cdef bint comes_last(const engine_t* engine, const entry_t* entry) noexcept:
+    """Whether this run routes the entry, and before it all that is in the run queue. Nothing else is to be routed when something
+    falls due. (A durable queue works out its frontier in between.)"""
+    cdef const queue_t* queue = entry.queue
+    if not queue.active or queue.held or queue.top_priority or queue.durable or queue.is_listed[DIRTY] or engine.building:
+        return False
+    return engine.run_queue_count == 0 or (
+        engine.run_queue[(engine.run_queue_head + engine.run_queue_count - 1) & engine.run_queue_mask].entry.sequence
+        < entry.sequence)
 
 
 cdef int end_retry(engine_t* engine, entry_t* entry) except -1:

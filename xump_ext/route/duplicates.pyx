@@ -1,6 +1,7 @@
 """Duplicates: a publish with a `message_id` that a publish brought not long ago enters nothing, and has the first one's id.
 
-The queue's window (`state/window.pyx`) remembers the ids; of a durable queue, its log does so, too (`log/seen.pyx`). COPY, MOVE and what comes back neither ask nor count.
+The queue's window (`state/window.pyx`) remembers the ids; of a durable queue, its log does so, too (`log/seen.pyx`). COPY, MOVE
+and what comes back neither ask nor count.
 """
 
 from xump_ext.log.seen cimport log_forget, log_seen
@@ -17,20 +18,23 @@ cdef inline hash128_t hash_of(const window_t* window, const content_t* content) 
 
 
 cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0:
-    cdef hash128_t hash
+    cdef window_t* window = <window_t*> queue.window
     if content.message_id == NULL:
         return 0
-    hash = hash_of(<window_t*> queue.window, content)
-    return window_find(<window_t*> queue.window, &hash, time_of(queue.engine))
+    window.asked = hash_of(window, content)
+    window.asked_for = content
+    return window_find(window, &window.asked, time_of(queue.engine))
 
 
 cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1:
-    cdef hash128_t hash
+    cdef window_t* window = <window_t*> queue.window
     if content.message_id == NULL:
         return 0
-    hash = hash_of(<window_t*> queue.window, content)
-    window_reserve(<window_t*> queue.window)
-    window_add(<window_t*> queue.window, &hash, id, time_of(queue.engine))
+    if window.asked_for != content:     # most often it was looked for just now
+        window.asked = hash_of(window, content)
+    window.asked_for = NULL
+    window_reserve(window)
+    window_add(window, &window.asked, id, time_of(queue.engine))
     return 0
 
 

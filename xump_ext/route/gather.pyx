@@ -48,6 +48,14 @@ cdef int rematch_returned(engine_t* engine) except -1:
 cdef int waiters_wake_again(engine_t* engine) except -1:
     """Has the runnable waiting lists looked at once more: they were woken before the messages that came back were matched, and
     one of those may be what their first selector has to take."""
+    cdef uint32_t i
+    for i in range(engine.runnable.count):
+        if engine.runnable.nodes[i].kind == WAITERS or engine.runnable.nodes[i].kind == INSIDE:
+            return runnable_waiters_wake(engine)
+    return 0
+
+
+cdef int runnable_waiters_wake(engine_t* engine) except -1:
     cdef list queues = []
     cdef node_t* node
     cdef uint32_t i

@@ -40,7 +40,7 @@ from xump_ext.state.envelope cimport content_made, field_text, queue_named, targ
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport destination_t, offer_t, waitset_t
 from xump_ext.state.index cimport (
-    entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove,
+    entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove, plain_entry_free,
 )
 from xump_ext.state.lazy_content cimport content_at, content_drop, is_loaded
 from xump_ext.state.limits cimport count_bytes, count_delayed, count_ready, drops
@@ -96,25 +96,36 @@ cdef uint64_t enter(
     overflow selector takes the message at once; the caller has made sure that it can."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
-    if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):     # a lazy content has no time
+    if queue.special | queue.durable or (<uintptr_t> content & 3 == 0 and content.has_trailer):
+        return enter_uncommon(engine, queue, content, hops, delivery_count, flags, parent, visited)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, False)
+    entry_comes(engine, entry, visited, False)
+    entry_is_ready(engine, entry, visited)
+    return id
+
+
+cdef uint64_t enter_uncommon(
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, visited_t* visited
+) except 0:
+    """`enter` for a queue that is durable or special, or a message that may have a time; a lazy content has none."""
+    cdef entry_t* entry
+    cdef uint64_t id = queue.next_id
+    if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
-    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent)
-    entry_comes(engine, entry, visited)
-    queue.unrouted += 1
-    queue.ready += 1
-    if queue.ready > queue.limit:
-        take_overflow(engine, entry, visited)
-    else:
-        entry_goes_on(engine, entry, visited)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, True)
+    entry_comes(engine, entry, visited, True)
+    entry_is_ready(engine, entry, visited)
     return id
 
 
 cdef inline entry_t* entry_made(
-    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags, entry_t* parent
+    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags, entry_t* parent,
+    bint durable
 ) except NULL:
     """A new entry with the next id. Takes over the reference to `content`, unless memory ends."""
     cdef entry_t* entry
-    if queue.durable:
+    if durable:
         log_reserve(queue, content)
     run_queue_reserve(engine)            # these three lines take memory; after them a message that no selector takes needs none
     index_reserve(&queue.index, queue.next_id)
@@ -142,17 +153,26 @@ cdef inline entry_t* entry_made(
     return entry
 
 
-cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited, bint durable) except -1:
     """The new entry is in its queue, and its store hears of it."""
     cdef queue_t* queue = entry.queue
     index_add(&queue.index, entry)
-    if queue.durable:
+    if durable:
         log_enter(entry)
     elif engine.claim != NULL:
         claim_take(engine, entry)
     if visited != NULL:
         visited_add(visited, queue.slot)
     return 0
+
+
+cdef inline int entry_is_ready(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """The new entry is counted, and routed; beyond the limit the overflow selector takes it."""
+    entry.queue.unrouted += 1
+    entry.queue.ready += 1
+    if entry.queue.ready > entry.queue.limit:
+        return take_overflow(engine, entry, visited)
+    return entry_goes_on(engine, entry, visited)
 
 
 cdef inline int entry_goes_on(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
@@ -179,10 +199,10 @@ cdef uint64_t enter_special(
     cdef uint64_t id = queue.next_id
     schedule_reserve(&engine.schedule, 2)
     time_of(engine)
-    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent)
+    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, queue.durable)
     try:
         extra_filled(entry, content, due)
-        entry_comes(engine, entry, visited)
+        entry_comes(engine, entry, visited, queue.durable)
         if entry.extra != NULL and entry.extra.expires < engine.time:
             dead_letter(engine, entry, REASON_EXPIRED, None, visited)       # it needs no room, and is not routed
         elif due != NEVER:
@@ -343,14 +363,8 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready`, without waking what waits for room: the message may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef waitset_t* waitset
-    if entry.flags & (QUEUED | SUSPENDED | APART):
-        detach_marked(engine, entry)
-    if entry.extra != NULL:
-        group_part(entry)
-        if entry.state == DELAYED:
-            count_delayed(entry, -1)
-            return 0
-        count_bytes(entry, -1)
+    if (entry.flags & (QUEUED | SUSPENDED | APART) or entry.extra != NULL) and detach_marked(engine, entry):
+        return 0
     if entry.state == WAITING:
         waitset = <waitset_t*> entry.holder
         waiting_remove(waitset, entry)
@@ -362,15 +376,21 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
-cdef int detach_marked(engine_t* engine, entry_t* entry) except -1:
-    """Takes the entry out of the lists that its flags say."""
+cdef bint detach_marked(engine_t* engine, entry_t* entry) except -1:
+    """Takes the entry out of what its flags say. True: it was delayed, so it is in nothing else."""
     if entry.flags & QUEUED:
         parked_forget(engine, entry)
     if entry.flags & SUSPENDED:
         forget_suspended(engine, entry)
     if entry.flags & APART:
         apart_remove(entry)
-    return 0
+    if entry.extra != NULL:
+        group_part(entry)
+        if entry.state == DELAYED:
+            count_delayed(entry, -1)
+            return True
+        count_bytes(entry, -1)
+    return False
 
 
 # ---- settling (rules 7, 8)
@@ -409,6 +429,23 @@ cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1:
 
 cdef inline int end_here(engine_t* engine, entry_t* entry, int how, int reason) except -1:
     """Puts the entry into the history, or counts and destroys it. Pays for nothing."""
+    cdef queue_t* queue = entry.queue
+    if entry.flags & (NACKED | OWNED) or entry.extra != NULL or queue.history_limit or queue.durable:
+        return end_marked(engine, entry, how, reason)
+    if how == PROCESSED:
+        queue.settled += 1
+    elif how == DROPPED:
+        queue.dropped[reason] += 1
+    else:
+        queue.deleted += 1
+    index_remove(&queue.index, entry)
+    content_drop(engine, entry)
+    plain_entry_free(engine, entry)
+    return 0
+
+
+cdef int end_marked(engine_t* engine, entry_t* entry, int how, int reason) except -1:
+    """`end_here` for an entry that leaves more behind than its place."""
     cdef queue_t* queue = entry.queue
     if entry.extra != NULL:
         group_leave(engine, entry)
@@ -635,11 +672,11 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     offer = offer_new(engine)
     detach_ready(engine, entry)
     if entry.extra != NULL:
-        group_hold(entry)
+        hold_extra(entry, selector.infinite)
     if selector.infinite:
         selector.holds_mixed = selector.holding.tail != NULL and (
             selector.holds_mixed or selector.holding.tail.sequence > entry.sequence)
-        count_ready(entry, 1)
+        queue.ready += 1
         entry.state = BOUND
         if engine.lists[ROOM_VARIES] != NULL:
             wake_where_room_varies(engine)
@@ -654,6 +691,14 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     list_append(&selector.holding, entry)
     rotate(engine, selector)
     offer_append(engine, destination, offer, entry)
+    return 0
+
+
+cdef int hold_extra(entry_t* entry, bint still_ready) except -1:
+    """What the key and the size of an entry add to `offer`."""
+    group_hold(entry)
+    if still_ready:
+        count_bytes(entry, 1)
     return 0
 
 
@@ -710,7 +755,9 @@ cdef int unbind(engine_t* engine, entry_t* entry) except -1:
 
 cdef int room_left(engine_t* engine, entry_t* entry) except -1:
     """A message that was bound is not ready any more."""
-    count_ready(entry, -1)
+    entry.queue.ready -= 1
+    if entry.extra != NULL:
+        count_bytes(entry, -1)
     return room_made(engine, entry.queue)
 
 

@@ -17,8 +17,8 @@ from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
 from xump_ext.state.constants cimport (
-    BOUND, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT, REASON_EXPIRED,
-    REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
+    BOUND, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
+    REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
@@ -91,8 +91,9 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
         log_mark(entry)
     if entry.queue.groups != NULL:
         group_enter(engine, entry)
-    schedule_reserve(&engine.schedule, 1)
-    expiry_set(engine, entry)
+    if entry.extra != NULL:
+        schedule_reserve(&engine.schedule, 1)
+        expiry_set(engine, entry)
     count_ready(entry, 1)
     over_limit_look(engine, entry.queue)
     if entry.extra != NULL and entry.extra.home != HOME_WAITING and entry.extra.home != HOME_PARKED:

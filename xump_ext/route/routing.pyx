@@ -102,11 +102,11 @@ cdef inline int steps(engine_t* engine) except -1:
     while True:
         if engine.runnable.count:
             step_runnable(engine)
-        elif engine.backlogs.count and backlog_is_next(engine):
+            continue
+        if engine.backlogs.count and backlog_is_next(engine):
             backlog_feed(engine)
-            step_unrouted(engine)
-        elif engine.run_queue_count:
-            step_unrouted(engine)
+        if engine.run_queue_count:
+            step_unrouted(engine)       # the one place, so that it is compiled in here
         elif engine.lists[OVERFULL] != NULL:
             drop_oldest(engine)
         elif engine.replies != NULL and engine.replies.ready:
@@ -125,7 +125,7 @@ cdef inline int steps(engine_t* engine) except -1:
     return 0
 
 
-cdef int gather(engine_t* engine) except -1:
+cdef inline int gather(engine_t* engine) except -1:
     """Gathers what is to be routed in queues that were changed from outside the run."""
     if engine.lists[DIRTY] != NULL:
         rematch_returned(engine)
@@ -398,16 +398,27 @@ cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
 
 cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
     """Routes an unrouted entry: with its route, or as a dead letter if it hit nothing."""
+    cdef queue_t* queue = entry.queue
+    cdef bint uncommon = queue.special | queue.durable
     engine.entered_stores = 0
+    if uncommon:
+        uncommon_routed(entry)
+    elif entry.id >= queue.frontier:
+        queue.frontier = entry.id + 1
+    if route.slot_count == 0:
+        return route_unmatched(engine, entry, visited)
+    return dispatch(engine, entry, route, visited, uncommon)
+
+
+cdef int uncommon_routed(entry_t* entry) except -1:
+    """What `route_entry` does in a queue that is durable, or special."""
     if entry.id >= entry.queue.frontier and entry.queue.top_priority == 0:
         entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
         touch(entry.queue)
         if entry.queue.hands_unsaid:
             log_hands(entry.queue)
-    if route.slot_count == 0:
-        return route_unmatched(engine, entry, visited)
-    return dispatch(engine, entry, route, visited)
+    return 0
 
 
 cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
@@ -498,8 +509,9 @@ cdef int route_parked(engine_t* engine, entry_t* entry, visited_t* visited) exce
     return 0
 
 
-cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
-    """Makes the copies, then lets one consuming selector take the entry, else lets it wait (rules 3 to 5, 7)."""
+cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited, bint uncommon) except -1:
+    """Makes the copies, then lets one consuming selector take the entry, else lets it wait (rules 3 to 5, 7). `uncommon`: its
+    queue is durable, or special."""
     cdef selector_t* selector = NULL
     cdef visited_t* own = NULL
     cdef bint copied = False
@@ -507,9 +519,7 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
         if visited == NULL:
             visited = own = visited_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, route, visited)
-    if entry.extra != NULL and entry.queue.durable:
-        log_routed(entry)
-    if entry.extra != NULL and is_behind(entry):
+    if uncommon and holds_back(entry):
         pass
     elif route.clause_count == 1 and not route.names_queue:
         selector = choose_one(engine, route.clauses[0], entry, UNLIMITED)
@@ -524,6 +534,15 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
         wait(engine, entry, route, not copied and not may_act(route, entry), visited)
     visited_release(engine, own)
     return 0
+
+
+cdef bint holds_back(entry_t* entry) except -1:
+    """Whether the entry is behind another one of its key. The log of a durable queue hears that its copies are made."""
+    if entry.extra == NULL:
+        return False
+    if entry.queue.durable:
+        log_routed(entry)
+    return is_behind(entry)
 
 
 cdef int wait(engine_t* engine, entry_t* entry, route_t* route, bint parked, visited_t* visited) except -1:

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint64_t
 
-from xump_ext.memory.heap cimport node_t
+from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, heap_t, node_t
+from xump_ext.state.constants cimport INSIDE
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 from xump_ext.state.returned_heap cimport order_of
 
@@ -13,8 +14,35 @@ cdef inline uint64_t waiters_key(const entry_t* entry) noexcept:
 cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
     return order_of(entry) << 1 | 1
 
-# Puts the node into the heap, or changes its key there. `inside`: the queue of the message in question; NULL: it is not known.
-cdef int runnable_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1
-cdef int runnable_remove(engine_t* engine, queue_t* inside, node_t* node) except -1
-# The first that may go on is taken out; NULL: nothing may. In a queue that goes by priority, that is the first of that queue.
-cdef node_t* runnable_next(engine_t* engine) except? NULL
+# The same three for the heap of a queue that goes by priority, whose place in the engine's heap changes with it.
+cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1
+cdef int inside_remove(engine_t* engine, queue_t* inside, node_t* node) except -1
+cdef node_t* inside_next(engine_t* engine, queue_t* queue) except NULL
+
+cdef inline int heap_set(heap_t* heap, node_t* node, uint64_t key) except -1:
+    if node.position == 0:
+        return heap_add(heap, node, key)
+    if node.key != key:
+        heap_change(heap, node, key)
+    return 0
+
+cdef inline int runnable_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1:
+    """Puts the node into the heap, or changes its key there. `inside`: the queue of the message in question; NULL: it is not
+    known."""
+    if inside != NULL and inside.top_priority:
+        return inside_set(engine, inside, node, key)
+    return heap_set(&engine.runnable, node, key)
+
+cdef inline int runnable_remove(engine_t* engine, queue_t* inside, node_t* node) except -1:
+    if inside != NULL and inside.top_priority:
+        return inside_remove(engine, inside, node)
+    heap_remove(&engine.runnable, node)
+    return 0
+
+cdef inline node_t* runnable_next(engine_t* engine) except NULL:
+    """Takes out the first that may go on; there is one. In a queue that goes by priority, that is the first of that queue."""
+    cdef node_t* node = heap_root(&engine.runnable)
+    if node.kind == INSIDE:
+        return inside_next(engine, <queue_t*> node.owner)
+    heap_remove(&engine.runnable, node)
+    return node

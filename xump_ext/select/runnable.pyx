@@ -5,17 +5,9 @@ compare by age. So its lanes, and the waiting lists about its messages, are in a
 the queue is in the engine's heap, by the age of the first of them.
 """
 
-from xump_ext.memory.heap cimport heap_add, heap_change, heap_remove, heap_root, heap_t
+from xump_ext.memory.heap cimport heap_remove, heap_root
 from xump_ext.state.constants cimport INSIDE
 from xump_ext.state.returned_heap cimport AGE_BITS
-
-
-cdef int heap_set(heap_t* heap, node_t* node, uint64_t key) except -1:
-    if node.position == 0:
-        return heap_add(heap, node, key)
-    if node.key != key:
-        heap_change(heap, node, key)
-    return 0
 
 
 cdef int inside_changed(engine_t* engine, queue_t* queue) except -1:
@@ -29,30 +21,18 @@ cdef int inside_changed(engine_t* engine, queue_t* queue) except -1:
     return heap_set(&engine.runnable, &queue.inside, first.key & ((<uint64_t> 1 << (AGE_BITS + 1)) - 1))
 
 
-cdef int runnable_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1:
-    if inside == NULL or inside.top_priority == 0:
-        return heap_set(&engine.runnable, node, key)
+cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1:
     heap_set(&inside.runnable_inside, node, key)
     return inside_changed(engine, inside)
 
 
-cdef int runnable_remove(engine_t* engine, queue_t* inside, node_t* node) except -1:
-    if inside == NULL or inside.top_priority == 0:
-        heap_remove(&engine.runnable, node)
-        return 0
+cdef int inside_remove(engine_t* engine, queue_t* inside, node_t* node) except -1:
     heap_remove(&inside.runnable_inside, node)
     return inside_changed(engine, inside)
 
 
-cdef node_t* runnable_next(engine_t* engine) except? NULL:
-    cdef node_t* node = heap_root(&engine.runnable)
-    cdef queue_t* queue
-    if node == NULL or node.kind != INSIDE:
-        if node != NULL:
-            heap_remove(&engine.runnable, node)
-        return node
-    queue = <queue_t*> node.owner
-    node = heap_root(&queue.runnable_inside)
+cdef node_t* inside_next(engine_t* engine, queue_t* queue) except NULL:
+    cdef node_t* node = heap_root(&queue.runnable_inside)
     heap_remove(&queue.runnable_inside, node)
     inside_changed(engine, queue)
     return node

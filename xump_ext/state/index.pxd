@@ -27,9 +27,13 @@ cdef inline entry_t* entry_new(engine_t* engine) except NULL:
     return entry
 
 cdef inline void entry_free(engine_t* engine, entry_t* entry) noexcept:
-    engine.entries -= 1
     if entry.extra != NULL:
         extra_leave(engine, entry)
+    plain_entry_free(engine, entry)
+
+cdef inline void plain_entry_free(engine_t* engine, entry_t* entry) noexcept:
+    """`entry_free` for one that has no extra."""
+    engine.entries -= 1
     cell_put(entry, sizeof(entry_t))
 
 # ---- the index of a queue

@@ -64,6 +64,8 @@ cdef struct window_t:
     table_t table
     table_t before          # the one that it follows, until all its records have moved
     uint64_t moved          # records below are in `table`
+    hash128_t asked         # the hash of the message_id that was last looked for …
+    const void* asked_for   # … and its content, whose address it is known by until it is remembered; NULL: none
     uint64_t replaced       # the record below was the last one whose hash was in the table already; 0: none
 
 cdef window_t* window_new(int64_t span, uint64_t limit, uint64_t key, uint64_t more_key) except NULL
