@@ -1,5 +1,6 @@
 """Where features of section 9 meet. Random programs found that one of the two engines went wrong here (`tests/model`)."""
 
+import pyarrow
 import pytest
 
 from tests.rules.seen import SECOND, addresses, reasons, stats, taken, worker
@@ -197,6 +198,16 @@ def test_154_get_goes_by_priority_among_those_that_came_back_to_a_held_queue(eng
     engine.queues["q"].hold()
     selector.delete()
     assert engine.get("q").message.address == "high"
+
+
+def test_154_get_gives_a_row_of_a_batch_that_nobody_routed(engine):
+    """The rows stay in their columns as long as nobody asks for them."""
+    engine.create_queue("q")
+    if hasattr(engine, "publish_batch"):        # to the model it is `publish_many`
+        engine.publish_batch("q", pyarrow.table({"address": ["a", "b"]}))
+    else:
+        engine.publish_many("q", [("a",), ("b",)])
+    assert engine.get("q").message.address == "a" and engine.get("q").message.address == "b"
 
 
 # ---- the end of selectors and queues

@@ -29,7 +29,7 @@ from xump_ext.select.groups cimport group_key
 from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport selector_t
-from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.lazy_content cimport content_at, content_needed
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
@@ -426,6 +426,7 @@ cdef PyObject* key_found(entry_t* entry) except? NULL:
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
     """The delivery of a ready message that your program takes without a selector."""
     cdef Delivery delivery
+    content_needed(&core.e, entry)      # it may be an unrouted row of a batch
     content_at(entry)           # may fail, so it comes before any change
     delivery = delivery_new()
     delivery_fill(core, delivery, entry)

@@ -35,8 +35,7 @@ from xump_ext.select.runnable cimport lane_key, parked_key, runnable_next, runna
 from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
 from xump_ext.state.constants cimport (
     BROKEN, DEFAULTED, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, PARKED, REASON_UNROUTABLE, ROOM_VARIES,
-    SUSPENDED,
-    UNLIMITED, WAITERS,
+    SUSPENDED, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
