@@ -53,8 +53,6 @@ class Dense(Drawing, AtRandom):
         calls = list(self.CALLS)
         for feature in sorted(self.features):
             calls += [*self.MORE_CALLS.get(feature, "").split(), "wait"]
-        if stores and self.features:
-            calls.remove("reopen")
         self.RULES = [call for call in calls for _ in range(choice([0, 1, 1, 3, 6]))] + ["publish", "link"]
         for name in self.names:
             self.queue(name)
