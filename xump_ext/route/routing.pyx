@@ -431,8 +431,8 @@ cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) e
 
 
 cdef int keep_unmatched(queue_t* queue) except -1:
-    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that none
-    of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
+    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that
+    none of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
     cdef Plan plan = <Plan> queue.plan
     cdef entry_t* entry
     cdef entry_t* next
