@@ -24,7 +24,7 @@ def test_136_calls_that_find_nothing_to_do_do_what_is_due(engine, clock):
         assert stats(engine, "q")["delayed"] == 0 and stats(engine, "q")["outstanding"] == number
 
 
-def test_161_what_is_settled_is_not_answered(engine, clock):
+def test_166_what_is_settled_is_not_answered(engine, clock):
     engine.create_queue("q")
     worker(engine, "q", INFINITE)
     engine.publish("q")
@@ -88,7 +88,7 @@ def test_139_the_dead_letter_of_a_late_message_takes_room_from_those_behind_it(e
     assert engine.publish_many("q", messages[:1]) == range(1, 2) and reasons(engine, "dead") == ["expired"]
 
 
-def test_162_a_range_spans_what_entered_between(engine, clock):
+def test_167_a_range_spans_what_entered_between(engine, clock):
     """The first message is late; its dead letter overflows into the queue that it came from."""
     engine.create_queue("q")
     engine.create_queue("dead", limit=0)
@@ -236,7 +236,7 @@ def test_144_what_is_late_in_a_queue_that_is_deleted_is_deleted(engine, clock):
 
 # ---- visited sets
 
-def test_160_what_expires_in_the_run_in_which_it_came_goes_on_with_its_visited_set(engine):
+def test_165_what_expires_in_the_run_in_which_it_came_goes_on_with_its_visited_set(engine):
     """Two paths lead into `b` and `c`, which expire into `d`, where they expire at once, too, but for one of them."""
     for name, dead in (("a", None), ("b", "d"), ("c", None), ("d", None)):
         engine.create_queue(name, dead_letter=dead, ttl=0 if name == "b" else None)
@@ -249,7 +249,7 @@ def test_160_what_expires_in_the_run_in_which_it_came_goes_on_with_its_visited_s
     assert stats(engine, "c")["entered"] == 1       # the message itself, and no copy of its dead letter
 
 
-def test_160_what_was_offered_begins_a_new_visited_set(engine):
+def test_165_what_was_offered_begins_a_new_visited_set(engine):
     engine.create_queue("b", dead_letter="d", ttl=0)
     engine.create_queue("a")
     engine.create_queue("c")
