@@ -62,7 +62,7 @@ def take(engine, selector, entry):
         if not selector.infinite:
             selector.available -= 1
         entry.offered_to = destination_of(selector, entry.message)
-        entry.visited = None        # decision 160
+        entry.visited = None        # decision 165
         engine.offers.append(entry)
         if not selector.infinite:
             hand(engine, entry)

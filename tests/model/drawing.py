@@ -31,10 +31,10 @@ class Drawing:
         return self.chance.choice(values) if feature in self.features else None
 
     def queue_terms(self):
-        odds, delays = self.odds, [0, 2, 5]
+        odds, delays = self.odds, [seconds(delay) for delay in (0, 2, 5)]
         drawn = {
             "ttl": odds("queue ttl", None, 0, 3, 8, 20), "dedup": odds("dedup", None, 0, 6, 30),
-            "retry_delay": odds("retry", None, *map(seconds, delays), [seconds(delay) for delay in self.chance.sample(delays, 2)]),
+            "retry_delay": odds("retry", None, *delays, self.chance.sample(delays, 2)),
             "priority": odds("priority", None, 1, 5), "limit_bytes": odds("bytes", None, 0, 1, 3, 4),
             "group": odds("group", None, field("address"), field("address"), field("headers.to"), field("reply_to")),
             "when_full": odds("drop_oldest", None, "drop_oldest", "drop_oldest"), "unmatched": odds("keep", None, "keep"),

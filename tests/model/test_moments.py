@@ -1,6 +1,6 @@
 """More or fewer calls in between change nothing: a random program on two models, of which one is told each moment at which
 something falls due, and the other one only that time has passed. Whatever can be seen of them is the same after each step, and
-the laws hold.
+the laws hold. The same on two compiled engines, with queues in RAM.
 
 A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which this takes a quarter).
 """
@@ -11,7 +11,8 @@ import random
 import pytest
 
 from tests.model.engine import ModelEngine
-from tests.model.seen import differences
+from tests.model.pair import Compiled
+from tests.model.seen import differences, seen_of as seen_of_engine
 from tests.model.stores import reopened
 from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, QUEUES
 from xump import INFINITE, always, copy_to, deliver, field, move_to, overflow
@@ -30,6 +31,8 @@ class Keeping(ModelEngine):
 
 class Half:
     """A model with a clock of its own."""
+
+    is_model = True
 
     def __init__(self, **options):
         self.now = 1_000
@@ -55,8 +58,25 @@ class Half:
         self.deliveries = []
 
 
-def seen_of(model):
+class CompiledHalf(Half):
+    """A compiled engine with a clock of its own."""
+
+    is_model = False
+
+    def __init__(self, **options):
+        self.now = 1_000
+        self.model = Compiled(clock=lambda: self.now, **options)
+        self.deliveries, self.blocks = [], []
+
+    def reopen(self, crashed):
+        """Its queues are in RAM."""
+
+
+def seen_of(half):
     """All that there is, in words that do not depend on objects."""
+    model = half.model
+    if not half.is_model:
+        return {"seen": seen_of_engine(model), "taken": [(d.queue.name, d.id, repr(d).split()[-1]) for d in half.deliveries]}
     return {
         "stats": model.stats(), "now": (model.time, model.next_due, model.sequence, model.served_count),
         "offers": [(e.queue.name, e.id) for e in model.offers], "taken": [(d.queue.name, d.id) for d in model.taken],
@@ -80,11 +100,12 @@ class Moments:
              + ["on_queue", "build", "reply", "delete", "delete_selector", "delete_queue", "queue", "wait_for_room",
                 "request", "reopen", "back"])
 
-    def __init__(self, seed):
+    def __init__(self, seed, half):
         self.chance = random.Random(seed)
         options = {"hop_limit": self.choice(3, 6, 64), "dead_letter": self.choice(None, "q3")}
-        self.halves = [Half(**options), Half(**options)]
-        self.journal = [f"Moments({seed!r})", repr(options)]
+        self.halves = [half(**options), half(**options)]
+        self.stores = ["ram", "ram", "lmdb", "ring"] if half.is_model else ["ram"]
+        self.journal = [f"Moments({seed!r}, {half.__name__})", repr(options)]
         self.building = False
         for name in NAMES:
             self.queue(name)
@@ -115,7 +136,7 @@ class Moments:
             for half in self.halves:
                 half.model.tick()       # a call that was refused may not have got so far
                 half.model.check()
-            late, early = [seen_of(half.model) for half in self.halves]
+            late, early = [seen_of(half) for half in self.halves]
             assert late == early, differences(late, early) + "\n" + "\n".join(self.journal)
 
     # ---- what is drawn
@@ -149,7 +170,7 @@ class Moments:
     def queue(self, name=None):
         name = name or self.name()
         properties = {
-            "store": self.choice("ram", "ram", "lmdb", "ring"), "limit": self.choice(None, None, 0, 1, 2, 4),
+            "store": self.choice(*self.stores), "limit": self.choice(None, None, 0, 1, 2, 4),
             "history_limit": self.choice(0, 0, 2), "dead_letter": self.choice(None, None, *NAMES),
             "delivery_limit": self.choice(None, None, 2), "retry_delay": self.choice(None, None, 0, 3e-9, [0, 2e-9, 6e-9]),
             "ttl": self.span(None, None, None, 0, 5, 15), "priority": self.choice(None, None, 1, 5),
@@ -304,6 +325,7 @@ class Moments:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_late_tick_does_what_a_tick_at_every_moment_does(part):
+@pytest.mark.parametrize("half", [Half, CompiledHalf])
+def test_a_late_tick_does_what_a_tick_at_every_moment_does(half, part):
     for seed in range(max(1, STEPS // 4 // PARTS // STEPS_PER_RUN)):
-        Moments(f"{part} {seed}").run(STEPS_PER_RUN)
+        Moments(f"{part} {seed}", half).run(STEPS_PER_RUN)

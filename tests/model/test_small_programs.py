@@ -37,8 +37,8 @@ class Dense(Drawing, AtRandom):
 
     CALLS = ["publish", "publish_many", "take", "conclude", "link", "on_selector", "on_queue", "delete_selector", "transact",
              "block", "delete_queue", "queue", "reopen", "sync", "wait"]
-    MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request", "delay": "publish_batch",
-                  "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
+    MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
+                  "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
@@ -53,8 +53,6 @@ class Dense(Drawing, AtRandom):
         calls = list(self.CALLS)
         for feature in sorted(self.features):
             calls += [*self.MORE_CALLS.get(feature, "").split(), "wait"]
-        if stores and self.features:
-            calls.remove("reopen")
         self.RULES = [call for call in calls for _ in range(choice([0, 1, 1, 3, 6]))] + ["publish", "link"]
         for name in self.names:
             self.queue(name)

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.model.drawing import seconds
 from tests.model.lockstep import World
 from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, QUEUES, STARTS
+from xump import field
 from xump.durability import opening
 
 STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
@@ -27,30 +29,69 @@ queues = st.sampled_from([*QUEUES[:4] * 3, *QUEUES, "missing"])
 headers = st.fixed_dictionaries({}, optional={"n": st.integers(0, 4), "to": st.sampled_from(QUEUES)})
 addresses = st.sampled_from(ADDRESSES)
 replies = st.sampled_from([None, None, *QUEUES])
-destinations = st.sampled_from([None, *DESTINATIONS])
+destinations = st.sampled_from([None, *DESTINATIONS, DESTINATIONS])
 ids = st.integers(1, 12)
-verdicts = st.sampled_from(["ack", "ack", "ack", "nack", "drop", "reject"])
-messages = st.tuples(addresses, st.just(b"m"), headers, replies)
-properties = {
+indexes = st.integers(0, 50)
+spans = st.sampled_from([0, 1, 3, 8, 20, 400]).map(seconds)
+delays = st.sampled_from([0, 2, 6, 300]).map(seconds)
+verdicts = st.sampled_from([
+    "ack", "ack", "ack", "nack", "drop", "reject", ("nack", {"delay": seconds(5)}), ("nack", {"delay": 0}),
+    ("extend", {"seconds": seconds(9)}), ("reply", {"body": b"r"}),
+])
+message_ids = st.sampled_from([None, None, "m1", "m2"])
+bodies = st.sampled_from([b"", b"m", b"mmm"])
+plain = {
     "limit": st.sampled_from([None, None, None, 0, 1, 2, 3]), "history_limit": st.sampled_from([0, 0, 0, 1, 3, None]),
     "auto_delete": st.sampled_from([False] * 6 + [True]), "dead_letter": st.sampled_from([None, None, *QUEUES]),
     "delivery_limit": st.sampled_from([None, None, 1, 2]),
 }
+timed = {
+    "ttl": spans, "retry_delay": st.one_of(delays, st.lists(delays, min_size=1, max_size=3)), "priority": st.sampled_from([1, 5]),
+    "group": st.sampled_from([field("address"), field("headers.to")]), "dedup": spans, "dedup_limit": st.sampled_from([1, 2]),
+    "limit_bytes": st.sampled_from([0, 1, 4]), "when_full": st.just("drop_oldest"), "unmatched": st.just("keep"),
+}
+properties = st.one_of(st.fixed_dictionaries(plain), st.fixed_dictionaries(plain, optional=timed))
+"""Half of the queues go by age alone, and know no time."""
+moments = st.sampled_from([-3, 0, 1, 4, 12, 300])
+terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
+    "delay": delays, "at": moments, "ttl": spans, "expires": moments, "priority": st.sampled_from([1, 7]),
+    "correlation_id": st.sampled_from(["c", "request-1"])}))
+row_terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
+    "at": moments, "expires": moments, "priority": st.sampled_from([1, 7]), "correlation_id": st.just("c")}))
+messages = st.tuples(addresses, bodies, headers, replies, message_ids)
 operations = st.one_of(
-    st.tuples(st.just("publish"), queues, addresses, headers), st.tuples(st.just("ack"), st.integers(0, 50)))
+    st.tuples(st.just("publish"), queues, addresses, headers, terms), st.tuples(st.just("ack"), indexes),
+    st.tuples(st.just("nack"), indexes, st.sampled_from([{}, {"delay": seconds(4)}, {"requeue": False}])),
+    st.tuples(st.just("reject"), indexes))
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules only draw; what they do is in `World`."""
+    """Rules only draw; what they do is in `World`. `timed`: they use time, order, duplicates and bounds."""
+
+    timed = True
 
     @initialize(hop_limit=st.sampled_from([2, 4, 6, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]),
-                first=st.lists(st.fixed_dictionaries(properties), min_size=3, max_size=4))
-    def start(self, hop_limit, dead_letter, first):
-        self.world = World(hop_limit, dead_letter)
+                first=st.lists(properties, min_size=3, max_size=4), pace=st.sampled_from([1, 1, 0]))
+    def start(self, hop_limit, dead_letter, first, pace):
+        self.world = World(hop_limit, dead_letter, pace=pace)
         for name, chosen in zip(QUEUES, first, strict=False):
             self.world.create_queue(name, **chosen)
 
-    @rule(name=st.sampled_from(QUEUES), chosen=st.fixed_dictionaries(properties))
+    def at(self, drawn):
+        """Terms as they are given: moments are drawn as so many ns from now, and of two that say the same the first counts."""
+        if not self.timed:
+            return {}
+        now = self.world.now + self.world.pace
+        given = {name: now + value if name in ("at", "expires") else value for name, value in drawn.items()}
+        for name, other in (("delay", "at"), ("ttl", "expires")):
+            if name in given:
+                given.pop(other, None)
+        return given
+
+    def verdict(self, drawn):
+        return drawn if self.timed or not isinstance(drawn, tuple) else "nack"
+
+    @rule(name=st.sampled_from(QUEUES), chosen=properties)
     def create_queue(self, name, chosen):
         self.world.create_queue(name, **chosen)
 
@@ -59,13 +100,16 @@ class Machine(RuleBasedStateMachine):
     def create_selector(self, source, when, do, credit, enabled, start, name):
         self.world.create_selector(source, when, do, credit, enabled, "current" if do.consuming else start, name)
 
-    @rule(source=queues, do=st.sampled_from(ACTIONS), credit=st.sampled_from(CREDITS))
-    def create_worker(self, source, do, credit):
-        self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None)
+    @rule(source=queues, do=st.sampled_from(ACTIONS), credit=st.sampled_from(CREDITS), ack_timeout=st.sampled_from([None, 4, 20]))
+    def create_worker(self, source, do, credit, ack_timeout):
+        finite = do.verb == "deliver" and do.queue is None and isinstance(credit, int)
+        self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None,
+                                   seconds(ack_timeout) if ack_timeout and finite else None)
 
-    @rule(source=queues, when=st.sampled_from(CONDITIONS), do=st.sampled_from(ACTIONS), start=st.sampled_from(STARTS))
-    def create_wrongly(self, source, when, do, start):
-        self.world.create_selector(source, when, do, 1, True, start, None)
+    @rule(source=queues, when=st.sampled_from(CONDITIONS), do=st.sampled_from(ACTIONS), start=st.sampled_from(STARTS),
+          ack_timeout=st.sampled_from([None, None, 0, 4e-9]))
+    def create_wrongly(self, source, when, do, start, ack_timeout):
+        self.world.create_selector(source, when, do, 1, True, start, None, ack_timeout)
 
     @rule(id=ids)
     def delete_selector(self, id):
@@ -79,17 +123,34 @@ class Machine(RuleBasedStateMachine):
     def publish(self, queue, address, headers, reply_to):
         self.world.publish(queue, address, headers, reply_to)
 
-    @rule(queue=queues, address=addresses, headers=headers, reply_to=replies)
-    def publish_more(self, queue, address, headers, reply_to):
-        self.world.publish(queue, address, headers, reply_to)
+    @rule(queue=queues, address=addresses, headers=headers, reply_to=replies, body=bodies, message_id=message_ids, drawn=terms)
+    def publish_more(self, queue, address, headers, reply_to, body, message_id, drawn):
+        self.world.publish(queue, address, headers, reply_to, body, message_id, **self.at(drawn))
 
-    @rule(queue=queues, messages=st.lists(messages, max_size=4))
-    def publish_many(self, queue, messages):
-        self.world.publish_many(queue, messages)
+    @rule(queue=queues, address=addresses, headers=headers, message_id=message_ids, drawn=terms)
+    def publish_waiting(self, queue, address, headers, message_id, drawn):
+        self.world.publish_waiting(queue, address, headers, None, b"m", message_id, **self.at(drawn))
 
-    @rule(queue=queues, messages=st.lists(messages, max_size=4))
+    @rule(index=indexes)
+    def give_up(self, index):
+        self.world.give_up(index)
+
+    @rule(queue=queues, address=addresses, headers=headers)
+    def request(self, queue, address, headers):
+        self.world.request(queue, address, headers)
+
+    @rule(index=indexes)
+    def end_request(self, index):
+        self.world.end_request(index)
+
+    @rule(queue=queues, messages=st.lists(messages, max_size=4), drawn=terms)
+    def publish_many(self, queue, messages, drawn):
+        shared = {name: value for name, value in self.at(drawn).items() if name != "correlation_id"}
+        self.world.publish_many(queue, messages, **shared)
+
+    @rule(queue=queues, messages=st.lists(st.tuples(messages, row_terms), max_size=4))
     def publish_batch(self, queue, messages):
-        self.world.publish_batch(queue, messages)
+        self.world.publish_batch(queue, [(*message, self.at(drawn)) for message, drawn in messages])
 
     @rule(n=st.integers(0, 3), destination=destinations, verdict=st.sampled_from(["ack", "ack", "nack", None]))
     def take_batch(self, n, destination, verdict):
@@ -99,21 +160,27 @@ class Machine(RuleBasedStateMachine):
     def take(self, n, destination):
         self.world.take(n, destination)
 
-    @rule(destination=destinations, verdicts=st.lists(verdicts, min_size=1, max_size=5))
+    @rule(queue=queues)
+    def get(self, queue):
+        self.world.get(queue)
+
+    @rule(destination=destinations, verdicts=st.lists(st.one_of(verdicts, st.sampled_from([0, 7])), min_size=1, max_size=5))
     def iterate(self, destination, verdicts):
-        self.world.iterate(destination, verdicts)
+        self.world.iterate(destination, [self.verdict(drawn) for drawn in verdicts])
 
-    @rule(index=st.integers(0, 50), verdict=verdicts)
+    @rule(index=indexes, verdict=verdicts)
     def conclude(self, index, verdict):
-        self.world.conclude(index, verdict)
+        self.world.conclude(index, self.verdict(verdict))
 
-    @rule(indexes=st.lists(st.integers(0, 50), max_size=3))
+    @rule(indexes=st.lists(indexes, max_size=3))
     def ack_many(self, indexes):
         self.world.ack_many(indexes)
 
     @rule(operations=st.lists(operations, max_size=4), fail=st.sampled_from([False] * 4 + [True]))
     def transact(self, operations, fail):
-        self.world.transact(operations, fail)
+        work = [(*operation[:-1], self.at(operation[-1])) if operation[0] == "publish" else operation for operation in operations]
+        self.world.transact([operation if self.timed else operation[:4] for operation in work if self.timed or operation[0] in (
+            "publish", "ack")], fail)
 
     @rule(id=ids, n=st.integers(-2, 3))
     def grant(self, id, n):
@@ -136,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         self.world.on_queue(name, verb, id)
 
     @rule(name=queues, start=st.sampled_from(["head", "current", 1, 3]), limit=st.sampled_from([None, 0, 2]),
-          state=st.sampled_from([None, "ready", "history", "outstanding"]), reverse=st.booleans())
+          state=st.sampled_from([None, "ready", "delayed", "history", "outstanding"]), reverse=st.booleans())
     def browse(self, name, start, limit, state, reverse):
         self.world.browse(name, start, state, limit, reverse)
 
@@ -145,9 +212,13 @@ class Machine(RuleBasedStateMachine):
     def build(self):
         self.world.build()
 
-    @rule(nanoseconds=st.integers(-500, 2000))
-    def tick(self, nanoseconds):
+    @rule(nanoseconds=st.one_of(st.sampled_from([0, 1, 3, 10, 10, 400, -20]), st.integers(-500, 2000)))
+    def wait(self, nanoseconds):
         self.world.wait(nanoseconds)
+
+    @rule()
+    def tick(self):
+        self.world.tick()
 
     @invariant()
     def compare(self):
@@ -167,21 +238,28 @@ class Machine(RuleBasedStateMachine):
 
 
 class DurableMachine(Machine):
-    """Queues in RAM and in durable stores. Graphs are built quickly, since they end with their engine."""
+    """Queues in RAM and in durable stores. Graphs are built quickly, since they end with their engine. A run uses time, order,
+    duplicates and bounds, or its stores are opened again."""
 
     stores = ()
     written = False
 
-    @initialize(hop_limit=st.sampled_from([4, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]),
-                first=st.lists(st.tuples(st.fixed_dictionaries(properties), st.integers(0, 5)), min_size=4, max_size=5))
-    def start(self, hop_limit, dead_letter, first):
-        self.world = World(hop_limit, dead_letter, self.stores, self.written)
+    @initialize(hop_limit=st.sampled_from([4, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]), timed=st.booleans(),
+                first=st.lists(st.tuples(properties, st.integers(0, 5)), min_size=4, max_size=5), pace=st.sampled_from([1, 1, 0]))
+    def start(self, hop_limit, dead_letter, timed, first, pace):
+        self.timed = timed
+        self.world = World(hop_limit, dead_letter, self.stores, self.written, pace)
         for name, (chosen, place) in zip(QUEUES, first, strict=False):
-            self.world.create_queue(name, **chosen, store=place_of(self.stores, place))
+            self.create_queue_at(name, chosen, place)
 
-    @rule(name=st.sampled_from(QUEUES), chosen=st.fixed_dictionaries(properties), place=st.integers(0, 5))
+    @rule(name=st.sampled_from(QUEUES), chosen=properties, place=st.integers(0, 5))
     def create_queue(self, name, chosen, place):
-        self.world.create_queue(name, **chosen, store=place_of(self.stores, place))
+        self.create_queue_at(name, chosen, place)
+
+    def create_queue_at(self, name, chosen, place):
+        """One in three queues is in RAM."""
+        chosen = chosen if self.timed else {key: value for key, value in chosen.items() if key in plain}
+        self.world.create_queue(name, **chosen, store="ram" if place % 3 == 0 else self.stores[place % len(self.stores)])
 
     @rule()
     def sync(self):
@@ -190,18 +268,14 @@ class DurableMachine(Machine):
     @rule(crash=st.booleans(), workers=st.lists(
         st.tuples(queues, st.sampled_from(ACTIONS), st.sampled_from(CREDITS)), max_size=3))
     def reopen(self, crash, workers):
-        self.world.reopen(crash)
+        if not self.timed:
+            self.world.reopen(crash)
         self.world.compare()
         if workers and not self.world.blocks:
             self.world.build()
             for source, do, credit in workers:
                 self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None)
             self.world.build()
-
-
-def place_of(stores, number):
-    """One in three queues is in RAM."""
-    return "ram" if number % 3 == 0 else stores[number % len(stores)]
 
 
 def run(machine, steps):

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from tests.model.drawing import Drawing, features_drawn
 from tests.model.lockstep import AtRandom, World
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
@@ -100,6 +101,43 @@ class Flow(AtRandom):
             self.build(self.graph if again < 0.8 else [])
 
 
+class TimedFlow(Drawing, Flow):
+    """The same with time, order, duplicates and bounds; its stores are not opened again."""
+
+    RULES = [rule for rule in Flow.RULES if rule != "reopen"] + ["wait"] * 8 + ["tick", "get", "get", "iterate", "iterate"]
+
+    def __init__(self, seed, stores, written):
+        self.features = features_drawn(random.Random(seed + " features"))
+        super().__init__(seed, stores, written)
+
+    def build(self, graph):
+        self.world.build()
+        for name, *properties in self.queues:
+            if name not in self.world.engine.queues:
+                self.world.create_queue(name, *properties, **self.queue_terms())
+        for source, when, do, credit in graph:
+            self.world.create_selector(source, when, do, credit, True, "current", None, self.ack_timeout(do, credit))
+        self.world.build()
+
+    def publish(self):
+        for _ in range(self.chance.randint(1, 3)):
+            self.world.publish(self.chance.choice("aaabc"), self.chance.choice("xxy"), {}, self.chance.choice([None, "b"]),
+                               self.body(), self.message_id(), **self.terms())
+
+    def conclude(self):
+        self.world.conclude(self.chance.randint(0, 50), self.verdict())
+
+    def transact(self):
+        operations = [self.operation(self.chance.choice(NAMES), "x") for _ in range(self.chance.randint(1, 3))]
+        self.world.transact(operations, self.chance.random() < 0.1)
+
+    def get(self):
+        self.world.get(self.chance.choice(NAMES))
+
+    def iterate(self):
+        self.world.iterate(None, self.verdicts())
+
+
 @pytest.mark.filterwarnings("ignore:held since their store was opened")
 @pytest.mark.parametrize("mix", MIXES)
 def test_flows(mix, monkeypatch):
@@ -107,3 +145,10 @@ def test_flows(mix, monkeypatch):
     monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
     for seed in range(max(1, STEPS // 12 // STEPS_PER_RUN)):
         Flow(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_flows_in_time(mix, monkeypatch):
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
+    for seed in range(max(1, STEPS // 12 // STEPS_PER_RUN)):
+        TimedFlow(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)

@@ -14,8 +14,8 @@ from xump_ext.select.credit cimport can_take
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.waiting cimport route_slots
 from xump_ext.state.constants cimport (
-    BEHIND, COPY, DEFAULT, DEFAULTED, DIRTY, FIELD_NONE, INSIDE, IN_RETURNED_HEAP, LANE, NAMED_LANE, RETURNED, UNLIMITED, WAITERS,
-    WAITING,
+    BEHIND, COPY, DEFAULT, DEFAULTED, DIRTY, FIELD_NONE, INSIDE, IN_RETURNED_HEAP, LANE, NAMED_LANE, PARKED, RETURNED, UNLIMITED,
+    WAITERS, WAITING,
 )
 from xump_ext.state.envelope cimport field_text, queue_named
 from xump_ext.state.graph cimport entry_t, lane_t, member_t, queue_t, route_t, selector_t, waitset_t
@@ -150,7 +150,11 @@ cdef int check_runnable_heap(Books books, heap_t* heap, queue_t* inside, set lan
     check_heap(heap, where)
     for i in range(heap.count):
         node = heap.nodes[i]
-        if node.kind == WAITERS or node.kind == INSIDE:
+        if node.kind == PARKED:
+            queue = <queue_t*> node.owner
+            if <uintptr_t> queue in books.queues and node == &queue.parked and heap == heap_of(books, queue):
+                continue
+        elif node.kind == WAITERS or node.kind == INSIDE:
             queue = <queue_t*> node.owner
             if <uintptr_t> queue in books.queues and (
                     node == &queue.inside and inside == NULL if node.kind == INSIDE

@@ -603,6 +603,9 @@ cdef class Core(EnginePublish):
             return 0
         self.e.building = 1
         self.undelivered.clear()
+        for queue in self._queues.values():
+            if queue.queue != NULL:
+                queue.queue.dying = True        # no late message becomes a dead letter: its store may be closed
         for queue in list(self._queues.values()):
             if queue.queue != NULL:
                 queue_delete(&self.e, queue.queue, self._selectors, self.spare_slots)

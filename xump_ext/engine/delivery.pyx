@@ -22,14 +22,14 @@ from xump_ext.message.content cimport checked_text, no_parts, parts_t
 from xump_ext.message.headers cimport content_t, correlation_of
 from xump_ext.message.message cimport Message, content_new, message_new
 from xump_ext.message.times cimport NEVER, seconds_ns
-from xump_ext.route.ledger cimport PAID, accept, dead_letter, deadline_set, hops_of, in_hands, nacked, pay, take_by_hand, time_of
+from xump_ext.route.ledger cimport PAID, accept, dead_letter, deadline_set, hops_of, in_hands, nacked, pay, take_by_hand
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.groups cimport group_key
 from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport selector_t
-from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.lazy_content cimport content_at, content_needed
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
@@ -429,6 +429,7 @@ cdef PyObject* key_found(entry_t* entry) except? NULL:
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
     """The delivery of a ready message that your program takes without a selector."""
     cdef Delivery delivery
+    content_needed(&core.e, entry)      # it may be an unrouted row of a batch
     content_at(entry)           # may fail, so it comes before any change
     delivery = delivery_new()
     delivery_fill(core, delivery, entry)

@@ -265,6 +265,7 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     while queue.waiters_head != NULL:
         waiter_leave(engine, queue.waiters_head)
     runnable_remove(engine, queue.stands_in, &queue.runnable)
+    runnable_remove(engine, queue, &queue.parked)
     inside_free(engine, queue)
     entry = index_from(&queue.index, 1)
     while entry != NULL:

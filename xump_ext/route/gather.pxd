@@ -4,6 +4,8 @@ from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_
 
 cdef int rematch_returned(engine_t* engine) except -1
 cdef int gather_dirty(engine_t* engine) except -1
+cdef int parked_place(engine_t* engine) except -1
+cdef int parked_look(engine_t* engine, queue_t* queue) except -1
 # Puts off all that is still to be routed, to be gathered again: when a run is interrupted, or before one gathers other messages.
 cdef int run_queue_postpone(engine_t* engine) except -1
 cdef bint some_may_act(const route_t* route, entry_t* entry) except -1

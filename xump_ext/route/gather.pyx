@@ -15,14 +15,15 @@ from xump_ext.route.copies cimport comes_now
 from xump_ext.route.ledger cimport mark_dirty
 from xump_ext.select.credit cimport lane_wake, waiters_wake, waiting_add, waiting_remove, wake_where_room_varies
 from xump_ext.select.plan cimport Clause, Plan
+from xump_ext.select.runnable cimport parked_key, runnable_remove, runnable_set
 from xump_ext.select.unrouted cimport apart_add, backlog_add, goes_apart
 from xump_ext.state.constants cimport (
-    DEFAULTED, DIRTY, HOME_PARKED, HOME_WAITING, INSIDE, QUEUED, RECOVERED, RETURNED, UNLIMITED, WAITERS,
+    DEFAULTED, DIRTY, HOME_PARKED, HOME_WAITING, INSIDE, PARKED, QUEUED, RECOVERED, RETURNED, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport names_queue_now
 from xump_ext.state.graph cimport queue_t, run_item_t, waitset_t
 from xump_ext.state.queue_lists cimport queue_unlist
-from xump_ext.state.returned_heap cimport returned_merge, waitset_oldest
+from xump_ext.state.returned_heap cimport order_of, returned_merge, waitset_oldest
 from xump_ext.state.run_queue cimport parked_push, suspend
 from xump_ext.state.visited cimport visited_release
 
@@ -59,21 +60,21 @@ cdef int runnable_waiters_wake(engine_t* engine) except -1:
     cdef list queues = []
     cdef node_t* node
     cdef uint32_t i
-    waiters_of(&engine.runnable, queues)
+    nodes_of(&engine.runnable, WAITERS, queues)
     for i in range(engine.runnable.count):
         node = engine.runnable.nodes[i]
         if node.kind == INSIDE:
-            waiters_of(&(<queue_t*> node.owner).runnable_inside, queues)
+            nodes_of(&(<queue_t*> node.owner).runnable_inside, WAITERS, queues)
     for address in queues:
         waiters_wake(engine, <queue_t*> <uintptr_t> address)
     return 0
 
 
-cdef int waiters_of(const heap_t* heap, list queues) except -1:
-    """Adds the queues whose waiting lists are in the heap."""
+cdef int nodes_of(const heap_t* heap, uint32_t kind, list queues) except -1:
+    """Adds the queues whose waiting lists, or parked entries, are in the heap."""
     cdef uint32_t i
     for i in range(heap.count):
-        if heap.nodes[i].kind == WAITERS:
+        if heap.nodes[i].kind == kind:
             queues.append(<uintptr_t> heap.nodes[i].owner)
     return 0
 
@@ -115,7 +116,6 @@ cdef bint was_parked(entry_t* entry) noexcept:
 cdef int gather_dirty(engine_t* engine) except -1:
     """Makes backlogs of the dirty queues' unrouted entries, and gathers their parked entries on which a selector may act."""
     cdef queue_t* queue
-    cdef bint parked = False
     if engine.run_queue_count:       # entered in this call, perhaps into the same queues
         run_queue_postpone(engine)
     while engine.lists[DIRTY] != NULL:
@@ -125,9 +125,7 @@ cdef int gather_dirty(engine_t* engine) except -1:
         queue_unlist(engine, queue, DIRTY)
         if not queue.held:
             backlog_add(engine, queue)
-            parked |= gather_parked(engine, queue)
-    if parked:
-        parked_sort(engine)
+            gather_parked(engine, queue)
     return 0
 
 
@@ -154,32 +152,29 @@ cdef int run_queue_postpone(engine_t* engine) except -1:
     return 0
 
 
-cdef bint gather_parked(engine_t* engine, queue_t* queue) except -1:
-    """Gathers the entries parked with a woken clause on which a selector may act now. Whether there are any."""
+cdef int gather_parked(engine_t* engine, queue_t* queue) except -1:
+    """Gathers the entries parked with a woken clause on which a selector may act now."""
     cdef Plan plan = <Plan> queue.plan
     cdef Clause clause
-    cdef bint found = False
     for clause in plan.woken:
         for address in clause.parked:
-            found |= gather_waitset(engine, plan, <waitset_t*> <uintptr_t> address, clause.c.woken_from)
+            gather_waitset(engine, plan, <waitset_t*> <uintptr_t> address, clause.c.woken_from)
         clause.c.woken_from = UNLIMITED
     plan.woken.clear()
-    return found
+    return 0
 
 
-cdef bint gather_waitset(engine_t* engine, Plan plan, waitset_t* waitset, uint64_t first) except -1:
+cdef int gather_waitset(engine_t* engine, Plan plan, waitset_t* waitset, uint64_t first) except -1:
     """Gathers those of a parked waitset from the id `first` on, which are its last ones."""
     cdef route_t* route = plan.parked_route(waitset)
     cdef entry_t* entry
-    cdef bint found = False
     returned_merge(waitset)
     entry = waitset.tail
     while entry != NULL and entry.id >= first:
         if not entry.flags & QUEUED and may_act(route, entry):
             parked_push(engine, entry)
-            found = True
         entry = entry.link.previous
-    return found
+    return 0
 
 
 cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
@@ -196,22 +191,80 @@ cdef bint some_may_act(const route_t* route, entry_t* entry) except -1:
     return False
 
 
-cdef int by_sequence(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<run_item_t*> a).entry.sequence, y = (<run_item_t*> b).entry.sequence
+cdef int by_queue(const void* a, const void* b) noexcept nogil:
+    """Queue by queue, and in the order of the queue."""
+    cdef entry_t* one = (<run_item_t*> a).entry
+    cdef entry_t* other = (<run_item_t*> b).entry
+    cdef uint64_t x = <uintptr_t> one.queue, y = <uintptr_t> other.queue
+    if x == y:
+        x = order_of(one)
+        y = order_of(other)
     return (x > y) - (x < y)
 
 
-cdef void parked_sort(engine_t* engine) noexcept:
-    """Sorts the parked entries to be routed again, oldest first. Those that a failed run left may have been taken meanwhile:
-    they are dropped from the array."""
-    cdef uint64_t i, kept = engine.parked_head
-    for i in range(engine.parked_head, engine.parked_count):
+cdef int parked_place(engine_t* engine) except -1:
+    """Sorts the parked entries to be routed again, and gives their queues a place among what may go on. Those that a failed run
+    left may have been taken meanwhile: they are dropped from the array."""
+    cdef uint64_t i, kept = 0
+    cdef entry_t* entry
+    parked_leave(engine)
+    for i in range(engine.parked_count):
         if engine.parked[i].entry == NULL:
             visited_release(engine, engine.parked[i].visited)
         else:
             engine.parked[kept] = engine.parked[i]
             kept += 1
     engine.parked_count = kept
-    qsort(&engine.parked[engine.parked_head], kept - engine.parked_head, sizeof(run_item_t), by_sequence)
-    for i in range(engine.parked_head, kept):
-        engine.parked[i].entry.below.position = i + 1
+    engine.parked_done = 0
+    qsort(engine.parked, kept, sizeof(run_item_t), by_queue)
+    for i in range(kept):
+        entry = engine.parked[i].entry
+        entry.below.position = i + 1
+        if i == 0 or engine.parked[i - 1].entry.queue != entry.queue:
+            entry.queue.parked_from = i
+        entry.queue.parked_end = i + 1
+    i = 0
+    while i < kept:
+        parked_look(engine, engine.parked[i].entry.queue)
+        i = engine.parked[i].entry.queue.parked_end
+    return 0
+
+
+cdef int parked_leave(engine_t* engine) except -1:
+    """Queues that a failed run left among what may go on leave it, to come again in another place."""
+    cdef list queues = []
+    cdef node_t* node
+    cdef queue_t* queue
+    cdef uint32_t i
+    nodes_of(&engine.runnable, PARKED, queues)
+    for i in range(engine.runnable.count):
+        node = engine.runnable.nodes[i]
+        if node.kind == INSIDE:
+            nodes_of(&(<queue_t*> node.owner).runnable_inside, PARKED, queues)
+    for address in queues:
+        queue = <queue_t*> <uintptr_t> address
+        queue.parked_from = queue.parked_end = 0
+        runnable_remove(engine, queue, &queue.parked)
+    return 0
+
+
+cdef int parked_look(engine_t* engine, queue_t* queue) except -1:
+    """Gives the queue its place among what may go on, by the first of its parked entries that were not taken meanwhile."""
+    while queue.parked_from < queue.parked_end and engine.parked[queue.parked_from].entry == NULL:
+        parked_pass(engine, queue)
+    if queue.parked_from == queue.parked_end:
+        return runnable_remove(engine, queue, &queue.parked)
+    queue.parked.kind = PARKED
+    queue.parked.owner = queue
+    return runnable_set(engine, queue, &queue.parked, parked_key(engine.parked[queue.parked_from].entry))
+
+
+cdef int parked_pass(engine_t* engine, queue_t* queue) except -1:
+    """The first of the queue's parked entries has had its turn, or was taken before that."""
+    visited_release(engine, engine.parked[queue.parked_from].visited)
+    engine.parked[queue.parked_from].visited = NULL
+    queue.parked_from += 1
+    engine.parked_done += 1
+    if engine.parked_done == engine.parked_count:
+        engine.parked_done = engine.parked_count = 0
+    return 0

@@ -179,6 +179,8 @@ cdef inline int entry_goes_on(engine_t* engine, entry_t* entry, visited_t* visit
     """Has the run route the new entry, or the next run."""
     cdef queue_t* queue = entry.queue
     if not queue.active or queue.held:
+        if visited != NULL and (entry.extra != NULL or queue.drops_oldest):     # it may expire in this run, or be dropped
+            suspend(engine, entry, visited)
         return 0
     if engine.building or queue.is_listed[DIRTY]:      # the next run gathers it
         mark_dirty(engine, queue)
@@ -250,9 +252,9 @@ cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited
     if queue.top_priority == 0:
         return entry_goes_on(engine, entry, visited)
     apart_add(entry)
+    if visited != NULL:
+        suspend(engine, entry, visited)
     if queue.active and not queue.held:
-        if visited != NULL:
-            suspend(engine, entry, visited)
         if engine.building or queue.is_listed[DIRTY]:
             mark_dirty(engine, queue)
         else:

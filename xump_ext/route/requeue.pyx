@@ -89,7 +89,7 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
         return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:
         log_mark(entry)
-    if entry.queue.groups != NULL:
+    if entry.queue.groups != NULL and not entry.queue.dying:
         group_enter(engine, entry)
     if entry.extra != NULL:
         schedule_reserve(&engine.schedule, 1)
@@ -129,7 +129,9 @@ cdef inline int over_limit_look(engine_t* engine, queue_t* queue) except -1:
 
 
 cdef int retry_later(engine_t* engine, entry_t* entry, int64_t delay_ns) except -1:
-    """Lets an entry that was released wait, delayed, before it is ready again."""
+    """Lets an entry that was released wait, delayed, before it is ready again. If its time was over meanwhile, it expires now."""
+    if entry.extra != NULL and entry.extra.expires <= time_of(engine):
+        return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:
         log_mark(entry)
     schedule_reserve(&engine.schedule, 1)

@@ -1,7 +1,7 @@
 """The run: a call runs the graph, step by step, until nothing more happens (rules 2 to 7).
 
     while something is left:
-        the oldest waiting message that a selector may be able to take     step_lane, step_named, step_waiters, route_parked
+        the oldest waiting message that a selector may be able to take     step_lane, step_named, step_waiters, step_parked
         else the oldest unrouted message                                   backlog_feed, step_unrouted
 
 Routing an entry looks up its route and makes the copies, in order of selector id (`copies.pyx`). Then one consuming selector
@@ -20,7 +20,7 @@ from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
 from xump_ext.route.due cimport do_due, something_is_due
-from xump_ext.route.gather cimport gather_dirty, may_act, rematch_returned, run_queue_postpone
+from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
 from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, letters_would_take, settle, take
 from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
@@ -31,11 +31,11 @@ from xump_ext.select.credit cimport (
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Clause, Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
-from xump_ext.select.runnable cimport lane_key, runnable_next, runnable_remove, waiters_key
+from xump_ext.select.runnable cimport lane_key, parked_key, runnable_next, runnable_remove, waiters_key
 from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, REASON_UNROUTABLE, ROOM_VARIES, SUSPENDED,
-    UNLIMITED, WAITERS,
+    BROKEN, DEFAULTED, KEPT_BEFORE, KEPT_NEVER, LANE, LOGGED_NOTHING, NEVER, OVERFULL, PARKED, REASON_UNROUTABLE, ROOM_VARIES,
+    SUSPENDED, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
@@ -131,32 +131,7 @@ cdef inline int gather(engine_t* engine) except -1:
         rematch_returned(engine)
         gather_dirty(engine)
     if engine.parked_count:
-        run_parked(engine)
-    return 0
-
-
-cdef int run_parked(engine_t* engine) except -1:
-    """Routes the gathered parked messages, each in its turn among the runnable lanes and waiting lists."""
-    cdef run_item_t item
-    cdef node_t* node
-    while engine.parked_head < engine.parked_count:
-        item = engine.parked[engine.parked_head]
-        if item.entry != NULL and item.entry.queue.held:        # it became held in this run
-            parked_forget(engine, item.entry)
-            item.entry = NULL
-        elif item.entry != NULL:
-            content_at(item.entry)      # may fail, so it comes before any change
-        node = heap_root(&engine.runnable)
-        if item.entry != NULL and node != NULL and node.key < item.entry.sequence << 1:
-            step_runnable(engine)
-            continue
-        engine.parked_head += 1
-        try:
-            if item.entry != NULL:
-                route_parked(engine, item.entry, item.visited)
-        finally:
-            visited_release(engine, item.visited)
-    engine.parked_head = engine.parked_count = 0
+        parked_place(engine)
     return 0
 
 
@@ -191,6 +166,8 @@ cdef int step_runnable(engine_t* engine) except -1:
         return step_lane(engine, <lane_t*> node.owner, node.key)
     if node.kind == WAITERS:
         return step_waiters(engine, <queue_t*> node.owner, node.key)
+    if node.kind == PARKED:
+        return step_parked(engine, <queue_t*> node.owner, node.key)
     return step_named(engine, <lane_t*> node.owner, node.key)
 
 
@@ -214,7 +191,7 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         entry = lane_oldest(lane)
         if entry == NULL:
             return 0
-        if lane.runnable.position or engine.parked_count or lane.queue.top_priority or (
+        if lane.runnable.position or lane.queue.top_priority or (
             engine.runnable.count and heap_root(&engine.runnable).key < lane_key(entry)
         ):
             return lane_wake(engine, lane)
@@ -242,6 +219,27 @@ cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         elif clause.ready.count:
             lane_close(lane)
     return clause_wake(engine, clause)
+
+
+cdef int step_parked(engine_t* engine, queue_t* queue, uint64_t key) except -1:
+    """Routes the first of a queue's parked messages on which a selector may act now."""
+    cdef run_item_t item
+    parked_look(engine, queue)
+    if queue.parked_from == queue.parked_end:
+        return 0
+    item = engine.parked[queue.parked_from]
+    if queue.held:              # it became held in this run
+        parked_forget(engine, item.entry)
+        return parked_look(engine, queue)
+    if parked_key(item.entry) != key:
+        return 0                # the message of this key was taken elsewhere
+    content_at(item.entry)      # may fail, so it comes before any change
+    item.visited = visited_share(item.visited)
+    try:
+        route_parked(engine, item.entry, item.visited)
+        return parked_look(engine, queue)
+    finally:
+        visited_release(engine, item.visited)
 
 
 cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
@@ -444,8 +442,8 @@ cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) e
 
 
 cdef int keep_unmatched(queue_t* queue) except -1:
-    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that none
-    of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
+    """Selectors that came in this building block, or queues, have the kept messages of the queue tried at its end. Those that
+    none of them matches are kept again at once, so that `get` gives them. O(messages that were kept)."""
     cdef Plan plan = <Plan> queue.plan
     cdef entry_t* entry
     cdef entry_t* next

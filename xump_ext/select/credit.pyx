@@ -229,7 +229,7 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
     if not overflow.puts:
         return True
     target[0] = target_of(overflow, content)
-    return target[0] != NULL and target[0] != queue
+    return target[0] != NULL and target[0] != queue and not target[0].dying
 
 
 cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1:

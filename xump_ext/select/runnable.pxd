@@ -7,12 +7,16 @@ from xump_ext.state.constants cimport INSIDE
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 from xump_ext.state.returned_heap cimport order_of
 
-# If a waiting list and a lane are about the same message, the waiting list goes first: its step looks at the lanes, too.
+# About the same message, what is parked goes first: it is routed then. A waiting list goes before a lane: its step looks at the
+# lanes, too.
+cdef inline uint64_t parked_key(const entry_t* entry) noexcept:
+    return order_of(entry) << 2
+
 cdef inline uint64_t waiters_key(const entry_t* entry) noexcept:
-    return order_of(entry) << 1
+    return order_of(entry) << 2 | 1
 
 cdef inline uint64_t lane_key(const entry_t* entry) noexcept:
-    return order_of(entry) << 1 | 1
+    return order_of(entry) << 2 | 2
 
 # The same three for the heap of a queue that goes by priority, whose place in the engine's heap changes with it.
 cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1

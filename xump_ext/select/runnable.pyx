@@ -18,7 +18,7 @@ cdef int inside_changed(engine_t* engine, queue_t* queue) except -1:
         return 0
     queue.inside.kind = INSIDE
     queue.inside.owner = queue
-    return heap_set(&engine.runnable, &queue.inside, first.key & ((<uint64_t> 1 << (AGE_BITS + 1)) - 1))
+    return heap_set(&engine.runnable, &queue.inside, first.key & ((<uint64_t> 1 << (AGE_BITS + 2)) - 1))
 
 
 cdef int inside_set(engine_t* engine, queue_t* inside, node_t* node, uint64_t key) except -1:

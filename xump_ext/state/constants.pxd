@@ -99,6 +99,7 @@ cdef enum:
     WAITERS = 1             # the waiting list of a queue that had no room
     NAMED_LANE = 2          # a lane for a target that a field names
     INSIDE = 3              # what may go on in a queue that goes by priority
+    PARKED = 4              # parked messages of a queue, to be routed again
 
 cdef enum:
     # the engine's lists of queues

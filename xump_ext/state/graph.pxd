@@ -377,6 +377,9 @@ cdef struct queue_t:
     uint32_t places          # for which a route has waitsets, if it goes by priority or key; 0: it goes by age alone
     heap_t runnable_inside   # if it goes by priority: its lanes that may go on, and the waiting lists about messages of it
     node_t inside            # in the engine's heap, by the first of those
+    node_t parked            # among what may go on, by the first of its parked entries that are to be routed again:
+    uint64_t parked_from     # the engine's array has them from here, in their order …
+    uint64_t parked_end      # … to here
     queue_t* stands_in       # whose heap `runnable_inside` its waiting list is in; NULL: it is in the engine's
     waitset_t* returning     # entries that came back and are not matched again yet
     # its store
@@ -522,9 +525,9 @@ cdef struct engine_t:
     uint64_t run_queue_head
     uint64_t run_queue_count
     uint64_t run_queue_mask
-    run_item_t* parked       # parked entries to be routed again, oldest first from `parked_head` on
-    uint64_t parked_head
-    uint64_t parked_count    # with those before the head
+    run_item_t* parked       # parked entries to be routed again, queue by queue, in their order
+    uint64_t parked_done     # so many of them had their turn
+    uint64_t parked_count    # with those
     uint64_t parked_capacity
     run_item_t* suspended    # entries with a visited set of this run that wait, or are not routed yet
     uint64_t suspended_count

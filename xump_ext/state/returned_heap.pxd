@@ -17,9 +17,9 @@ cdef void returned_free(waitset_t* waitset) noexcept
 cdef void returned_merge(waitset_t* waitset) noexcept
 
 cdef enum:
-    AGE_BITS = 55           # of an order: the sequence; the rank is above it
+    AGE_BITS = 54           # of an order: the sequence; the rank is above it
 
-cdef inline uint64_t order_of(const entry_t* entry) noexcept:
+cdef inline uint64_t order_of(const entry_t* entry) noexcept nogil:
     """What goes first within a queue has a lower one: the highest priority, then the oldest. In most queues it is the
     sequence."""
     return <uint64_t> entry.rank << AGE_BITS | entry.sequence

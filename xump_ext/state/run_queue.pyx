@@ -1,7 +1,7 @@
 """The entries that a run still has to route, and the visited sets of those that wait.
 
 - The run queue is a ring of entries to be routed, oldest first.
-- `parked` is an array of parked entries to be routed again, oldest first.
+- `parked` is an array of parked entries to be routed again, queue by queue, in the order of the queue.
 - `suspended` is an array of entries that wait, or that their queue does not route yet. An entry that leaves before the engine is
   quiet goes on with the visited set that is kept here. At the end of the run all these sets are dropped.
 """
