@@ -619,7 +619,7 @@ def test_an_interrupt_in_the_run_of_a_new_selector_leaves_it_there(engine, inter
     interrupts.clear()
     assert engine.create_selector("q", when=where(interrupted), do=copy_to("r"), name="n").id == 1
     engine.publish("r")
-    assert held_in(engine, "r") == ["", "stop", "a"]
+    assert held_in(engine, "r") == ["stop", "a", ""]
     assert engine.create_selector("q", when=match("eq", "x"), do=copy_to("r")).id == 2
     assert engine.delete_selector(1) and sorted(engine.selectors) == [2]
 

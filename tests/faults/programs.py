@@ -229,8 +229,9 @@ class Program(Drawing, Flow):
         return {"to": self.chance.choice(["a", "b", ""])} if "group" in self.features else {}
 
     def messages(self):
-        return [(self.chance.choice("xy"), self.world.body(self.chance.choice(BODY_BYTES)), self.headers(), None, self.message_id())
-                for _ in range(self.chance.randint(1, 5))]
+        chance = self.chance
+        return [(chance.choice("xy"), self.world.body(chance.choice(BODY_BYTES)), self.headers(), None, self.message_id())
+                for _ in range(chance.randint(1, 5))]
 
     def publish_many(self):
         self.world.publish_many(self.chance.choice("ab"), self.messages(), **self.shared_terms())

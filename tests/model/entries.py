@@ -59,7 +59,7 @@ class Entry:
         self.routed = False             # its hit set was found
         self.came_delayed = False       # at its entry
         self.kept_time = False          # a retry delays it since before its store was opened
-        self.was_delayed = False        # by a retry, when its store was closed in order, and when it ended by a crash the next time
+        self.was_delayed = False        # the same, and its store ended by a crash since
         self.never_due = False          # it expired before the end of that delay
         self.kept = False               # unrouted, for want of a selector that matches it
         self.waited = False             # ready when a call had run to quiescence, or since its store was opened

@@ -413,7 +413,7 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
 cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry) except -1:
     delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
     delivery.queue = counted(entry.queue.handle)
-    delivery.key = key_counted(entry) if entry.extra != NULL else NULL
+    delivery.key = key_counted(entry) if entry.queue.special else NULL
     delivery.answered = False
     delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)

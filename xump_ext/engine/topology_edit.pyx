@@ -237,20 +237,16 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
 
 cdef list selectors_about(queue_t* queue):
     """The handles of the selectors that have the queue as their source or target, by id."""
-    cdef set found = set()
+    cdef dict found = {}
     cdef selector_t* selector = queue.own
     while selector != NULL:
-        found.add(<object> selector.handle)
+        found[selector.id] = <object> selector.handle
         selector = selector.next_own
     selector = queue.sources
     while selector != NULL:
-        found.add(<object> selector.handle)
+        found[selector.id] = <object> selector.handle
         selector = selector.next_same_target
-    return sorted(found, key=id_of)
-
-
-def id_of(SelectorHandle handle):
-    return handle.id
+    return [found[id] for id in sorted(found)]
 
 
 cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -1:

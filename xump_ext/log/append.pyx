@@ -22,8 +22,8 @@ from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
-    charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record, record_again,
-    record_new, settle_record, store_queue, text_size, touch,
+    charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record,
+    record_again, record_new, settle_record, store_queue, text_size, touch,
 )
 from xump_ext.message.headers cimport correlation_of, expires_of, headers_of, raw_text_of
 from xump_ext.records.kinds cimport (
@@ -327,8 +327,8 @@ cdef void frontier_forward(queue_t* queue) noexcept:
 
 
 cdef inline bint waits_in_turn(const entry_t* entry) noexcept:
-    """Whether the entry is not routed, and does not say so for itself. The index finds those that are not apart: the frontier stays
-    before them, in any case."""
+    """Whether the entry is not routed, and does not say so for itself. The index finds those that are not apart: the frontier
+    stays before them, in any case."""
     if entry.state == UNROUTED and not entry.flags & APART:
         return True
     if entry.extra == NULL:

@@ -16,8 +16,8 @@ cdef bint fences_stuck(const store_t* store) noexcept
 # ---- records that are logged now, or wait behind a fence
 
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1
-# Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, is in the history, or is routed
-# out of turn.
+# Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, is in the history, or is
+# routed out of turn.
 cdef int log_mark(entry_t* entry) except -1
 # The same for a message that a retry delays until `due`, at an orderly end.
 cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1

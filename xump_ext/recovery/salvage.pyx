@@ -12,11 +12,15 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.log.journal cimport Journal
 from xump_ext.records.kinds cimport (
-    MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t, mark_record_t, queue_record_t,
+    MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t,
+    mark_record_t, queue_record_t,
 )
 from xump_ext.records.record cimport head_crc, incarnation_new, name_of, padded
 from xump_ext.recovery.log_reader cimport Recovered, Recovery, recovered_t
-from xump_ext.state.constants cimport DEAD_ENTRY, DEDUP_LIMIT_DEFAULT, HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, REASON_COUNT, REDELIVERED, STAINED, UNLIMITED
+from xump_ext.state.constants cimport (
+    DEAD_ENTRY, DEDUP_LIMIT_DEFAULT, HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, NEVER, REASON_COUNT, REDELIVERED, STAINED,
+    UNLIMITED,
+)
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.store import Remains
