@@ -219,3 +219,19 @@ def test_records_that_were_copied_forward_say_the_same(house, engine, clock, cra
     assert {message.address: message.priority for message in engine.queues["copies"].browse()} == {
         "copied": 0, "kept": 3, "expires": 0, "delayed": 0}
     assert engine.publish("q", message_id="1") == 5
+
+
+@ENDS
+def test_159_a_replay_leaves_out_what_is_late_and_has_what_a_retry_delays(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", history_limit=None, retry_delay=50)
+    engine.create_queue("copies", store="d")
+    engine.publish("q", "late", expires=clock.now + SECOND)
+    engine.publish("q", "retried")
+    engine.publish("q", "to come", delay=50)
+    engine.get("q").ack()
+    engine.get("q").nack()
+    engine = house.opened_again(crashed)
+    clock.tick(2)
+    engine.create_selector("q", when=always, do=copy_to("copies"), start="head")
+    engine.queues["q"].release()
+    assert addresses(engine, "copies") == ["retried"]

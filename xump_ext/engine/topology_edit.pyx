@@ -29,14 +29,15 @@ from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.runnable cimport runnable_remove
 from xump_ext.select.unrouted cimport apart_free, kept_try
 from xump_ext.state.constants cimport (
-    BOUNCE, BOUND, COPY, DEDUP_LIMIT_DEFAULT, DEFAULT, DELAYED, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVE, MOVED, NEVER,
-    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIMER_RETRY, TIME_UNREAD,
+    BOUNCE, BOUND, COPY, DEDUP_LIMIT_DEFAULT, DEFAULT, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVE, MOVED, NEVER,
+    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD,
     UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
+from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport lane_t
 from xump_ext.state.index cimport entry_free, index_free, index_from, index_get, list_remove
-from xump_ext.state.lazy_content cimport content_drop, content_needed, fetched_forget, is_loaded
+from xump_ext.state.lazy_content cimport content_at, content_drop, content_needed, fetched_forget
 from xump_ext.state.limits cimport count_ready, limit_changed
 from xump_ext.state.offers cimport destination_left, destination_named
 from xump_ext.state.queue_lists cimport queue_unlist
@@ -542,11 +543,9 @@ cdef int message_delete(engine_t* engine, entry_t* entry) except -1:
     return settle(engine, entry, DELETED, 0)
 
 
-cdef bint comes_later(const entry_t* entry) noexcept:
+cdef bint comes_later(entry_t* entry) except -1:
     """Whether a replay leaves the message out: it comes when the delay ends that it entered with, or its time is over."""
-    if entry.state == DELAYED and entry.extra.timer != TIMER_RETRY and entry.extra.came == 0:
-        return True
-    return is_loaded(entry) and expires_of(entry.content.loaded) < entry.queue.engine.time
+    return is_first_delay(entry) or expires_of(content_at(entry)) < entry.queue.engine.time
 
 
 cdef list replay_of(engine_t* engine, selector_t* selector):
