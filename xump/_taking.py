@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from xump._arguments import COUNT_MAX, check_count, check_timeout, checked_destination, queue_name
 from xump._graph import Graph
+from xump.errors import Closed, QueueNotFound, SelectorNotFound
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
 from xump_ext.engine.delivery import Delivery, DeliveryIterator
 from xump_ext.infinite import INFINITE
@@ -234,8 +235,11 @@ class Taking(Graph):
 
     def _warn_of_held(self) -> None:
         """Warn once if queues of a reopened store have selectors and are still held, so that they deliver nothing."""
-        held = [queue.name for queue in self._reopened if self._queues.get(queue.name) is queue and queue.held]
-        held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
+        try:
+            held = [queue.name for queue in self._reopened if self._queues.get(queue.name) is queue and queue.held]
+            held = [name for name in held if any(selector.source == name for selector in list(self._selectors.values()))]
+        except (SelectorNotFound, QueueNotFound, Closed):       # by another thread, meanwhile; the next call looks again
+            return
         if held and not self._warned_of_held:
             self._warned_of_held = True
             warnings.warn(f"held since their store was opened: {', '.join(map(repr, held))}. These queues deliver nothing until "
@@ -258,18 +262,23 @@ class Taking(Graph):
                 warnings.warn(f"no selector delivers to {destination!r}; {there}", stacklevel=3)
         elif self._found_nothing & (self._found_nothing - 1) == 0 and not self._warned_of_acks:
             for selector in list(self._selectors.values()):
-                if self._awaits_acks(selector, destination):
+                try:
+                    forgotten = self._forgotten_acks(selector, destination)
+                except (SelectorNotFound, QueueNotFound, Closed):       # by another thread, meanwhile
+                    continue
+                if forgotten:
                     self._warned_of_acks = True
-                    queue = selector.source
-                    warnings.warn(
-                        f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} messages of "
-                        f"queue {queue.name!r} that it did not answer, and {queue.ready} more wait. Ack each delivery, or give "
-                        "the selector more credit", stacklevel=3)
+                    warnings.warn(forgotten, stacklevel=3)
                     return
 
-    def _awaits_acks(self, selector: Selector, destination: str | None) -> bool:
-        """Whether the selector delivers to this destination, and messages wait only for answers to what your program has."""
-        do = selector.do
+    def _forgotten_acks(self, selector: Selector, destination: str | None) -> str:
+        """The warning, if the selector delivers to this destination, and messages wait only for answers to what your program has;
+        else an empty text."""
+        do, queue = selector.do, selector.source
         if do.verb != "deliver" or do.queue is not None or not selector.enabled or destination not in (None, do.destination):
-            return False
-        return selector.credit is not INFINITE and selector.available == 0 < selector.outstanding and selector.source.ready > 0
+            return ""
+        if selector.credit is INFINITE or not selector.available == 0 < selector.outstanding or not queue.ready:
+            return ""
+        return (f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} messages of queue "
+                f"{queue.name!r} that it did not answer, and {queue.ready} more wait. Ack each delivery, or give the selector "
+                "more credit")

@@ -81,6 +81,17 @@ def test_a_forgotten_ack_is_said_once(engine):
         assert [engine.take(10) for _ in range(9)] == [[]] * 9
 
 
+def test_a_selector_that_another_thread_deletes_meanwhile_is_passed_over(engine):
+    engine.create_queue("jobs")
+    deleted = engine.create_selector("jobs", when=always, do=deliver("worker"))
+    deleted.delete()
+    engine._selectors[deleted.id] = deleted     # as in the copy of them that the look goes over
+    try:
+        assert engine.take(1) == []
+    finally:
+        del engine._selectors[deleted.id]
+
+
 @pytest.mark.parametrize("credit", [9, INFINITE])
 def test_who_has_credit_left_has_forgotten_nothing(engine, credit):
     engine.create_queue("jobs")
