@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def no_reply(queue: str | Queue, timeout: float | None) -> RequestTimeout:
-    """The error of a request that was not answered in time; in a building block it does not wait, whatever its timeout."""
+    """The error of a request that was not answered in time."""
     return RequestTimeout(f"no reply from queue {str(queue)!r} within {timeout} seconds")
 
 

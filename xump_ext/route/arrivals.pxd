@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times
-from xump_ext.route.ledger cimport enter
+from xump_ext.route.ledger cimport enter, enter_special
 from xump_ext.state.graph cimport engine_t, queue_t
 
 # When a message that is published now is due; NEVER: at once.
@@ -13,11 +13,10 @@ cdef int64_t due_at(engine_t* engine, int64_t moment) noexcept
 # The same content with the end of its ttl, if `times` has one; `due` is from `due_by`. Takes over the reference, unless it
 # raises: ValueError for a content that has its own `expires`.
 cdef content_t* content_timed(engine_t* engine, content_t* content, Times times, int64_t due) except NULL
-cdef uint64_t enter_delayed(engine_t* engine, queue_t* queue, content_t* content, int64_t due) except 0
 
 cdef inline uint64_t enter_due(engine_t* engine, queue_t* queue, content_t* content, int64_t due) except 0:
     """Enters a message that was published, delayed until `due` (NEVER: not at all), and returns its id. Takes over the reference
     to `content`, unless it raises."""
     if due == NEVER:
         return enter(engine, queue, content, 0, 0, 0, NULL, NULL)
-    return enter_delayed(engine, queue, content, due)
+    return enter_special(engine, queue, content, 0, 0, 0, NULL, NULL, due)

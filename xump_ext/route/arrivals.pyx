@@ -4,7 +4,7 @@ from xump_ext.message.content cimport content_expiring
 from xump_ext.message.headers cimport expires_of
 from xump_ext.message.times cimport later
 from xump_ext.message.times import seconds_of
-from xump_ext.route.ledger cimport enter_special, time_of
+from xump_ext.route.ledger cimport time_of
 
 
 cdef int64_t due_by(engine_t* engine, Times times) noexcept:
@@ -26,7 +26,3 @@ cdef content_t* content_timed(engine_t* engine, content_t* content, Times times,
     if expires_of(content) != NEVER:
         raise ValueError(f"ttl={seconds_of(times.ttl)!r} beside a Message with expires={expires_of(content)}; give one of them")
     return content_expiring(content, later(time_of(engine) if due == NEVER else due, times.ttl))
-
-
-cdef uint64_t enter_delayed(engine_t* engine, queue_t* queue, content_t* content, int64_t due) except 0:
-    return enter_special(engine, queue, content, 0, 0, 0, NULL, NULL, due)

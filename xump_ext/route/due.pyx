@@ -12,24 +12,23 @@ from heapq import heapify, heappop, heappush
 from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
-from xump_ext.route.ledger cimport dead_letter, dead_letter_of, leave_ready, mark_dirty, room_left, unbind
-from xump_ext.route.requeue cimport forget_nack, nack_entry, recall, requeue_entry
+from xump_ext.route.ledger cimport dead_letter_of, leave_ready, mark_dirty
+from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    BOUND, DELAYED, DIRTY, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
-    TIMER_RETRY, UNROUTED, WAITING,
+    DELAYED, DIRTY, HISTORY, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIMER_RETRY,
+    UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
-from xump_ext.state.graph cimport entry_t, extra_t, queue_t, visited_t
+from xump_ext.state.graph cimport entry_t, extra_t, queue_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready
 from xump_ext.state.queue_lists cimport queue_list
-from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve, suspended_visited
+from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve
 from xump_ext.state.schedule cimport schedule_add, schedule_next, schedule_pop, schedule_reserve
-from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef int do_due(engine_t* engine) except -1:
@@ -134,21 +133,9 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
 
 
 cdef int expire(engine_t* engine, entry_t* entry) except -1:
-    cdef visited_t* visited
     if dead_letter_of(engine, entry) != NULL:
         content_at(entry)       # may fail, so it comes before any change
-    visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
-    try:
-        if entry.state == OFFERED:
-            recall(engine, entry)
-        elif entry.state == BOUND:
-            unbind(engine, entry)
-            room_left(engine, entry)
-        else:
-            leave_ready(engine, entry)
-        return dead_letter(engine, entry, REASON_EXPIRED, None, visited)
-    finally:
-        visited_release(engine, visited)
+    return send_away(engine, entry, REASON_EXPIRED)
 
 
 cdef int end_delay(engine_t* engine, entry_t* entry) except -1:

@@ -5,16 +5,16 @@ and what comes back neither ask nor count.
 """
 
 from xump_ext.log.seen cimport log_forget, log_seen
-from xump_ext.memory.siphash cimport hash128_t, siphash
+from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.headers cimport raw_text_of
 from xump_ext.route.ledger cimport time_of
-from xump_ext.state.window cimport window_add, window_count, window_find, window_reserve, window_t, window_trim
+from xump_ext.state.window cimport window_add, window_count, window_find, window_hash, window_reserve, window_t, window_trim
 
 
 cdef inline hash128_t hash_of(const window_t* window, const content_t* content) noexcept:
     cdef Py_ssize_t size
     cdef const char* text = raw_text_of(<object> content.message_id, &size)
-    return siphash(window.key, window.more_key, text, size)
+    return window_hash(window, text, size)
 
 
 cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0:

@@ -7,17 +7,15 @@ each bound message, if they are not in order.
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from xump_ext.route.ledger cimport dead_letter, leave_ready, room_left, unbind
+from xump_ext.route.requeue cimport send_away
 from xump_ext.select.unrouted cimport in_index
 from xump_ext.state.constants cimport BEHIND, BOUND, DELAYED, OVERFULL, REASON_OVERFLOW, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport QueueRef
-from xump_ext.state.graph cimport selector_t, visited_t, waitset_t
+from xump_ext.state.graph cimport selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.index cimport index_until, unrouted_from
 from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport AGE_BITS, order_of, returned_merge, waitset_oldest
-from xump_ext.state.run_queue cimport suspended_visited
-from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef entry_t* earlier(entry_t* one, entry_t* other) noexcept:
@@ -209,18 +207,5 @@ cdef int drop_oldest(engine_t* engine) except -1:
         entry = NULL if has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:
             break
-        drop(engine, entry)
+        send_away(engine, entry, REASON_OVERFLOW)
     return 0
-
-
-cdef int drop(engine_t* engine, entry_t* entry) except -1:
-    cdef visited_t* visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
-    try:
-        if entry.state == BOUND:
-            unbind(engine, entry)
-            room_left(engine, entry)
-        else:
-            leave_ready(engine, entry)
-        return dead_letter(engine, entry, REASON_OVERFLOW, None, visited)
-    finally:
-        visited_release(engine, visited)

@@ -13,3 +13,5 @@ cdef int forget_nack(engine_t* engine, entry_t* entry) except -1
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1
 # Whether a nack dead-letters the message.
 cdef bint is_over_limit(const entry_t* entry) noexcept
+# The entry is ready, bound, delayed or offered: it is dead-lettered, or dropped.
+cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1

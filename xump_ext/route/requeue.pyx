@@ -21,13 +21,15 @@ from xump_ext.state.constants cimport (
     REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport queue_t, selector_t, waitset_t
+from xump_ext.state.graph cimport queue_t, selector_t, visited_t, waitset_t
 from xump_ext.state.index cimport list_remove
 from xump_ext.state.lazy_content cimport content_at, is_readable
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.queue_lists cimport queue_list
+from xump_ext.state.run_queue cimport suspended_visited
 from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
+from xump_ext.state.visited cimport visited_release, visited_share
 
 
 cdef int give_back(engine_t* engine, entry_t* entry) except -1:
@@ -78,6 +80,22 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
         end(engine, lowest, DELETED, 0)
         lowest = parent
     return give_back(engine, entry)
+
+
+cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1:
+    """Dead-letters or drops an entry that your program does not have: it is ready, bound, delayed or offered."""
+    cdef visited_t* visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
+    try:
+        if entry.state == OFFERED:
+            recall(engine, entry)
+        elif entry.state == BOUND:
+            unbind(engine, entry)
+            room_left(engine, entry)
+        else:
+            leave_ready(engine, entry)
+        return dead_letter(engine, entry, reason, None, visited)
+    finally:
+        visited_release(engine, visited)
 
 
 cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
