@@ -25,7 +25,7 @@ COLUMNS = ["stores", "durability", "faults", "runs", "calls failed", "violations
 TEXT = """
 A program makes stores, works, closes, compacts, opens, works and closes. The Nth call of a kind fails, once or from then on,
 with EIO or ENOSPC, or writes half and then finds no space; N counts up until a run comes through without meeting its fault.
-Kinds: {kinds}. Whatever fails, the error is one of Xump's and names the path, and no failing disk is called damage; queues in
+Kinds: {kinds}. Each failure must give an error of Xump's that names the path, and no failing disk is called damage; queues in
 RAM go on; `close` gives the files up; and when the disk is well again, the stores open with all that was confirmed, at one
 moment of the model, and nothing is left over.
 
