@@ -1,6 +1,6 @@
 """What the engine is told of time, order and bounds, wrong in every way, at every place where it may be said.
 
-Each time there is an error that names what was given and what is allowed, and nothing has changed. `test_errors.py` has the other
+Each time there is an error that names what was given and what is allowed, and nothing has changed. `errors` has the other
 arguments.
 """
 

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from tests.engine.test_errors import EVERY_CALL, live, live_on, nothing_changed, seen
+from tests.engine.errors.life import live, live_on, nothing_changed, seen
+from tests.engine.errors.test_after_close import EVERY_CALL
 from xump import Engine, always, deliver, where
 from xump.errors import Closed, ForkedError
 
