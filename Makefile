@@ -25,7 +25,7 @@ demo: $(STAMPS)/core $(STAMPS)/demo
 
 ## test      run the linters and every test
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4
 
 ## lint      run ruff, mypy, stubtest and cython-lint
 lint: $(STAMPS)/core $(STAMPS)/test

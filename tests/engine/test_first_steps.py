@@ -74,7 +74,7 @@ def test_a_forgotten_ack_is_said_once(engine):
     engine.create_selector("jobs", when=always, do=deliver("worker"), credit=2)
     engine.publish_many("jobs", [("x",)] * 5)
     assert len(engine.take(10, "worker")) == 2
-    with pytest.warns(UserWarning, match="has 2 messages of queue 'jobs' that it did not answer, and 3 more wait. Ack each"):
+    with pytest.warns(UserWarning, match="has 2 of its deliveries from queue 'jobs', and messages wait there: 3. Ack each"):
         assert engine.take(10, "worker") == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
