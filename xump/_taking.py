@@ -279,5 +279,6 @@ class Taking(Graph):
             return ""
         if selector.credit is INFINITE or not selector.available == 0 < selector.outstanding or not queue.ready:
             return ""
-        return (f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} of its deliveries from "
-                f"queue {queue.name!r}, and messages wait there: {queue.ready}. Ack each delivery, or give the selector more credit")
+        return (f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} of its deliveries "
+                f"from queue {queue.name!r}, and messages wait there: {queue.ready}. Ack each delivery, or give the selector more "
+                "credit")
