@@ -280,5 +280,5 @@ class Taking(Graph):
         if selector.credit is INFINITE or not selector.available == 0 < selector.outstanding or not queue.ready:
             return ""
         return (f"all credit of selector {selector.id} is used up: your program has {selector.outstanding} of its deliveries "
-                f"from queue {queue.name!r}, and messages wait there: {queue.ready}. Ack each delivery, or give the selector more "
-                "credit")
+                f"from queue {queue.name!r}, and messages wait there: {queue.ready}. Ack each delivery, or give the selector "
+                "more credit")
