@@ -5,6 +5,9 @@ from tests.model.entries import bounced
 from tests.model.room import has_room
 from tests.model.values import count
 
+REFUSED = "rejected", "delivery-limit"
+"""The reasons of what your program did not want: such a dead letter begins a new trip."""
+
 
 def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     """Bounces an entry out of its queue (rule 11), or drops it; it is settled by either. `or_keep`: instead of being
@@ -16,7 +19,9 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     target = own_dead_letter(engine, queue) if reason == "overflow" else dead_letter_of(engine, entry)
     if entry.dead or (reason == "expired" and message.hops >= engine.hop_limit):
         target = None
-    if entry.visited is None:
+    if reason in REFUSED:
+        entry.visited, message = [], message.replace(hops=-1)
+    elif entry.visited is None:
         entry.visited = [queue]
     owner, came = books.inherited_owner(engine, entry), books.owner_of(engine, entry)
     if enter_dead(engine, target, message, reason, queue.name, detail, entry.visited, owner, came):

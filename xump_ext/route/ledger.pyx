@@ -31,9 +31,9 @@ from xump_ext.select.plan cimport Plan
 from xump_ext.select.unrouted cimport apart_add, apart_remove, backlog_apart, is_kept
 from xump_ext.state.constants cimport (
     APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, MOVED,
-    NACKED, OFFERED, OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_UNROUTABLE,
-    REDELIVERED, ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIME_UNREAD, UNLIMITED, UNROUTED,
-    WAITING,
+    NACKED, OFFERED, OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW,
+    REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED, ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    TIME_UNREAD, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
@@ -619,8 +619,10 @@ cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NUL
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
-    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way."""
+    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way. What your
+    program refused begins a new trip there, at 0 hops: each round of such a cycle has a decision of your program in it."""
     cdef queue_t* queue = entry.queue
+    cdef bint refused = reason == REASON_REJECTED or reason == REASON_DELIVERY_LIMIT
     cdef queue_t* letters = own_dead_letter(queue) if reason == REASON_OVERFLOW else dead_letter_of(engine, entry)
     cdef uint32_t hops = hops_of(engine, entry)
     cdef content_t* content
@@ -631,14 +633,17 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
             queue.dead_lettered[reason] += 1
             if queue.durable:
                 touch(queue)
-            own = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
+            if refused:
+                own = visited_new(engine, letters.slot)
+            else:
+                own = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
             if engine.store_count:
                 went_to(engine, letters)
                 if letters.durable:
                     gone_note(engine, entry)
                 owner_claim(engine, entry, letters)
             # An expiry does not start the hops at 0: a cycle of queues in which messages expire would go on with the clock alone.
-            enter(engine, letters, content, clamp(hops + 1), 0,
+            enter(engine, letters, content, 0 if refused else clamp(hops + 1), 0,
                   DEAD_IN_RUN if reason == REASON_EXPIRED else DEAD_IN_RUN | DEAD_ENTRY, NULL, own)
             engine.gone_store = NULL
             visited_release(engine, own)
