@@ -155,6 +155,18 @@ def check_ack_timeout(seconds: object, do: Action, credit: object) -> int:
     return nanoseconds
 
 
+def check_through(queue: QueueHandle, when: Condition, do: Action, start: object) -> None:
+    """Raises ValueError unless a transit queue can have a selector of this condition, action and start."""
+    if do.verb not in ("copy", "discard"):
+        raise ValueError(f"queue {queue.name!r} is a transit queue, which keeps nothing that could wait for credit or room; its "
+                         f"selectors copy or discard, got do={do!r}: use copy_to, and take from the target")
+    if when == Role("overflow"):
+        raise ValueError(f"queue {queue.name!r} is a transit queue, which is never full: it has no overflow selector")
+    if start != "current":
+        raise ValueError(f"queue {queue.name!r} is a transit queue, which keeps nothing to start from; got start={start!r}: "
+                         "leave it out")
+
+
 # ---- what exists already
 
 def plain_value(value: object) -> object:

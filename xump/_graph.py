@@ -17,6 +17,7 @@ from xump._arguments import (
     check_bool,
     check_count,
     check_same,
+    check_through,
     compile_condition,
     field_of,
     plain_value,
@@ -25,7 +26,7 @@ from xump._arguments import (
 )
 from xump._mappings import Registry, SelectorRegistry
 from xump._names import name_of
-from xump._queue_properties import checked_properties, differing
+from xump._queue_properties import check_transit, checked_properties, differing
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
 from xump.durability.closing import close_stores, raise_first
@@ -151,6 +152,7 @@ class Graph(Core):
         limit_bytes: int | None = None,
         when_full: WhenFull = "refuse",
         unmatched: Unmatched = "drop",
+        transit: bool = False,
     ) -> Queue:
         """Create a queue: a list of messages, first in, first out.
 
@@ -181,6 +183,9 @@ class Graph(Core):
                 `QueueFull`, or goes to the dead letter queue. `"drop_oldest"`: it enters, and the oldest ready ones make room.
             unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
                 letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
+            transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
+                which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete` and `dead_letter`
+                may be given.
 
         Returns:
             The queue. If one with the same name and properties exists, that one.
@@ -207,12 +212,13 @@ class Graph(Core):
             "limit": limit, "history_limit": history_limit, "auto_delete": auto_delete, "dead_letter": dead_letter,
             "delivery_limit": delivery_limit, "retry_delay": retry_delay, "ttl": ttl, "priority": priority, "group": group,
             "dedup": dedup, "dedup_limit": dedup_limit, "limit_bytes": limit_bytes, "when_full": when_full,
-            "unmatched": unmatched,
+            "unmatched": unmatched, "transit": transit,
         }
         if name is not None:
             name = queue_name(name, "queue name")
         properties = checked_properties(given)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
+        check_transit(store_name, properties)
         self._check_open()
         with self._build_lock:
             if store_name not in self._stores:
@@ -313,6 +319,8 @@ class Graph(Core):
                 check_same(f"selector {name!r}", SELECTOR_PROPERTIES, selector._created, created)
                 self.tick()
                 return selector
+            if queue.transit:
+                check_through(queue, when, do, start)
             self._check_single(queue, role, enabled)
             target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")
             self._last_selector += 1

@@ -16,9 +16,11 @@ from xump_ext.state.constants import DEDUP_LIMIT
 QUEUE_DEFAULTS: dict[str, Any] = {
     "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
     "retry_delay": None, "ttl": None, "priority": None, "group": None, "dedup": None, "dedup_limit": DEDUP_LIMIT,
-    "limit_bytes": None, "when_full": "refuse", "unmatched": "drop",
+    "limit_bytes": None, "when_full": "refuse", "unmatched": "drop", "transit": False,
 }
 """All properties, and what they are when they are not given."""
+TRANSIT_PROPERTIES = ("transit", "auto_delete", "dead_letter")
+"""What a transit queue may have."""
 PRIORITY_MAX = 255
 RETRY_DELAYS_MAX = 1000
 
@@ -43,9 +45,11 @@ def _one_of(name: str, *allowed: str) -> Callable[[Any], Any]:
     return checked
 
 
-def _auto_delete(value: Any) -> Any:
-    check_bool("auto_delete", value)
-    return value
+def _bool(name: str) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        check_bool(name, value)
+        return value
+    return checked
 
 
 def _dead_letter(value: Any) -> Any:
@@ -71,7 +75,7 @@ def _group(value: Any) -> Any:
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "limit": _count("limit", 0, COUNT_MAX),
     "history_limit": _count("history_limit", 0, COUNT_MAX, "an int, or None to keep all messages"),
-    "auto_delete": _auto_delete,
+    "auto_delete": _bool("auto_delete"),
     "dead_letter": _dead_letter,
     "delivery_limit": _count("delivery_limit", 1, DELIVERIES_MAX),
     "retry_delay": _retry_delay,
@@ -83,6 +87,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "limit_bytes": _count("limit_bytes", 0, COUNT_MAX),
     "when_full": _one_of("when_full", "refuse", "drop_oldest"),
     "unmatched": _one_of("unmatched", "drop", "keep"),
+    "transit": _bool("transit"),
 }
 """For each property but the store, what checks a value and gives it as the core keeps it."""
 
@@ -90,6 +95,18 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 def checked_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     """The properties that differ from their defaults, as the core keeps them. Raises TypeError and ValueError."""
     return {name: CHECKS[name](value) for name, value in given.items() if value is not QUEUE_DEFAULTS[name]}
+
+
+def check_transit(store: str, properties: Mapping[str, Any]) -> None:
+    """A transit queue keeps nothing, so it has no use for what is about keeping. `properties` are checked ones."""
+    if not properties.get("transit"):
+        return
+    for name in properties:
+        if name not in TRANSIT_PROPERTIES and properties[name] != CHECKS[name](QUEUE_DEFAULTS[name]):
+            raise ValueError(f"{name} is for queues that keep messages; a transit queue keeps none: leave it out, or give it to "
+                             "the queues that this one leads to")
+    if store != "ram":
+        raise ValueError(f"a transit queue keeps nothing, so it is in the store 'ram', not in {store!r}: leave out store")
 
 
 def differing(given: Mapping[str, Any], had: Mapping[str, Any]) -> str | None:

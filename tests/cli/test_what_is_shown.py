@@ -72,6 +72,7 @@ SHOWN = {
     "dedup": (60, "no duplicates within 60 s and 100,000 messages"), "dedup_limit": (5, ""),
     "limit_bytes": (2048, "limit 2.0 KiB of bodies"), "when_full": ("drop_oldest", "drops the oldest when full"),
     "unmatched": ("keep", "keeps the unmatched"),
+    "transit": (True, ""),      # no store has such a queue
 }
 
 

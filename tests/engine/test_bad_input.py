@@ -208,6 +208,9 @@ QUEUES = {
     "when_full: None": ({"when_full": None}, ValueError, "when_full"),
     "unmatched: unknown": ({"unmatched": "wait"}, ValueError, "'drop' or 'keep'"),
     "unmatched: a bool": ({"unmatched": True}, ValueError, "unmatched"),
+    "transit: a text": ({"transit": "yes"}, TypeError, "transit"),
+    "transit: with a ttl": ({"transit": True, "ttl": 5}, ValueError, "is for queues that keep messages"),
+    "transit: with a history": ({"transit": True, "history_limit": None}, ValueError, "limit is for queues that keep"),
 }
 
 

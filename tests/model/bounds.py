@@ -46,7 +46,7 @@ def let_in(engine):
         except QueueFull:
             refused.append(name_of(publisher.queue))
             continue
-        except XumpError as error:
+        except (XumpError, ValueError) as error:
             publisher.error = error
         engine.publishers.remove(publisher)
         return True

@@ -8,7 +8,7 @@ from tests.model.vocabulary import NANOSECOND
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests"]
+            "room", "requests", "transit"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -43,6 +43,9 @@ class Drawing:
         for name in ("ttl", "dedup"):
             drawn[name] = drawn[name] and seconds(drawn[name])
         return {name: value for name, value in drawn.items() if value is not None}
+
+    def is_transit(self):
+        return "transit" in self.features and self.chance.random() < 0.5
 
     def terms(self, *, row=False):
         """Of a message, as keywords of `publish`, or as columns of a row."""

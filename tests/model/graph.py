@@ -20,6 +20,10 @@ def check_selector(engine, selector, start):
         engine._queue(target)
     if selector.role == "overflow" and (not selector.consuming or target == selector.source.name):
         raise ValueError(f"an overflow selector consumes, and into another queue; got {selector.do!r}")
+    if selector.source.transit and (selector.do.verb not in ("copy", "discard") or selector.role == "overflow"):
+        raise ValueError(f"a transit queue copies and discards, got {selector.when!r} and {selector.do!r}")
+    if selector.source.transit and start != "current":
+        raise ValueError(f"a transit queue keeps nothing from which a selector could start, got {start!r}")
     if start != "current" and selector.consuming:
         raise ValueError(f"a consuming selector sees ready messages only; it cannot start at {start!r}")
     if isinstance(start, str) and start not in ("current", "tail", "head"):
@@ -49,8 +53,15 @@ def delete_selector(engine, selector):
         if selector in other.waiting_list:
             other.waiting_list.remove(selector)
     del engine.selector_by_id[selector.id]
-    if queue.auto_delete and not queue.selectors and not queue.dying:
+    if queue.auto_delete and not keeps_alive(queue, selector) and not queue.dying:
         delete_queue(engine, queue)
+
+
+def keeps_alive(queue, ended):
+    """Whether a queue with auto_delete stays when this selector has ended. The default of a transit queue does not count."""
+    if not queue.transit:
+        return bool(queue.selectors)
+    return ended.role == "default" or any(s.role != "default" for s in queue.selectors)
 
 
 def delete_queue(engine, queue):

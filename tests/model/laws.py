@@ -41,6 +41,8 @@ def check_queue(engine, queue):
     history = [e for e in queue.entries if e.state == "history"]
     require(sorted(queue.processed, key=lambda e: e.id) == history, "Recount", f"{where}: its history")
     require(queue.history_limit is None or len(history) <= queue.history_limit, "Recount", f"{where}: history_limit")
+    if queue.transit:
+        require(queue.held or engine.depth or not queue.ready, "Quiet", f"{where} keeps nothing")
     for role in ("default", "overflow"):
         require(sum(s.role == role and s.enabled for s in queue.selectors) <= 1, "Links", f"{where}: one {role} selector")
     require(len(set(queue.waiting_list)) == len(queue.waiting_list), "Links", f"{where}: its waiting list")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.model import books, due, letters
+from tests.model import books, due, letters, routing
 from tests.model.entries import Message
 from tests.model.room import has_room
 from tests.model.values import after, count, integer, moment, name_of, optional_duration
@@ -44,13 +44,13 @@ def on_terms(engine, message, terms):
     return message.replace(**{name: value for name, value in changes.items() if value is not None}), end
 
 
-def publish(engine, queue, message, terms):
+def publish(engine, queue, message, terms, in_turn=False):
     """Rule 1 for a message from outside: the id, 0 when it was dead-lettered, or an error and nothing has changed."""
-    return publish_once(engine, queue, message, terms)[0]
+    return publish_once(engine, queue, message, terms, in_turn)[0]
 
 
-def publish_once(engine, queue, message, terms):
-    """The same, and whether the id is a new one."""
+def publish_once(engine, queue, message, terms, in_turn=False):
+    """The same, and whether the id is a new one. `in_turn`: a transit queue routes it in the run, not at once."""
     name = name_of(queue)
     message, end = on_terms(engine, message, terms)
     if name not in engine.queues:
@@ -59,6 +59,8 @@ def publish_once(engine, queue, message, terms):
             raise QueueNotFound(f"no queue {name!r}; there are {', '.join(engine.queues)}")
         return 0, False
     queue = engine.queues[name]
+    if queue.transit:
+        return publish_through(engine, queue, message, end, in_turn)
     first = first_of(engine, queue, message)
     if first is not None:
         queue.duplicates += 1
@@ -75,6 +77,19 @@ def publish_once(engine, queue, message, terms):
         raise QueueFull(f"queue {name!r} has no room within limit={queue.limit}, limit_bytes={queue.limit_bytes}")
     remember(engine, queue, entry)
     return entry.id, True
+
+
+def publish_through(engine, queue, message, end, in_turn):
+    """A transit queue routes what is published into it before anything else happens, and gives no id."""
+    if end is not None:
+        raise ValueError(f"queue {queue.name!r} keeps nothing, so it delays nothing")
+    late = due.is_late(engine, message)
+    entry = books.enter(engine, queue, message, [], late=late)
+    if late:
+        letters.dead_letter(engine, entry, "expired")
+    elif not (in_turn or engine.depth or queue.held):
+        routing.route(engine, entry)
+    return 0, False
 
 
 def first_of(engine, queue, message):

@@ -23,6 +23,8 @@ class Queue:
         self.delivery_limit = delivery_limit
         self.terms = terms              # as given
         self.set_terms(**terms)
+        if self.transit:
+            check_transit(self)
         self.held = False
         self.reopened = False           # held since its store was opened: what is due waits
         self.dying = False
@@ -40,7 +42,7 @@ class Queue:
         self.handed = 0                 # the highest id that was offered to your program, here or downstream
 
     def set_terms(self, *, retry_delay=None, ttl=None, priority=None, group=None, dedup=None, dedup_limit=100_000,
-                  limit_bytes=None, when_full="refuse", unmatched="drop"):
+                  limit_bytes=None, when_full="refuse", unmatched="drop", transit=False):
         """The properties of section 9."""
         self.retry_delays = delays_of(retry_delay)      # ns
         self.ttl = optional_duration("ttl", ttl)        # ns
@@ -51,6 +53,7 @@ class Queue:
         self.limit_bytes = None if limit_bytes is None else integer("limit_bytes", limit_bytes, 0, COUNT_MAX)
         self.when_full = checked_word("when_full", when_full, "refuse", "drop_oldest")
         self.unmatched = checked_word("unmatched", unmatched, "drop", "keep")
+        self.transit = transit
 
     @property
     def durable(self):
@@ -61,7 +64,7 @@ class Queue:
         return (
             self.store, self.limit, self.history_limit, self.auto_delete, self.dead_letter, self.delivery_limit,
             self.retry_delays, self.ttl, self.priority, self.group, self.dedup, self.dedup_limit, self.limit_bytes,
-            self.when_full, self.unmatched)
+            self.when_full, self.unmatched, self.transit)
 
     @property
     def selectors(self):
@@ -169,6 +172,13 @@ def delays_of(retry_delay):
     if not retry_delay:
         raise ValueError("retry_delay must be seconds or a list of at least one")
     return tuple(duration("retry_delay", seconds) for seconds in retry_delay)
+
+
+def check_transit(queue):
+    """What keeps nothing has no use for what is about keeping."""
+    plain = Queue(queue.engine, queue.name, "ram", None, 0, queue.auto_delete, queue.dead_letter, None)
+    if queue.properties[:-1] != plain.properties[:-1]:
+        raise ValueError("a transit queue keeps nothing: it has auto_delete and dead_letter at most")
 
 
 def checked_group(group):

@@ -76,6 +76,8 @@ def step(engine):
 def is_routable(entry):
     """Whether it is an unrouted entry's turn. One that was kept unrouted has to be matched by something."""
     selectors = [s for s in entry.queue.selectors if s.role != "overflow"]
+    if entry.queue.transit:
+        return not entry.queue.held
     return not entry.queue.held and bool(selectors) and (not entry.kept or bool(hits_of(entry)))
 
 
@@ -93,6 +95,9 @@ def hits_of(entry):
 
 
 def route(engine, entry):
+    if entry.queue.transit:
+        pass_on(engine, entry)
+        return
     hits = hits_of(entry)
     if hits:
         entry.marked = hits[0].role == "default"
@@ -102,6 +107,26 @@ def route(engine, entry):
     else:
         stays = entry.waited and engine.keeps_what_waited
         letters.dead_letter(engine, entry, "unroutable", or_keep=stays)
+
+
+def pass_on(engine, entry):
+    """What comes to a transit queue: all copies, and a discard, by the ordinary selectors, else by the default one. Those that
+    are disabled, or name no target, are as if they were not there. What leads nowhere is unroutable."""
+    if entry.visited is None:
+        entry.visited = [entry.queue]
+    for role in ("ordinary", "default"):
+        entry.marked = role == "default"
+        hits = [s for s in entry.queue.selectors
+                if s.role == role and s.enabled and holds(s, entry) and names_target(s, entry)]
+        for selector in hits:
+            if not selector.consuming:
+                copy(engine, selector, entry, entry.visited)
+        discards = sorted((s for s in hits if s.consuming), key=lambda s: (s.served_at, s.id))
+        if hits:
+            entry.state = "waiting"
+            books.take(engine, discards[0], entry) if discards else books.settle(engine, entry)
+            return
+    letters.dead_letter(engine, entry, "unroutable")
 
 
 def release(engine, queues):
@@ -175,7 +200,7 @@ def start_copying(engine, selector, start):
     """Rule 13, for a new COPY."""
     queue = selector.source
     if start in ("current", "tail"):
-        selector.start = queue.frontier if start == "current" else queue.next_id
+        selector.start = 0 if queue.transit else queue.frontier if start == "current" else queue.next_id
         selector.aside = [e for e in queue.entries if is_aside(e)]
         return
     if start == "head":

@@ -89,17 +89,26 @@ class Dense(Drawing, AtRandom):
 
     def queue(self, name=None):
         choice = self.chance.choice
+        if self.is_transit():
+            self.world.create_queue(name or self.name(), None, 0, self.chance.random() < 0.2, choice([None, None, *self.names]),
+                                    None, transit=True)
+            return
         self.world.create_queue(name or self.name(), choice(self.limits), choice([0, 0, 1, None]), self.chance.random() < 0.1,
                                 choice([None, None, *self.names]), choice([None, None, 1, 2]), choice(self.stores),
                                 **self.queue_terms())
 
     def link(self):
         choice, source = self.chance.choice, self.name()
+        passes = source in self.world.engine.queues and self.world.engine.queues[source].transit
         if len(self.world.engine.selectors) < 9:
             role = self.chance.random()
             when = default if role < 0.08 else overflow if role < 0.16 else choice(self.conditions)
             do, credit = self.action(source), choice(self.credits)
-            start = choice(["current", "current", "tail", "head", 1, 2]) if do.verb == "copy" else "current"
+            if passes and self.chance.random() < 0.9:       # it has no others
+                target = choice([self.name(), self.name(), field("address"), field("reply_to")])
+                do = choice([copy_to(target)] * 4 + [discard])
+            starts = ["current"] if passes else ["current", "current", "tail", "head", 1, 2]
+            start = choice(starts) if do.verb == "copy" else "current"
             self.world.create_selector(source, when, do, credit, self.chance.random() < 0.75, start, None,
                                        self.ack_timeout(do, credit))
 

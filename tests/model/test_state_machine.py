@@ -50,8 +50,12 @@ timed = {
     "group": st.sampled_from([field("address"), field("headers.to")]), "dedup": spans, "dedup_limit": st.sampled_from([1, 2]),
     "limit_bytes": st.sampled_from([0, 1, 4]), "when_full": st.just("drop_oldest"), "unmatched": st.just("keep"),
 }
-properties = st.one_of(st.fixed_dictionaries(plain), st.fixed_dictionaries(plain, optional=timed))
+kept = st.one_of(st.fixed_dictionaries(plain), st.fixed_dictionaries(plain, optional=timed))
 """Half of the queues go by age alone, and know no time."""
+passing = st.fixed_dictionaries({
+    "limit": st.just(None), "history_limit": st.just(0), "auto_delete": plain["auto_delete"], "dead_letter": plain["dead_letter"],
+    "delivery_limit": st.just(None), "transit": st.just(True)})
+properties = st.integers(0, 5).flatmap(lambda drawn: passing if drawn == 5 else kept)
 moments = st.sampled_from([-3, 0, 1, 4, 12, 300])
 terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
     "delay": delays, "at": moments, "ttl": spans, "expires": moments, "priority": st.sampled_from([1, 7]),
@@ -258,8 +262,9 @@ class DurableMachine(Machine):
 
     def create_queue_at(self, name, chosen, place):
         """One in three queues is in RAM."""
-        chosen = chosen if self.timed else {key: value for key, value in chosen.items() if key in plain}
-        self.world.create_queue(name, **chosen, store="ram" if place % 3 == 0 else self.stores[place % len(self.stores)])
+        chosen = chosen if self.timed else {key: value for key, value in chosen.items() if key in plain or key == "transit"}
+        in_memory = place % 3 == 0 or (chosen.get("transit") and place % 5)     # a transit queue in a store is refused
+        self.world.create_queue(name, **chosen, store="ram" if in_memory else self.stores[place % len(self.stores)])
 
     @rule()
     def sync(self):

@@ -37,7 +37,7 @@ def commit(engine, work, in_one_store=False):
             check_stores(engine, work)
         for verb, *arguments in work:
             if verb == "publish":
-                ids.append(publishing.publish(engine, *arguments))
+                ids.append(publishing.publish(engine, *arguments, in_turn=True))
             else:
                 deliveries.answer(engine, verb, *arguments)
     return ids

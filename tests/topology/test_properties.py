@@ -24,6 +24,7 @@ QUEUES = {      # a value that is not the default; how a topology has it; what a
     "limit_bytes": (1000, "1000", "limit 1,000 bytes"),
     "when_full": ("drop_oldest", '"drop_oldest"', "drops the oldest"),
     "unmatched": ("keep", '"keep"', "keeps the unmatched"),
+    "transit": (True, "true", "transit"),
 }
 
 

@@ -112,6 +112,8 @@ def _properties(queue: Queue, counts: bool) -> list[str]:
         properties.append("drops the oldest")
     if queue.unmatched == "keep":
         properties.append("keeps the unmatched")
+    if queue.transit:
+        properties.append("transit")
     if queue.priority is not None:
         properties.append(f"priority {queue.priority}")
     if queue.group is not None:

@@ -334,7 +334,7 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
                 paper.create_queue(item.name)       # its faults are known now; its selectors may be right
     for name in engine.queues if engine is not None else ():
         if name not in paper.queues:
-            paper.create_queue(name)
+            paper.create_queue(name, transit=engine is not None and engine.queues[name].transit)
 
 
 def _wrong_properties(paper: Engine, item: QueueItem) -> list[str]:

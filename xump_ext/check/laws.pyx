@@ -193,6 +193,8 @@ cdef int check_counts(queue_t* queue) except -1:
     check_count(queue, "history", queue.history.count, states[HISTORY])
     if queue.history.count > queue.history_limit:
         raise broken("Recount", of_queue(queue), f"{queue.history.count} in its history, whose limit is {queue.history_limit}")
+    if queue.transit and (queue.durable or states[WAITING] + states[BOUND] + states[OFFERED] + states[MOVED] + states[DELAYED]):
+        raise broken("Recount", of_queue(queue), "a transit queue keeps messages")
     if found.in_waitsets != states[WAITING]:
         raise broken("Recount", of_queue(queue), f"{states[WAITING]} messages wait, {found.in_waitsets} of them in waitsets")
     for reason in range(REASON_COUNT):
@@ -264,6 +266,8 @@ cdef int check_credit(selector_t* selector) except -1:
     elif selector.verb != DISCARD and selector.verb != COPY and selector.served != ended + outstanding:
         raise broken("Credit", where, f"{selector.served} served, but {selector.paid} paid, {selector.returned} returned and "
                      f"{outstanding} outstanding")
+    if selector.source.transit and (selector.puts if selector.verb != COPY else selector.start != 0):
+        raise broken("Links", of_selector(selector), "a transit queue has no such selector")
     if selector.verb == COPY and (selector.replayed > selector.start or selector.start > selector.source.next_id):
         raise broken("Order", where, f"starts at {selector.start}, before what it replayed or behind what will come")
     return 0

@@ -81,7 +81,7 @@ cdef int check_clauses(Books books, Plan plan) except -1:
         raise broken("Once", where, f"slots of clauses were lost: {plan.spare_slots} are spare, found {spare}")
     if plan.queue.field_copies != copies:
         raise broken("Recount", where, f"{plan.queue.field_copies} clauses copy by a field, found {copies}")
-    if plan.queue.watched != watched or plan.queue.active != (slots > 0):
+    if plan.queue.watched != watched or plan.queue.active != (slots > 0 or plan.queue.transit):
         raise broken("Recount", where, f"{plan.queue.watched} clauses name a queue by a field, found {watched}")
     for clause in plan.pending:
         if plan.clauses.get(clause.key) is not clause or not (plan.queue.is_listed[DIRTY] or plan.queue.held):

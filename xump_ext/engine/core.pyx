@@ -240,7 +240,9 @@ cdef class Core(EnginePublish):
         self.e.events += 1
         selector.began = self.e.events
         selector.joined = (<QueueHandle> queue.handle).frontier
-        if start == "current":
+        if queue.transit:
+            selector.start = selector.replayed = 0
+        elif start == "current":
             selector.start = selector.replayed = (<QueueHandle> queue.handle).frontier
         elif start == "tail":
             selector.start = selector.replayed = tail

@@ -60,7 +60,8 @@ class QueueHandle(QueueRef):
             timeout: How many seconds to wait for room, if the queue is full; None: for ever.
 
         Returns:
-            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
+            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead, or through a
+            transit queue, which issues none.
 
         Raises:
             QueueFull: The queue is full, also after `timeout`, and neither an overflow selector nor a dead letter queue takes the
@@ -135,6 +136,9 @@ class QueueHandle(QueueRef):
     @property
     def unmatched(self) -> Unmatched:
         """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
+    @property
+    def transit(self) -> bool:
+        """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
     def _properties(self) -> dict[str, Any]: ...
     @property
     def held(self) -> bool:

@@ -93,7 +93,8 @@ cdef class QueueHandle(QueueRef):
             timeout: How many seconds to wait for room, if the queue is full; None: for ever.
 
         Returns:
-            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead.
+            The id that the queue issued: 1, 2, 3 and so on. 0 if the message went to a dead letter queue instead, or through a
+            transit queue, which issues none.
 
         Raises:
             QueueFull: The queue is full, also after `timeout`, and neither an overflow selector nor a dead letter queue takes the
@@ -206,6 +207,11 @@ cdef class QueueHandle(QueueRef):
         """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
         return "keep" if self.live().keeps_unmatched else "drop"
 
+    @property
+    def transit(self):
+        """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
+        return bool(self.live().transit)
+
     def _properties(self):
         """All properties but the store, as the core keeps them: times in nanoseconds, the group as the name of a field."""
         cdef queue_t* queue = self.live()
@@ -215,7 +221,7 @@ cdef class QueueHandle(QueueRef):
             "retry_delay": tuple([queue.retry_delays[i] for i in range(queue.retry_count)]) or None,
             "ttl": none_if_never(queue.ttl), "priority": self.priority, "group": field_name(&queue.group_field),
             "dedup": none_if_never(queue.dedup), "dedup_limit": self.dedup_limit, "limit_bytes": self.limit_bytes,
-            "when_full": self.when_full, "unmatched": self.unmatched,
+            "when_full": self.when_full, "unmatched": self.unmatched, "transit": self.transit,
         }
 
     @property

@@ -39,5 +39,7 @@ cdef class EnginePublish(EngineStores):
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef int enter_late(self, Publisher publisher) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)
+    cdef int admit_through(self, Admissions batch, queue_t* queue) except -1
+    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
     cdef int answer(self, admission_t* item, object detail) except -1
     cdef Admissions transaction_batch(self, list operations, Admissions contents)

@@ -58,7 +58,7 @@ class EnginePublish(EngineStores):
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on, also if the message went on at once. 0 if the message went to a dead
-            letter queue instead.
+            letter queue instead, or through a transit queue, which issues none.
 
         Raises:
             QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the message.

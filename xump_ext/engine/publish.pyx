@@ -27,6 +27,7 @@ from xump_ext.route.duplicates cimport duplicate_of, remember_for_good
 from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, own_dead_letter, pay, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
+from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
 from xump_ext.state.constants cimport BROKEN, IDLE, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED
@@ -70,6 +71,10 @@ cdef class EnginePublish(EngineStores):
         none. Returns its id, or that of the first one if it is a duplicate; 0: it went to a dead letter queue. Takes over
         the content if it does not raise."""
         cdef uint64_t id
+        if queue != NULL and queue.transit:
+            check_undelayed(queue, due)
+            publish_through(&self.e, queue, content, NULL)
+            return 0
         if queue != NULL and queue.window != NULL:
             id = duplicate_of(queue, content)
             if id:
@@ -131,7 +136,7 @@ cdef class EnginePublish(EngineStores):
 
         Returns:
             The id that the queue issued: 1, 2, 3 and so on, also if the message went on at once. 0 if the message went to a dead
-            letter queue instead.
+            letter queue instead, or through a transit queue, which issues none.
 
         Raises:
             QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the message.
@@ -358,7 +363,9 @@ cdef class EnginePublish(EngineStores):
                 batch.items[i].queue = queue
             batch.check()
         try:
-            if not batch.limited and not batch.timed:
+            if queue != NULL and queue.transit:
+                self.admit_through(batch, queue)
+            elif not batch.limited and not batch.timed:
                 first = queue.next_id if batch.count else 0
                 for i in range(batch.count):
                     content = batch.items[i].content
@@ -379,6 +386,29 @@ cdef class EnginePublish(EngineStores):
             raise
         go_on(&self.e)
         return range(first, last + 1) if last else range(0)
+
+    cdef int admit_through(self, Admissions batch, queue_t* queue) except -1:
+        """Let all messages into a transit queue. If a condition is interrupted, the rest waits behind that message, for the next
+        run."""
+        cdef Py_ssize_t i
+        cdef content_t* content
+        cdef BaseException interruption = None
+        for i in range(batch.count):
+            check_undelayed(queue, batch.items[i].due)
+        for i in range(batch.count):
+            content = batch.items[i].content
+            batch.items[i].content = NULL
+            try:
+                publish_through(&self.e, queue, content, NULL)
+            except MemoryError:
+                self.e.at_rest = BROKEN
+                raise
+            except BaseException as error:      # of one message only: those after it wait behind it
+                interruption = error
+                content_release(content)
+        if interruption is not None:
+            raise interruption
+        return 0
 
     def _commit(self, transaction):
         """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids
@@ -415,12 +445,19 @@ cdef class EnginePublish(EngineStores):
                 elif batch.items[i].content != NULL:
                     content = batch.items[i].content
                     batch.items[i].content = NULL
-                    ids.append(self.admit(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
+                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
             transaction.ids = ids
             transaction._state = "committed"        # before the run, which may be interrupted
             go_on(&self.e)
         finally:
             self.unlock()
+
+    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+        """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""
+        if queue == NULL or not queue.transit:
+            return self.admit(queue, name, content, due)
+        enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+        return 0
 
     cdef int answer(self, admission_t* item, object detail) except -1:
         """Answer a delivery, as it would be by itself."""
@@ -443,6 +480,8 @@ cdef class EnginePublish(EngineStores):
                 batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)
                 batch.items[batch.count - 1].due = contents.items[at].due
                 contents.items[at].content = NULL
+                if batch.items[batch.count - 1].queue != NULL:
+                    check_undelayed(batch.items[batch.count - 1].queue, contents.items[at].due)
                 at += 1
             else:
                 delivery = operation[1]
@@ -532,6 +571,13 @@ cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1:
     """Set when a message is due and when it expires, by the time of this call."""
     item.due = due_by(engine, times)
     item.content = content_timed(engine, item.content, times, item.due)
+    return 0
+
+
+cdef int check_undelayed(queue_t* queue, int64_t due) except -1:
+    if queue.transit and due != NEVER:
+        raise ValueError(f"queue {(<QueueHandle> queue.handle).name!r} is a transit queue, which keeps nothing until later: "
+                         "publish without delay and at, or into the queue that it leads to")
     return 0
 
 

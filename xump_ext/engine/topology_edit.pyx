@@ -148,6 +148,8 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
             queue.drops_oldest = value == "drop_oldest"
         elif name == "unmatched":
             queue.keeps_unmatched = value == "keep"
+        elif name == "transit":
+            queue.transit = value
     return 0
 
 
@@ -162,7 +164,8 @@ cdef int queue_order(queue_t* queue) except -1:
     if queue.dedup != NEVER:
         queue.window = <void*> window_new(queue.dedup, queue.dedup_limit, incarnation_new(), incarnation_new())
     queue.special = (queue.places != 0 or queue.window != NULL or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED
-                     or queue.drops_oldest)
+                     or queue.drops_oldest or queue.transit)
+    queue.active = queue.transit
     return 0
 
 
@@ -424,6 +427,7 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     cdef SelectorHandle handle = <SelectorHandle> selector.handle
     cdef queue_t* target
     cdef entry_t* entry
+    cdef bint was_default = selector.role == DEFAULT
     selector_enable(engine, selector, False)
     for id in ids_held(selector):
         entry = index_get(&source.index, id)
@@ -435,17 +439,28 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
         waiters_wake(engine, target)
     if selector.clause != NULL:
         (<Plan> source.plan).clause_leave(selector)
-        source.active = bool((<Plan> source.plan).clauses)
+        source.active = source.transit or bool((<Plan> source.plan).clauses)
     selector_unlink(engine, selector)
     del selectors[handle.id]
     if handle.name is not None:
         (<EngineLock> engine.handle)._named.pop(handle.name, None)
     handle.selector = NULL
     selector_free(engine, selector)
-    if source.auto_delete and source.selectors == 0 and not source.dying:
+    if source.auto_delete and not source.dying and not keeps_alive(source, was_default):
         source.dying = True
         doomed.append(<object> source.handle)
     return 0
+
+
+cdef bint keeps_alive(const queue_t* queue, bint ended_default) noexcept:
+    """Whether a queue that deletes itself stays when a selector of it has ended. The default of a transit queue does not count:
+    it is there for what the others leave."""
+    cdef const selector_t* selector = queue.own
+    if not queue.transit or ended_default:
+        return queue.transit or queue.selectors != 0
+    while selector != NULL and selector.role == DEFAULT:
+        selector = selector.next_own
+    return selector != NULL
 
 
 cdef list ids_held(const selector_t* selector):

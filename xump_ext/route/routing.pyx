@@ -24,6 +24,7 @@ from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_pl
 from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, letters_would_take, settle, take
 from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
+from xump_ext.route.transit cimport route_through
 from xump_ext.select.credit cimport (
     clause_wake, has_room, lane_wake, selector_wake, waiters_look, waiters_next, waiters_wake, waiting_add, waiting_remove,
     wake_where_room_varies, woken_waiters_look,
@@ -399,10 +400,13 @@ cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, vi
     cdef queue_t* queue = entry.queue
     cdef bint uncommon = queue.special | queue.durable
     engine.entered_stores = 0
-    if uncommon:
+    if not uncommon:
+        if entry.id >= queue.frontier:
+            queue.frontier = entry.id + 1
+    else:
         uncommon_routed(entry)
-    elif entry.id >= queue.frontier:
-        queue.frontier = entry.id + 1
+        if queue.transit:
+            return route_through(engine, entry, route, visited)
     if route.slot_count == 0:
         return route_unmatched(engine, entry, visited)
     return dispatch(engine, entry, route, visited, uncommon)

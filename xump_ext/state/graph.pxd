@@ -412,6 +412,7 @@ cdef struct queue_t:
     uint64_t limit_bytes     # UNLIMITED: none
     bint drops_oldest        # when it is full
     bint keeps_unmatched     # what no selector matches waits
+    bint transit             # it keeps nothing: what comes goes on to the targets of its selectors at once
     bint has_warned          # that it dropped what no selector matches
     bint awaits_release      # its store was opened again: what falls due here waits until the queue is released …
     bint has_awaiting        # … and there is such a thing

@@ -431,6 +431,9 @@ ERRORS = {
         lambda w: w.engine.create_queue("new", when_full="drop"), ValueError,
         ["when_full", "'refuse' or 'drop_oldest'", "'drop'"]),
     "queue: unmatched": (lambda w: w.engine.create_queue("new", unmatched=None), ValueError, ["unmatched", "'keep'", "None"]),
+    "queue: transit with a ttl": (
+        lambda w: w.engine.create_queue("new", transit=True, ttl=5), ValueError, ["ttl", "keep messages", "leave it out"]),
+    "queue: transit, a number": (lambda w: w.engine.create_queue("new", transit=1), TypeError, ["transit", "int"]),
     "queue: another ttl": (lambda w: w.engine.create_queue("spill", ttl=5), Conflict, ["'spill'", "ttl=None", "ttl=5"]),
     "selector: ack_timeout of a move": (
         lambda w: w.engine.create_selector("jobs", when=always, do=move_to("spill"), ack_timeout=5), ValueError,

@@ -338,3 +338,32 @@ def test_a_filter_of_browse_that_raises_selects_nothing(engine):
 
     with pytest.raises(KeyboardInterrupt):
         list(queue.browse(where=interrupted))
+
+
+# ---- in a transit queue
+
+@pytest.mark.parametrize("kind", ["filter", "operator"])
+def test_a_message_in_a_transit_queue_is_routed_by_the_next_run(engine, interrupts, kind):
+    """Those before it have gone on, and those behind it wait for it."""
+    x, q = engine.create_queue("x", transit=True), engine.create_queue("q")
+    engine.create_selector("x", when=stopping(kind), do=copy_to("q"))
+    with pytest.raises(Interrupt):
+        engine.publish_many("x", [("one",), ("stop",), ("two",), ("stop",)])
+    assert [message.address for message in q.browse()] == ["one"] and x.ready == 3
+    interrupts.clear()
+    engine.publish("x", "three")
+    assert [message.address for message in q.browse()] == ["one", "stop", "two", "stop", "three"] and x.ready == 0
+    engine.check()
+
+
+def test_so_is_one_that_comes_there_by_a_copy(engine, interrupts):
+    x, q, r = engine.create_queue("x", transit=True), engine.create_queue("q"), engine.create_queue("r")
+    engine.create_selector("x", when=where(interrupted), do=copy_to("r"))
+    engine.create_selector("q", when=always, do=copy_to("x"))
+    with pytest.raises(Interrupt):
+        engine.publish("q", "stop")
+    assert (q.ready, x.ready, r.ready) == (0, 1, 0)
+    interrupts.clear()
+    engine.tick()
+    assert (x.ready, r.ready) == (0, 1)
+    engine.check()

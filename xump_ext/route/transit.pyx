@@ -1,0 +1,144 @@
+"""Transit queues: what comes goes on at once to the targets of their selectors, as through an exchange.
+
+A transit queue keeps nothing, so its messages never wait: all enabled selectors that match copy, then one of those that discard
+has what is left. If there are none, the default does so; if it leads nowhere either, the message is unroutable.
+
+What comes by COPY, MOVE or as a dead letter, while the queue is held, in a building block or in a transaction is an entry, which
+the run routes in its turn. What is published goes on before anything else happens, and then needs no entry of its own: one on the
+stack stands for it, which no list and no index ever sees. Only an entry that has to be sent away or discarded is made for it.
+"""
+
+from libc.string cimport memset
+
+from xump_ext.message.content cimport content_release, content_share
+from xump_ext.message.headers cimport expires_of
+from xump_ext.route.copies cimport make_copies
+from xump_ext.route.ledger cimport (
+    PROCESSED, dead_letter, dead_letter_of, enter, leave_ready, mark_dirty, now_of, settle, take, time_of,
+)
+from xump_ext.select.plan cimport Plan, known_place, known_t
+from xump_ext.select.round_robin cimport choose
+from xump_ext.state.constants cimport BROKEN, DEFAULTED, REASON_UNROUTABLE, UNLIMITED, UNROUTED
+from xump_ext.state.graph cimport run_item_t, selector_t
+from xump_ext.state.visited cimport visited_new, visited_release
+
+
+# ---- at once
+
+cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, visited_t* visited) except -1:
+    cdef entry_t entry
+    cdef route_t* route
+    # What came before it and is not routed yet goes first: user code raised, or the message is in a transaction.
+    if engine.building or queue.held or queue.unrouted or (content.has_trailer and expires_of(content) < time_of(engine)):
+        return 0 if enter(engine, queue, content, 0, 0, 0, NULL, visited) else 0
+    memset(&entry, 0, sizeof(entry_t))
+    queue.timestamp = max(queue.timestamp, now_of(engine))
+    entry.id = queue.next_id
+    entry.sequence = engine.sequence + 1
+    entry.timestamp = queue.timestamp
+    entry.content.loaded = content
+    entry.queue = queue
+    entry.state = UNROUTED
+    engine.entered_stores = 0
+    route = route_at_once(engine, &entry, visited)
+    if route.copy_count and route.clause_count == 0 and copies_at_once(engine, &entry, route, visited):
+        queue.settled += 1
+    elif route.slot_count == 0 and dead_letter_of(engine, &entry) == NULL:
+        queue.dropped[REASON_UNROUTABLE] += 1
+    else:
+        return enter_at_once(engine, &entry, route, visited)
+    queue.next_id += 1
+    queue.frontier = queue.next_id
+    content_release(content)
+    return 0
+
+
+cdef inline route_t* route_at_once(engine_t* engine, entry_t* entry, visited_t* visited) except NULL:
+    """The route of the message. One whose address was seen before, in the same str, costs a look."""
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef known_t* known
+    if not plan.stale:
+        if plan.route_of_all != NULL and plan.route_of_all.slot_count:
+            return plan.route_of_all
+        known = known_place(entry.queue, <object> entry.content.loaded.address)
+        if known != NULL and known.address == entry.content.loaded.address and known.route != NULL and known.route.slot_count:
+            return known.route
+    return route_evaluated(engine, plan, entry, visited)
+
+
+cdef route_t* route_evaluated(engine_t* engine, Plan plan, entry_t* entry, visited_t* visited) except NULL:
+    """The route, by evaluating conditions. If one is interrupted, the message enters unrouted; the next run looks at it."""
+    cdef route_t* route = NULL
+    try:
+        route = plan.route(entry)
+        if route.slot_count == 0 and plan.defaults:
+            route = NULL
+            entry.flags |= DEFAULTED
+            route = plan.defaults_route(entry)
+    finally:
+        if route == NULL:
+            mark_dirty(engine, entry.queue)
+            enter(engine, entry.queue, content_share(entry.content.loaded), 0, 0, 0, NULL, visited)
+            engine.interrupted = True
+    return route
+
+
+cdef bint copies_at_once(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
+    """Whether one of the route's selectors copied. If memory ends, the engine is broken: some copies may be made."""
+    cdef visited_t* own = visited_new(engine, entry.queue.slot) if visited == NULL else NULL
+    cdef bint ended = False, copied = False
+    try:
+        copied = make_copies(engine, entry, route, own if visited == NULL else visited)
+        ended = True
+    finally:
+        visited_release(engine, own)
+        if not ended:
+            engine.at_rest = BROKEN
+    return copied
+
+
+cdef int enter_at_once(engine_t* engine, const entry_t* instead, route_t* route, visited_t* visited) except -1:
+    """Makes an entry of the message for which `instead` has stood, and routes it before all others."""
+    cdef run_item_t item
+    enter(engine, instead.queue, instead.content.loaded, 0, 0, instead.flags, NULL, visited)
+    engine.run_queue_count -= 1         # it was the last one in
+    item = engine.run_queue[(engine.run_queue_head + engine.run_queue_count) & engine.run_queue_mask]
+    instead.queue.frontier = instead.queue.next_id
+    try:
+        return route_through(engine, item.entry, route, item.visited)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
+    finally:
+        visited_release(engine, item.visited)
+
+
+# ---- in its turn
+
+cdef int route_through(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef bint defaulted = entry.flags & DEFAULTED
+    cdef visited_t* own = NULL
+    if visited == NULL:
+        visited = own = visited_new(engine, entry.queue.slot)
+    if not acts(engine, entry, route, visited):
+        if defaulted or not plan.defaults or not acts(engine, entry, plan.defaults_route(entry), visited):
+            leave_ready(engine, entry)
+            dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
+    visited_release(engine, own)
+    return 0
+
+
+cdef bint acts(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
+    """Whether an enabled selector of the route copies or discards; the entry is settled then."""
+    cdef bint copied = route.copy_count and make_copies(engine, entry, route, visited)
+    cdef selector_t* selector = NULL
+    if route.clause_count:
+        selector = choose(engine, route.clauses, route.clause_count, entry, UNLIMITED)
+    if selector != NULL:
+        take(engine, selector, entry, visited)
+        return True
+    if copied:
+        leave_ready(engine, entry)
+        settle(engine, entry, PROCESSED, 0)
+    return copied
