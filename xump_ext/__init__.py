@@ -6,5 +6,6 @@ Python and lie below all layers; together with `records` they are all that a plu
 
 LAYERS = (
     "memory", "message", "records", "match", "state", "log", "select", "route", "recovery", "engine", "arrow", "check", "lmdb",
+    "amqp",
 )
 """The layers, lowest first; `tests/test_layers.py` checks every import against this list."""

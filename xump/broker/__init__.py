@@ -1,0 +1,10 @@
+"""A broker around an engine: programs in other processes publish and consume by AMQP 0-9-1, as with RabbitMQ.
+
+It needs the extra `broker`: `pip install 'xump[broker]'`.
+"""
+
+from xump.broker.broker import Broker
+from xump.broker.limits import Limits
+from xump.broker.users import Users, hash_password, read_users
+
+__all__ = ["Broker", "Limits", "Users", "hash_password", "read_users"]

@@ -1,0 +1,135 @@
+"""The methods of messages that are not rows of the codec, of confirms and of transactions."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from xump.broker.consumers import Consumer
+from xump.broker.errors import ProtocolError, precondition, refused
+from xump.broker.methods import Call, encode
+from xump.broker.tables import INTEGERS, TYPE_NAMES
+
+if TYPE_CHECKING:
+    from xump.broker.channel import Channel
+    from xump.broker.queues import BrokerQueue
+
+
+def qos(channel: Channel, call: Call) -> None:
+    """basic.qos: of the channel, or of consumers that come from now on."""
+    if call.prefetch_size:
+        raise ProtocolError(540, f"prefetch_size!=0 ({call.prefetch_size})")
+    if call.global_:
+        channel.window = call.prefetch_count
+    else:
+        channel.prefetch = call.prefetch_count
+    channel.connection.send(channel.number, encode(commands.Basic.QosOk))
+    channel.pump()
+
+
+def consume(channel: Channel, call: Call) -> None:
+    """basic.consume."""
+    name = call.queue or channel.last_queue
+    channel.connection.check("read", "queue", name)
+    tag = call.consumer_tag or f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+    if tag in channel.consumers:
+        raise ProtocolError(530, f"attempt to reuse consumer tag '{tag}'")
+    queue = channel.queue(call.queue)
+    priority = call.arguments.get("x-priority")
+    if priority is not None and priority.kind not in INTEGERS:
+        raise precondition(f"invalid arg 'x-priority' for {queue.what}: {{unacceptable_type,{TYPE_NAMES[priority.kind]}}}")
+    if queue.exclusive_consumer or (call.exclusive and len(queue.consumers)):
+        raise refused(f"{queue.what} in exclusive use")
+    consumer = Consumer(
+        channel, queue, tag, call.no_ack, call.exclusive, channel.prefetch, priority.value if priority else 0, call.arguments)
+    channel.consumers[tag] = consumer
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Basic.ConsumeOk, consumer_tag=tag))
+    channel.vhost.add_consumer(consumer)
+
+
+def cancel(channel: Channel, call: Call) -> None:
+    """basic.cancel: what was delivered stays valid."""
+    consumer = channel.consumers.get(call.consumer_tag)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Basic.CancelOk, consumer_tag=call.consumer_tag))
+    if consumer is not None:
+        channel.remove(consumer)
+
+
+def cancel_ok(channel: Channel, call: Call) -> None:
+    """basic.cancel-ok: the client has heard that a consumer was cancelled."""
+
+
+def get(channel: Channel, call: Call) -> None:
+    """basic.get."""
+    name = call.queue or channel.last_queue
+    channel.connection.check("read", "queue", name)
+    queue: BrokerQueue = channel.queue(call.queue)
+    channel.vhost.used(queue)
+    if queue.exclusive_consumer:
+        raise refused(f"{queue.what} in exclusive use")
+    delivery = channel.vhost.get(queue)
+    if delivery is None:
+        channel.connection.send(channel.number, encode(commands.Basic.GetEmpty))
+        return
+    channel.got(delivery, call.no_ack, queue.handle.ready)
+    channel.connection.flush_soon()
+
+
+def recover(channel: Channel, call: Call) -> None:
+    """basic.recover."""
+    recover_async(channel, call)
+    channel.connection.send(channel.number, encode(commands.Basic.RecoverOk))
+
+
+def recover_async(channel: Channel, call: Call) -> None:
+    """basic.recover-async."""
+    if not call.requeue:
+        raise ProtocolError(540, "requeue=false")
+    channel.recover()
+
+
+def flow(channel: Channel, call: Call) -> None:
+    """channel.flow."""
+    if not call.active:
+        raise ProtocolError(540, "active=false")
+    channel.connection.send(channel.number, encode(commands.Channel.FlowOk, active=True))
+
+
+def confirm_select(channel: Channel, call: Call) -> None:
+    """confirm.select."""
+    if channel.transactional:
+        raise precondition("cannot switch from tx to confirm mode")
+    channel.confirming = True
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Confirm.SelectOk))
+
+
+def tx_select(channel: Channel, call: Call) -> None:
+    """tx.select."""
+    if channel.confirming:
+        raise precondition("cannot switch from confirm to tx mode")
+    channel.transactional = True
+    channel.connection.send(channel.number, encode(commands.Tx.SelectOk))
+
+
+def tx_commit(channel: Channel, call: Call) -> None:
+    """tx.commit."""
+    _check_transactional(channel)
+    channel.commit(lambda: channel.connection.send(channel.number, encode(commands.Tx.CommitOk)))
+
+
+def tx_rollback(channel: Channel, call: Call) -> None:
+    """tx.rollback."""
+    _check_transactional(channel)
+    channel.rollback()
+    channel.connection.send(channel.number, encode(commands.Tx.RollbackOk))
+
+
+def _check_transactional(channel: Channel) -> None:
+    if not channel.transactional:
+        raise precondition("channel is not transactional")

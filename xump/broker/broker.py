@@ -1,0 +1,214 @@
+"""The broker: listens for clients, and ends in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from xump import __version__
+from xump.broker.connection import Connection
+from xump.broker.errors import ProtocolError
+from xump.broker.limits import Limits
+from xump.broker.users import Users, guest
+from xump.broker.vhost import Vhost
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+
+logger = logging.getLogger("xump")
+
+BUFFER_BYTES = 256 << 10
+"""What is read at once; all connections share it."""
+
+SWEEP_SECONDS = 0.5
+"""How often heartbeats are looked after: half of the shortest interval that a client can ask for."""
+
+
+class Broker:
+    """Lets clients of RabbitMQ, in other processes, use an engine: AMQP 0-9-1.
+
+    Args:
+        engine: The engine whose queues clients see, as the virtual host `/`; or several, by the names of their virtual hosts.
+        amqp: Where to listen, `HOST:PORT`; port 0: any that is free. `address` says which it is.
+        store: The store of the engine for durable queues.
+        users: Who may log in; None: `guest` with the password `guest`, from this machine.
+        tls: What makes connections secure; None: they are not.
+        insecure: Whether an address of other machines is allowed without `tls` and `users`.
+        product: What clients are told; some behave differently for `"RabbitMQ"`.
+        limits: How much a client may ask for.
+
+    Raises:
+        ValueError: `amqp` is wrong, or would let other machines in without `tls` and `users`.
+
+    As a context manager it runs in a thread of its own; in `async with` it runs in the loop of the caller.
+
+    >>> from xump import Engine
+    >>> with Engine() as engine, Broker(engine, amqp="127.0.0.1:0") as broker:
+    ...     broker.address[0]
+    '127.0.0.1'
+    """
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self,
+        engine: Engine | Mapping[str, Engine],
+        amqp: str = "127.0.0.1:5672",
+        *,
+        store: str = "ram",
+        users: Users | None = None,
+        tls: ssl.SSLContext | None = None,
+        insecure: bool = False,
+        product: str = "Xump",
+        limits: Limits | None = None,
+    ) -> None:
+        self._host, self._port = _host_and_port(amqp)
+        if not insecure and not _is_loopback(self._host) and (tls is None or users is None):
+            raise ValueError(f"amqp={amqp!r} lets other machines in: give `tls` and `users`, or insecure=True")
+        engines = engine if isinstance(engine, Mapping) else {"/": engine}
+        self.vhosts = {name: Vhost(name, one, store) for name, one in engines.items()}
+        self.users = guest() if users is None else users
+        self.tls = tls
+        self.product = product
+        self.version = __version__ if product == "Xump" else "3.13.0"
+        self.name = f"xump@{self._host}"
+        self.limits = Limits() if limits is None else limits
+        self.connections: dict[Connection, None] = {}
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.address: tuple[str, int] = (self._host, self._port)
+        """Where it listens."""
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Event
+        self._all_closed: asyncio.Event | None = None
+
+    # ---- in a loop
+
+    async def start(self) -> None:
+        """Listen."""
+        self.loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
+        name = self._server.sockets[0].getsockname()
+        self.address = (name[0], name[1])
+        self._sweep()
+
+    async def stop(self, timeout: float = 5.0) -> None:
+        """Stop listening, tell the clients, wait for their answers for at most `timeout` seconds, and end."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        all_closed = self._all_closed = asyncio.Event()
+        if not self.connections:
+            all_closed.set()
+        for connection in list(self.connections):
+            connection.close(ProtocolError(320, "broker forced connection closure with reason 'shutdown'", 0))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await all_closed.wait()
+        for connection in list(self.connections):
+            connection.abort()
+        for vhost in self.vhosts.values():
+            await vhost.close()
+        self._server = None
+        self._ended.set()
+
+    async def serve(self) -> None:
+        """Listen, until `stop` is called or the task is cancelled."""
+        await self.start()
+        try:
+            await self._ended.wait()
+        finally:
+            await self.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ---- in a thread of its own
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+        failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(started, failures), name="xump-broker", daemon=True)
+        self._thread.start()
+        started.wait()
+        if failures:
+            self._thread.join()
+            raise failures[0]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._thread is not None:
+            asyncio.run_coroutine_threadsafe(self.stop(), self.loop).result()
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, started: threading.Event, failures: list[BaseException]) -> None:
+        async def main() -> None:
+            try:
+                await self.start()
+            except BaseException as error:
+                failures.append(error)
+                raise
+            finally:
+                started.set()
+            await self._ended.wait()
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            if error not in failures:
+                logger.exception("the broker's loop ended")
+
+    # ---- heartbeats
+
+    def _sweep(self) -> None:
+        """One timer for all connections: send heartbeats, and end those that say nothing any more or read nothing."""
+        now = self.loop.time()
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        for connection in list(self.connections):
+            connection.look_after(now)
+
+    def lost(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self.connections.pop(connection, None)
+        if not self.connections and self._all_closed is not None:
+            self._all_closed.set()
+
+    def is_loopback(self, connection: Connection) -> bool:
+        """Whether the client is on this machine."""
+        name = connection.transport.get_extra_info("peername")
+        return not isinstance(name, tuple) or _is_loopback(name[0])
+
+
+def _host_and_port(amqp: str) -> tuple[str, int]:
+    host, colon, port = amqp.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"amqp must be HOST:PORT with a port of at most 65535, got {amqp!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,366 @@
+"""A channel: its consumers, what was sent to them and not settled, confirms, transactions.
+
+What is published, acked, nacked and rejected comes as rows of the codec, a batch for each read of the socket. Everything else is
+a method, and is carried out by the modules `exchange_methods`, `queue_methods` and `basic_methods`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from xump.broker.consumers import Consumer
+from xump.broker.envelope import annex, envelope_of, join, split
+from xump.broker.errors import ProtocolError, not_found, precondition, refused
+from xump.broker.incoming import Incoming, Outcome
+from xump.broker.methods import encode
+from xump.broker.tables import decode_table, encode_table, shown
+from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Publish, Settle
+
+if TYPE_CHECKING:
+    from xump.broker.connection import Connection
+    from xump.broker.queues import BrokerQueue
+    from xump_ext.engine.delivery import Delivery
+
+MANDATORY, IMMEDIATE = 1, 2
+METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
+
+
+class Channel:
+    """An open channel of a connection."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.vhost = connection.vhost
+        self.number = number
+        self.open = True
+        self.consumers: dict[str, Consumer] = {}
+        self.unacked: dict[int, tuple[Delivery, Consumer | None]] = {}
+        self.last_tag = 0
+        self.last_queue = ""
+        """The queue that was declared last here, which an empty name means."""
+        self.prefetch = 0
+        """Of consumers that come from now on."""
+        self.window = 0
+        """Of all consumers here together; 0: any number."""
+        self.counted = 0
+        """How many unacknowledged messages count in the window."""
+        self.confirming = False
+        self.last_publish = 0
+        self._unconfirmed: deque[tuple[int, list[int]]] = deque()      # last tag of a batch that is being written, and nacks
+        self.transactional = False
+        self._published: list[tuple[Incoming, int]] = []
+        self._settled: list[Settle] = []
+
+    # ---- delivering
+
+    @property
+    def may_deliver(self) -> bool:
+        """Whether there is room for deliveries on the way to the client."""
+        return self.open and not self.connection.paused and len(self.unacked) < self.connection.limits.unacked_max
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the window of the channel has room."""
+        return not self.window or self.counted < self.window
+
+    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
+        """Send a message to a consumer."""
+        self.last_tag += 1
+        tag = self.last_tag
+        message = delivery.message
+        envelope = envelope_of(message)
+        self.connection.output.deliver(
+            self.number, consumer.tag.encode(), tag, delivery.redelivered, envelope.exchange, envelope.key, envelope.properties,
+            message.body)
+        if consumer.no_ack:
+            delivery.ack()
+            return
+        self.unacked[tag] = delivery, consumer
+        consumer.unacked += 1
+        self.counted += 1
+
+    def got(self, delivery: Delivery, no_ack: bool, left: int) -> None:
+        """Send a message that basic.get asked for."""
+        self.last_tag += 1
+        message = delivery.message
+        envelope = envelope_of(message)
+        self.connection.output.get_ok(
+            self.number, self.last_tag, delivery.redelivered, envelope.exchange, envelope.key, left, envelope.properties,
+            message.body)
+        if no_ack:
+            delivery.ack()
+        else:
+            self.unacked[self.last_tag] = delivery, None
+
+    # ---- publishing
+
+    def publish(self, rows: list[Publish]) -> None:
+        """Publish what came in one read."""
+        messages: list[tuple[Incoming, int]] = []
+        try:
+            messages.extend((self._incoming(row), row.bits) for row in rows)
+        finally:
+            # What came before an error counts.
+            if self.transactional:
+                self._published += messages
+            elif messages:
+                self._publish(messages)
+
+    def _publish(self, messages: list[tuple[Incoming, int]]) -> None:
+        outcomes = self.vhost.publish([message for message, _bits in messages])
+        for (message, bits), outcome in zip(messages, outcomes, strict=True):
+            if outcome.queues == 0 and bits & MANDATORY:
+                self._return(message)
+        if self.confirming:
+            self._confirm(outcomes)
+        elif any(outcome.full_store for outcome in outcomes):
+            raise precondition("the store has no room for this message")
+
+    def _incoming(self, row: Publish) -> Incoming:
+        """Check a message as it comes."""
+        name = decoded(row.exchange)
+        key = decoded(row.key)
+        self.connection.check("write", "exchange", name or "amq.default")
+        exchange = self.vhost.exchange(name)
+        if exchange.internal:
+            raise refused(f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'")
+        if row.bits & IMMEDIATE:
+            raise ProtocolError(540, "immediate=true")
+        properties = row.properties
+        user = self.connection.user.name
+        if row.user_id is not None and decoded(row.user_id) != user and not self.connection.user.impersonates:
+            raise precondition(f"user_id property set to '{decoded(row.user_id)}' but authenticated user was '{user}'")
+        keys: tuple[str, ...] = (key,)
+        if row.has_copies:
+            keys, properties = _copies(key, properties)
+        return Incoming(
+            exchange, keys, annex(row.exchange, properties), properties, row.body, priority=max(row.priority, 0),
+            expiration_ms=None if row.expiration is None else _expiration(row.expiration))
+
+    def _return(self, message: Incoming) -> None:
+        self.connection.output.returned(
+            self.number, 312, b"NO_ROUTE", message.exchange.name.encode(), message.keys[0].encode(), message.properties,
+            message.body)
+
+    # ---- confirms
+
+    def _confirm(self, outcomes: list[Outcome]) -> None:
+        first = self.last_publish + 1
+        self.last_publish += len(outcomes)
+        nacks = [first + at for at, outcome in enumerate(outcomes) if outcome.refused]
+        if not any(outcome.durable for outcome in outcomes) and not self._unconfirmed:
+            self._write_confirms(first, self.last_publish, nacks)
+            return
+        batch = self.last_publish, nacks
+        self._unconfirmed.append(batch)
+        self.vhost.when_durable(lambda error: self._durable(batch, first, error))
+
+    def _durable(self, batch: tuple[int, list[int]], first: int, error: BaseException | None) -> None:
+        if not self.open:
+            return
+        self._unconfirmed.remove(batch)
+        last, nacks = batch
+        if error is not None:
+            self._write_confirms(first, last, list(range(first, last + 1)))
+            self.connection.flush()
+            self.connection.fail(ProtocolError(541, f"a store failed: {error}"))
+            return
+        self._write_confirms(first, last, nacks)
+        self.connection.flush()
+
+    def _write_confirms(self, first: int, last: int, nacks: list[int]) -> None:
+        """Confirm tags from first to last, all before first being confirmed: as few frames as there are runs."""
+        output = self.connection.output
+        for nack in nacks:
+            if first < nack:
+                output.ack(self.number, nack - 1, nack - 1 > first)
+            output.nack(self.number, nack, False)
+            first = nack + 1
+        if first <= last:
+            output.ack(self.number, last, last > first)
+
+    # ---- settling
+
+    def settle(self, rows: list[Settle]) -> None:
+        """Carry out what was acked, nacked and rejected in one read."""
+        if self.transactional:
+            for row in rows:
+                self._tags(row)                 # what is unknown is refused now
+            self._settled += rows
+        else:
+            self._settle(rows)
+
+    def _settle(self, rows: list[Settle]) -> None:
+        acked: list[Delivery] = []
+        try:
+            for row in rows:
+                taken = [self._take(tag) for tag in self._tags(row)]
+                if row.kind == KIND_ACK:
+                    acked += taken
+                elif row.requeue:
+                    self.vhost.requeue(taken)
+                else:
+                    self.vhost.reject(taken)
+        finally:
+            if acked:
+                self.vhost.ack(acked)
+        self.pump()
+
+    def _tags(self, row: Settle) -> list[int]:
+        """The tags that a row settles, oldest first."""
+        if row.multiple:
+            if row.tag and row.tag > self.last_tag or (row.tag and not self.unacked) or (
+                    row.tag and next(iter(self.unacked)) > row.tag):
+                raise _unknown(row)
+            tags = []
+            for tag in self.unacked:
+                if row.tag and tag > row.tag:
+                    break
+                tags.append(tag)
+            return tags
+        if row.tag not in self.unacked or row.kind == KIND_REJECT and row.tag == 0:
+            raise _unknown(row)
+        return [row.tag]
+
+    def _take(self, tag: int) -> Delivery:
+        delivery, consumer = self.unacked.pop(tag)
+        if consumer is not None:
+            consumer.unacked -= 1
+            self.counted -= 1
+        return delivery
+
+    def pump(self) -> None:
+        """There is room again: go on with the queues of the consumers here."""
+        for queue in {consumer.queue: None for consumer in self.consumers.values()}:
+            self.vhost.pump_soon(queue)
+
+    def recover(self) -> None:
+        """Everything that is not settled goes back to its queue."""
+        taken = [self._take(tag) for tag in list(self.unacked)]
+        self.vhost.requeue(taken)
+
+    # ---- transactions
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """Do what was gathered, and call `then` when it is durable."""
+        published, self._published = self._published, []
+        settled, self._settled = self._settled, []
+        outcomes = self.vhost.publish([message for message, _bits in published])
+        for (message, bits), outcome in zip(published, outcomes, strict=True):
+            if outcome.queues == 0 and bits & MANDATORY:
+                self._return(message)
+        self._settle(settled)
+        if any(outcome.durable for outcome in outcomes):
+            self.vhost.when_durable(lambda error: self._committed(then, error))
+        else:
+            then()
+
+    def _committed(self, then: Callable[[], None], error: BaseException | None) -> None:
+        if not self.open:
+            return
+        if error is not None:
+            self.connection.fail(ProtocolError(541, f"a store failed: {error}"))
+            return
+        then()
+        self.connection.flush()
+
+    def rollback(self) -> None:
+        """Forget what was gathered."""
+        self._published, self._settled = [], []
+
+    # ---- consumers and the end
+
+    def remove(self, consumer: Consumer) -> None:
+        """The client has cancelled it."""
+        self.consumers.pop(consumer.tag, None)
+        self.vhost.remove_consumer(consumer)
+
+    def consumer_cancelled(self, consumer: Consumer) -> None:
+        """Its queue has gone."""
+        self.consumers.pop(consumer.tag, None)
+        if self.open and self.connection.capable("consumer_cancel_notify"):
+            self.connection.output.method(self.number, encode(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True))
+            self.connection.flush_soon()
+
+    def queue(self, name: str) -> BrokerQueue:
+        """The queue of this name, or the one that was declared last; refused if another connection has it exclusively."""
+        if not name:
+            if not self.last_queue:
+                raise ProtocolError(404, "no previously declared queue")
+            name = self.last_queue
+        queue = self.vhost.find_queue(name)
+        if queue is None:
+            raise not_found(f"queue '{name}' in vhost '{self.vhost.name}'")
+        self.check_owner(queue)
+        return queue
+
+    def check_owner(self, queue: BrokerQueue) -> None:
+        """Refuse a queue that another connection has exclusively."""
+        if queue.owner is not None and queue.owner is not self.connection:
+            raise ProtocolError(
+                405, f"cannot obtain exclusive access to locked {queue.what}. It could be originally declared on another "
+                     "connection or the exclusive property value does not match that of the original declaration.")
+
+    def close(self) -> None:
+        """Its consumers go, and what was not settled returns to its queues."""
+        self.open = False
+        consumers = list(self.consumers.values())
+        self.consumers.clear()
+        taken = [delivery for delivery, _consumer in self.unacked.values()]
+        self.unacked.clear()
+        for consumer in consumers:
+            self.vhost.remove_consumer(consumer)
+        self.vhost.requeue(taken)
+        self.rollback()
+
+
+def _unknown(row: Settle) -> ProtocolError:
+    return ProtocolError(406, f"unknown delivery tag {row.tag}", METHOD_OF[row.kind])
+
+
+def decoded(octets: bytes) -> str:
+    """A name or routing key, which must be UTF-8 here."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError(502, "exchange names, routing keys and user ids must be UTF-8") from None
+
+
+def _expiration(octets: bytes) -> int:
+    shown_text = octets.decode(errors="replace")
+    if octets.isdigit():
+        if int(octets) > 0xFFFFFFFF:
+            raise precondition(f"invalid expiration '{shown_text}': {{value_too_big,{int(octets)}}}")
+        return int(octets)
+    digits = octets[:len(octets) - len(octets.lstrip(b"0123456789"))]
+    if octets[:1] == b"-" and octets[1:].isdigit():
+        raise precondition(f"invalid expiration '{shown_text}': {{value_negative,{int(octets)}}}")
+    if digits:
+        raise precondition(f"invalid expiration '{shown_text}': {{leftover_string,\"{shown_text[len(digits):]}\"}}")
+    raise precondition(f"invalid expiration '{shown_text}': no_integer")
+
+
+def _copies(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
+    """The routing keys that CC and BCC add, and the properties without BCC."""
+    given = split(properties)
+    headers = decode_table(given["headers"][4:])
+    keys = [key]
+    for name in ("CC", "BCC"):
+        typed = headers.get(name)
+        if typed is None:
+            continue
+        if typed.kind != "A":
+            raise precondition(f"Non-array '{name}' in message headers: {shown(typed)}")
+        for item in typed.value:
+            if item.kind != "S":
+                raise precondition(f"Non-text item in '{name}' in message headers: {shown(item)}")
+            keys.append(decoded(item.value))
+    if "BCC" in headers:
+        del headers["BCC"]
+        given["headers"] = encode_table(headers)
+        properties = join(given)
+    return tuple(keys), properties

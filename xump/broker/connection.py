@@ -1,0 +1,375 @@
+"""A connection: the handshake, frames in and out, heartbeats, and its end.
+
+All connections of a loop read into one buffer; what is cut, the codec keeps aside. What a read brings is carried out in the order
+of the wire: rows, which are most of it, by their channels, and methods one by one. An error ends a channel or the connection;
+what came before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
+
+from pamqp import commands
+
+from xump.broker import login
+from xump.broker.channel import Channel
+from xump.broker.channel_methods import carry_out
+from xump.broker.errors import ProtocolError, reply_text
+from xump.broker.methods import decode, encode
+from xump.broker.tables import Table
+from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder, Publish, Settle
+from xump_ext.amqp.output import Output
+
+if TYPE_CHECKING:
+    from xump.broker.broker import Broker
+    from xump.broker.users import User
+    from xump.broker.vhost import Vhost
+
+logger = logging.getLogger("xump")
+
+PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client."""
+
+    vhost: Vhost
+    user: User
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.limits = broker.limits
+        self.decoder = Decoder(body_bytes_max=self.limits.body_bytes_max, bytes_in_flight_max=self.limits.bytes_in_flight_max)
+        self.output = Output(4096)
+        self.state = "header"
+        """`header`, `start`, `tune`, `open`, `running`, `closing` or `closed`: what it waits for."""
+        self.channels: dict[int, Channel] = {}
+        self.closing_channels: set[int] = set()
+        self.client: Table = {}
+        """The properties that the client tells of itself."""
+        self.heartbeat = 0
+        self.received = self.sent = broker.loop.time()
+        self.paused = False
+        self.stalled_since = 0.0
+        self.channel_max = self.limits.channel_max
+        self._header = b""
+        self._flushing = False
+        self._reading = True
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.broker.connections[self] = None
+        if len(self.broker.connections) > self.limits.connections_max:
+            self.abort()
+            return
+        self._deadline = self.broker.loop.call_later(self.limits.handshake_seconds, self._too_slow)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.broker.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received = self.broker.loop.time()
+        start = self._read_header(nbytes) if self.state == "header" else 0
+        if self.state in ("header", "closed") or start == nbytes:
+            return
+        self.decoder.feed(memoryview(self.broker.buffer)[start:nbytes], nbytes - start)
+        self._read()
+        self.flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self.broker.lost(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.stalled_since = self.broker.loop.time()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if not self._reading and self.state != "closed":
+            self._reading = True
+            self.transport.resume_reading()
+        for channel in self.channels.values():
+            channel.pump()
+
+    # ---- reading
+
+    def _read_header(self, nbytes: int) -> int:
+        """The first eight bytes. Returns how many of this read belong to it."""
+        wanted = len(PROTOCOL_HEADER) - len(self._header)
+        self._header += bytes(self.broker.buffer[:min(wanted, nbytes)])
+        if not PROTOCOL_HEADER.startswith(self._header):
+            logger.warning("a client at %s begins with %r, which is not AMQP 0-9-1", self.peer, self._header)
+            self.transport.write(PROTOCOL_HEADER)
+            self.state = "closed"
+            self.transport.close()
+        elif len(self._header) == len(PROTOCOL_HEADER):
+            self.state = "start"
+            self.send(0, login.start(self.broker))
+        return min(wanted, nbytes)
+
+    def _read(self) -> None:
+        """Carry out what was read."""
+        decoder = self.decoder
+        found = ERROR
+        while found != NEED:
+            found = decoder.next()
+            if len(decoder):
+                if self.state == "running":
+                    self._rows(decoder.rows())
+                decoder.clear()
+            if self.state == "closed":
+                continue                # go on until the codec has nothing more: what it holds is in the buffer
+            if found == METHOD:
+                self._guard(decoder.channel, lambda: self._method(decoder.channel, decoder.payload))
+            elif found == CHANNEL_ERROR:
+                self._close_channel(decoder.channel, ProtocolError(decoder.code, decoder.text, decoder.method))
+            elif found == ERROR:
+                self.fail(ProtocolError(decoder.code, decoder.text, decoder.method))
+
+    def _rows(self, rows: list[Publish | Settle]) -> None:
+        for (number, kind), batch in groupby(rows, key=lambda row: (row.channel, type(row))):
+            channel = self.channels.get(number)
+            if channel is None or self.state != "running":
+                continue                # closed by an error in a row before
+            do: Callable[[list[Any]], None] = channel.publish if kind is Publish else channel.settle
+            self._guard(number, partial(do, list(batch)), BASIC_PUBLISH)
+
+    def _guard(self, number: int, do: Callable[[], Any], method: int | None = None) -> None:
+        """Carry out something of a channel; an error ends the channel or the connection."""
+        try:
+            do()
+        except ProtocolError as error:
+            if error.method is None:
+                error.method = method if method is not None else int.from_bytes(self.decoder.payload[:4], "big")
+            if number and error.ends_channel_only and self.state == "running":
+                self._close_channel(number, error)
+            else:
+                self.fail(error)
+        except Exception:
+            logger.exception("a defect in Xump's broker: connection %s is closed", self.peer)
+            self.fail(ProtocolError(541, "INTERNAL_ERROR", method or 0))
+
+    def _method(self, number: int, payload: bytes) -> None:
+        if self.state == "closing":
+            self._method_while_closing(payload)
+            return
+        if number and self.state != "running":
+            raise ProtocolError(503, "a channel before the connection is open")
+        if number in self.closing_channels:
+            self._method_of_closing(number, payload)
+            return
+        channel = self.channels.get(number)
+        if number and channel is None and payload[:4] != CHANNEL_OPEN:
+            raise ProtocolError(504, "expected 'channel.open'")
+        if channel is not None and payload[:4] == ACCESS_REQUEST:
+            self.output.method(number, ACCESS_REQUEST_OK)
+            return
+        call = decode(payload)
+        if number == 0:
+            login.carry_out(self, call)
+        elif call.kind is commands.Channel.Open:
+            self._open_channel(number)
+        elif call.kind is commands.Channel.Close:
+            self._channel_closed(number)
+        elif channel is not None:
+            carry_out(channel, call)
+
+    def _method_while_closing(self, payload: bytes) -> None:
+        if payload[:4] == CONNECTION_CLOSE:
+            self.send(0, encode(commands.Connection.CloseOk))
+            self._finish()
+        elif payload[:4] == CONNECTION_CLOSE_OK:
+            self._finish()
+
+    # ---- channels
+
+    def _open_channel(self, number: int) -> None:
+        if number in self.channels:
+            raise ProtocolError(504, "second 'channel.open' seen")
+        if number > self.channel_max or len(self.channels) >= self.channel_max:
+            raise ProtocolError(
+                530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max "
+                     f"({self.channel_max})")
+        self.channels[number] = Channel(self, number)
+        self.decoder.open(number)
+        self.send(number, encode(commands.Channel.OpenOk))
+
+    def _channel_closed(self, number: int) -> None:
+        """The client closes a channel."""
+        channel = self.channels.pop(number)
+        channel.close()
+        self.decoder.closed(number)
+        self.send(number, encode(commands.Channel.CloseOk))
+
+    def _close_channel(self, number: int, error: ProtocolError) -> None:
+        """We close a channel: what comes for it is dropped until the client has answered."""
+        channel = self.channels.pop(number, None)
+        if channel is None:
+            return
+        self.decoder.closing(number)
+        self.closing_channels.add(number)
+        self.send(number, _close(commands.Channel.Close, error))
+        channel.close()
+
+    def _method_of_closing(self, number: int, payload: bytes) -> None:
+        if payload[:4] == CHANNEL_CLOSE:
+            self.send(number, encode(commands.Channel.CloseOk))
+        elif payload[:4] == CHANNEL_CLOSE_OK:
+            self.closing_channels.discard(number)
+            self.decoder.closed(number)
+
+    # ---- writing
+
+    def send(self, channel: int, payload: bytes) -> None:
+        """Write a method frame."""
+        self.output.method(channel, payload)
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write when what happens now is over."""
+        if not self._flushing:
+            self._flushing = True
+            self.broker.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what there is."""
+        self._flushing = False
+        if len(self.output) and self.state != "closed":
+            self.transport.write(self.output.take())
+            self.sent = self.broker.loop.time()
+            if self._reading and self.transport.get_write_buffer_size() > self.limits.output_bytes_max:
+                self._reading = False
+                self.transport.pause_reading()
+
+    def look_after(self, now: float) -> None:
+        """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read."""
+        if self.state not in ("running", "closing"):
+            return
+        if self.paused and now - self.stalled_since > self.limits.stalled_seconds:
+            seconds = self.limits.stalled_seconds
+            logger.warning("connection %s is closed: the client has read nothing for %.0f s", self.peer, seconds)
+            self.abort()
+            return
+        if not self.heartbeat:
+            return
+        if now - self.sent >= self.heartbeat / 2:
+            self.output.heartbeat()
+            self.flush()
+        if self._reading and now - self.received > 2 * self.heartbeat:
+            logger.warning("connection %s is closed: missed heartbeats, timeout %d s", self.peer, self.heartbeat)
+            self.abort()
+
+    # ---- permissions and capabilities
+
+    def check(self, permission: str, kind: str, name: str) -> None:
+        """Refuse what the user may not do."""
+        if not self.user.may(self.vhost.name, permission, name):
+            raise ProtocolError(
+                403, f"access to {kind} '{name}' in vhost '{self.vhost.name}' refused for user '{self.user.name}'")
+
+    def capable(self, name: str) -> bool:
+        """Whether the client says that it can do something."""
+        capabilities = self.client.get("capabilities")
+        if capabilities is None or capabilities.kind != "F" or name not in capabilities.value:
+            return False
+        return bool(capabilities.value[name].value)
+
+    # ---- the end
+
+    def fail(self, error: ProtocolError) -> None:
+        """End the connection with an error."""
+        if self.state in ("closing", "closed"):
+            return
+        logger.warning("connection %s is closed: %s", self.peer, reply_text(error.code, str(error)))
+        self.close(error)
+
+    def close(self, error: ProtocolError) -> None:
+        """Tell the client, and wait for its answer for a while."""
+        if self.state in ("header", "closing", "closed"):
+            self.abort()
+            return
+        self._end()
+        self.state = "closing"
+        self.send(0, _close(commands.Connection.Close, error))
+        self.flush()
+        self._wait_for(self.limits.handshake_seconds)
+
+    def closed_by_client(self) -> None:
+        """The client closes the connection."""
+        self._end()
+        self.send(0, encode(commands.Connection.CloseOk))
+        self._finish()
+
+    def _finish(self) -> None:
+        """Write what there is, and close."""
+        self.flush()
+        self.state = "closed"
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._end()
+        self.state = "closed"
+        self.transport.abort()
+
+    def logged_in(self) -> None:
+        """The handshake is over."""
+        self.state = "running"
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _wait_for(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.broker.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.state not in ("running", "closed"):
+            self.abort()
+
+    def _end(self) -> None:
+        """Its channels and exclusive queues go."""
+        channels = list(self.channels.values())
+        self.channels.clear()
+        for channel in channels:
+            channel.close()
+        if hasattr(self, "vhost"):
+            for queue in [queue for queue in self.vhost.queues.values() if queue.owner is self]:
+                self.vhost.delete_queue(queue)
+
+    @property
+    def peer(self) -> str:
+        """The address of the client, for the log."""
+        name = self.transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "local"
+
+
+CHANNEL_OPEN = b"\0\x14\0\x0a"
+CHANNEL_CLOSE = b"\0\x14\0\x28"
+CHANNEL_CLOSE_OK = b"\0\x14\0\x29"
+CONNECTION_CLOSE = b"\0\x0a\0\x32"
+CONNECTION_CLOSE_OK = b"\0\x0a\0\x33"
+BASIC_PUBLISH = 60 << 16 | 40
+ACCESS_REQUEST = b"\0\x1e\0\x0a"
+ACCESS_REQUEST_OK = b"\0\x1e\0\x0b\0\x01"
+
+
+def _close(kind: type[commands.Connection.Close | commands.Channel.Close], error: ProtocolError) -> bytes:
+    method = error.method or 0
+    return encode(kind, reply_code=error.code, reply_text=reply_text(error.code, str(error)), class_id=method >> 16,
+                  method_id=method & 0xFFFF)

@@ -1,0 +1,114 @@
+"""The methods of exchanges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from xump.broker.errors import ProtocolError, precondition, refused
+from xump.broker.exchanges import TYPES, Destination, Exchange, check_binding
+from xump.broker.methods import Call, encode
+from xump.broker.queue_arguments import check_equivalent, check_field
+from xump.broker.tables import TYPE_NAMES, Table
+
+if TYPE_CHECKING:
+    from xump.broker.channel import Channel
+
+
+def declare(channel: Channel, call: Call) -> None:
+    """exchange.declare."""
+    name = call.exchange
+    vhost = channel.vhost
+    if call.passive:
+        check_not_default(name)
+        vhost.exchange(name)
+    else:
+        if call.exchange_type not in TYPES:
+            raise ProtocolError(503, f"unknown exchange type '{call.exchange_type}'")
+        check_not_default(name)
+        channel.connection.check("configure", "exchange", name)
+        what = f"exchange '{name}' in vhost '{vhost.name}'"
+        existing = vhost.exchanges.get(name)
+        if existing is None:
+            check_name("exchange", name)
+            _check_alternate(channel, name, what, call.arguments)
+            vhost.declare_exchange(Exchange(
+                name, call.exchange_type, call.durable, call.auto_delete, call.internal, call.arguments))
+        else:
+            _check_same(existing, what, call)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Exchange.DeclareOk))
+
+
+def _check_same(existing: Exchange, what: str, call: Call) -> None:
+    check_field(what, "type", existing.type, call.exchange_type)
+    check_field(what, "durable", existing.durable, call.durable)
+    check_field(what, "auto_delete", existing.auto_delete, call.auto_delete)
+    check_field(what, "internal", existing.internal, call.internal)
+    check_equivalent(what, ("alternate-exchange",), existing.arguments, call.arguments)
+
+
+def _check_alternate(channel: Channel, name: str, what: str, arguments: Table) -> None:
+    alternate = arguments.get("alternate-exchange")
+    if alternate is None:
+        return
+    if alternate.kind != "S":
+        raise precondition(f"invalid arg 'alternate-exchange' for {what}: {{unacceptable_type,{TYPE_NAMES[alternate.kind]}}}")
+    channel.connection.check("read", "exchange", name)
+    channel.connection.check("write", "exchange", alternate.value.decode(errors="replace"))
+
+
+def delete(channel: Channel, call: Call) -> None:
+    """exchange.delete."""
+    name = call.exchange
+    check_not_default(name)
+    check_name("exchange", name)
+    channel.connection.check("configure", "exchange", name)
+    exchange = channel.vhost.exchanges.get(name)
+    if exchange is not None:
+        if call.if_unused and exchange.bindings:
+            raise precondition(f"exchange '{name}' in vhost '{channel.vhost.name}' in use")
+        channel.vhost.delete_exchange(name)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Exchange.DeleteOk))
+
+
+def bind(channel: Channel, call: Call) -> None:
+    """exchange.bind."""
+    _check_both(channel, call)
+    source = channel.vhost.exchange(call.source)
+    channel.vhost.exchange(call.destination)
+    check_binding(source, call.arguments)
+    channel.vhost.bind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Exchange.BindOk))
+
+
+def unbind(channel: Channel, call: Call) -> None:
+    """exchange.unbind."""
+    _check_both(channel, call)
+    channel.vhost.exchange(call.source)
+    channel.vhost.exchange(call.destination)
+    channel.vhost.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Exchange.UnbindOk))
+
+
+def _check_both(channel: Channel, call: Call) -> None:
+    check_not_default(call.destination)
+    channel.connection.check("write", "exchange", call.destination)
+    check_not_default(call.source)
+    channel.connection.check("read", "exchange", call.source)
+
+
+def check_not_default(name: str) -> None:
+    """Refuse to change the exchange without a name."""
+    if name in ("", "amq.default"):
+        raise refused("operation not permitted on the default exchange")
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse names that the broker keeps for itself."""
+    if name.startswith("amq."):
+        raise refused(f"{what} name '{name}' contains reserved prefix 'amq.*'")

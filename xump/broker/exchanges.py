@@ -1,0 +1,162 @@
+"""Exchanges: which queues a message goes to, by its routing key or its headers.
+
+A binding says which messages of its source, an exchange, go to its destination, a queue or another exchange. An exchange
+remembers where a routing key led, until a binding comes or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from xump.broker.errors import ProtocolError
+from xump.broker.tables import INTEGERS, Table, Typed, shown
+from xump_ext.amqp.decoder import erlang_binary
+
+TYPES = ("direct", "fanout", "topic", "headers")
+
+STANDARD = {
+    "": "direct", "amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers",
+    "amq.match": "headers", "amq.rabbitmq.trace": "topic",
+}
+"""The exchanges that are there from the beginning."""
+
+REMEMBERED_MAX = 4096
+"""Of so many routing keys an exchange remembers where they led."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a binding leads."""
+
+    kind: str
+    """`"queue"` or `"exchange"`."""
+    name: str
+
+
+@dataclass(eq=False)
+class Binding:
+    """A binding of an exchange."""
+
+    destination: Destination
+    key: str
+    arguments: Table
+
+
+@dataclass(eq=False)
+class Exchange:
+    """An exchange of a virtual host."""
+
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Table = field(default_factory=dict)
+    bindings: dict[tuple[Destination, str, bytes], Binding] = field(default_factory=dict)
+    had_bindings: bool = False
+    _remembered: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
+
+    @property
+    def alternate(self) -> str | None:
+        """The exchange for what no binding matches."""
+        given = self.arguments.get("alternate-exchange")
+        return None if given is None else str(given.value.decode())
+
+    def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> None:
+        """Add a binding, unless it is there."""
+        self.bindings.setdefault(key, binding)
+        self.had_bindings = True
+        self._remembered.clear()
+
+    def unbind(self, key: tuple[Destination, str, bytes]) -> bool:
+        """Remove a binding. Returns whether it was there."""
+        self._remembered.clear()
+        return self.bindings.pop(key, None) is not None
+
+    def forget(self, destination: Destination) -> bool:
+        """Remove all bindings that lead there. Returns whether there was one."""
+        gone = [key for key in self.bindings if key[0] == destination]
+        for key in gone:
+            del self.bindings[key]
+        self._remembered.clear()
+        return bool(gone)
+
+    def matching(self, key: str, headers: Callable[[], Table]) -> tuple[Destination, ...]:
+        """Where a message goes from here, each destination once; in order of the bindings."""
+        if self.type == "headers":
+            return tuple(dict.fromkeys(
+                binding.destination for binding in self.bindings.values() if headers_match(binding.arguments, headers())))
+        found = self._remembered.get(key)
+        if found is None:
+            found = tuple(dict.fromkeys(
+                binding.destination for binding in self.bindings.values() if KEY_MATCHES[self.type](binding.key, key)))
+            if len(self._remembered) == REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[key] = found
+        return found
+
+
+def topic_matches(pattern: str, key: str) -> bool:
+    """Whether a routing key matches a pattern of words, where `*` is one word and `#` any number of them, none included."""
+    words = key.split(".") if key else []
+    wanted = pattern.split(".") if pattern else []
+    reached = {0}               # how many words the pattern so far may have used up
+    for word in wanted:
+        if word == "#":
+            reached = set(range(min(reached), len(words) + 1)) if reached else set()
+        else:
+            reached = {at + 1 for at in reached if at < len(words) and word in ("*", words[at])}
+    return len(words) in reached
+
+
+KEY_MATCHES: dict[str, Callable[[str, str], bool]] = {
+    "direct": lambda pattern, key: pattern == key,
+    "fanout": lambda pattern, key: True,
+    "topic": topic_matches,
+}
+
+
+def headers_match(arguments: Table, headers: Table) -> bool:
+    """Whether headers match the arguments of a binding, as `x-match` says; void means that a header is there."""
+    given = arguments.get("x-match")
+    mode = "all" if given is None else given.value.decode()
+    wanted = [(name, value) for name, value in arguments.items() if mode.endswith("-with-x") or not name.startswith("x-")]
+    wanted = [(name, value) for name, value in wanted if name != "x-match"]
+    matches = (name in headers and (value.kind == "V" or same_value(value, headers[name])) for name, value in wanted)
+    return any(matches) if mode.startswith("any") else all(matches)
+
+
+def same_value(one: Typed, other: Typed) -> bool:
+    """Whether two values are equal; of whole numbers only the value counts, not the type."""
+    if one.kind in INTEGERS and other.kind in INTEGERS:
+        return bool(one.value == other.value)
+    if one.kind == "F" and other.kind == "F":
+        return one.value.keys() == other.value.keys() and all(
+            same_value(value, other.value[name]) for name, value in one.value.items())
+    if one.kind == "A" and other.kind == "A":
+        return len(one.value) == len(other.value) and all(map(same_value, one.value, other.value))
+    return type(one.value) is type(other.value) and one.value == other.value and (one.kind in "SxT") == (other.kind in "SxT")
+
+
+def check_binding(source: Exchange, arguments: Table) -> None:
+    """Refuse a binding of a headers exchange whose `x-match` has no meaning."""
+    given = arguments.get("x-match")
+    if source.type != "headers" or given is None:
+        return
+    if given.kind != "S":
+        raise ProtocolError(406, f"Invalid x-match field type {type_name(given)} (value {given.value}); expected longstr")
+    if given.value not in (b"all", b"any", b"all-with-x", b"any-with-x"):
+        shown_value = erlang_binary(given.value)
+        raise ProtocolError(406, f"Invalid x-match field value {shown_value}; expected all, any, all-with-x, or any-with-x")
+
+
+def type_name(typed: Typed) -> str:
+    """What RabbitMQ calls the type of a value."""
+    return shown(typed).rpartition(" type ")[2].strip("'")
+
+
+def standard() -> Iterator[Exchange]:
+    """The exchanges that are there from the beginning."""
+    for name, kind in STANDARD.items():
+        yield Exchange(name, kind, internal=name == "amq.rabbitmq.trace")

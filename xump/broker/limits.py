@@ -1,0 +1,31 @@
+"""How much a client may ask for: every bound in one place, with the code that says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a broker."""
+
+    frame_max: int = 131_072
+    """Bytes of a frame, agreed on at the beginning; a longer one: 501."""
+    channel_max: int = 2_047
+    """Channels of a connection; one more: 530."""
+    heartbeat: int = 60
+    """Seconds, proposed to clients."""
+    connections_max: int = 65_536
+    """Connections; one more is closed before it says anything."""
+    body_bytes_max: int = 64 << 20
+    """Bytes of a body: 406."""
+    bytes_in_flight_max: int = 256 << 20
+    """Bytes of the bodies that a connection is sending at the same time: 506."""
+    unacked_max: int = 1 << 20
+    """Unacknowledged messages of a channel; it is sent no more until some are settled."""
+    handshake_seconds: float = 10.0
+    """Until the client is logged in."""
+    output_bytes_max: int = 1 << 20
+    """Beyond so many bytes that a client does not read, nothing more is read from it."""
+    stalled_seconds: float = 15.0
+    """A client that reads nothing for so long, while there is something to read, is disconnected."""

@@ -1,0 +1,173 @@
+"""The arguments of queue.declare: which are known, what they may be, and what they are for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from xump.broker.errors import precondition
+from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, shown
+
+EXPIRES_MS_MAX = 0xFFFFFFFF
+"""The longest time that a timer of RabbitMQ's has."""
+
+
+def _integer(typed: Typed) -> str | None:
+    return None if typed.kind in INTEGERS else _unacceptable(typed)
+
+
+def _unacceptable(typed: Typed) -> str:
+    return f"{{unacceptable_type,{TYPE_NAMES[typed.kind]}}}"
+
+
+def _count(typed: Typed) -> str | None:
+    wrong = _integer(typed)
+    return wrong or (f"{{value_negative,{typed.value}}}" if typed.value < 0 else None)
+
+
+def _time(typed: Typed) -> str | None:
+    wrong = _count(typed)
+    return wrong or (f"{{value_too_big,{typed.value}}}" if typed.value > EXPIRES_MS_MAX else None)
+
+
+def _expires(typed: Typed) -> str | None:
+    wrong = _integer(typed)
+    return wrong or ("{value_zero,0}" if typed.value == 0 else _time(typed))
+
+
+def _priority(typed: Typed) -> str | None:
+    wrong = _count(typed)
+    return wrong or (f"{{max_value_exceeded,{typed.value}}}" if typed.value > 255 else None)
+
+
+def _text(typed: Typed) -> str | None:
+    return None if typed.kind == "S" else _unacceptable(typed)
+
+
+def _bool(typed: Typed) -> str | None:
+    return None if typed.kind == "t" else _unacceptable(typed)
+
+
+def _one_of(*allowed: bytes) -> Callable[[Typed], str | None]:
+    def check(typed: Typed) -> str | None:
+        wrong = _text(typed)
+        if wrong is None and typed.value not in allowed:
+            wrong = f'{{invalid_value,<<"{typed.value.decode(errors="replace")}">>}}'
+        return wrong
+
+    return check
+
+
+CHECKS: dict[str, Callable[[Typed], str | None]] = {
+    "x-expires": _expires,
+    "x-message-ttl": _time,
+    "x-dead-letter-exchange": _text,
+    "x-dead-letter-routing-key": _text,
+    "x-dead-letter-strategy": _one_of(b"at-most-once", b"at-least-once"),
+    "x-max-length": _count,
+    "x-max-length-bytes": _count,
+    "x-max-in-memory-length": _count,
+    "x-max-in-memory-bytes": _count,
+    "x-max-priority": _priority,
+    "x-overflow": _one_of(b"drop-head", b"reject-publish", b"reject-publish-dlx"),
+    "x-queue-mode": _one_of(b"default", b"lazy"),
+    "x-queue-type": _one_of(b"classic", b"quorum", b"stream"),
+    "x-queue-version": _count,
+    "x-quorum-initial-group-size": _count,
+    "x-single-active-consumer": _bool,
+    "x-delivery-limit": _count,
+    "x-queue-master-locator": _text,
+}
+
+COMPARED = (
+    "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-max-length",
+    "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-max-priority", "x-overflow", "x-queue-mode",
+    "x-queue-version", "x-single-active-consumer", "x-delivery-limit", "x-queue-type", "x-quorum-initial-group-size",
+)
+"""What a second declaration must say as the first did."""
+
+
+def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+    """Refuse what has no meaning. `what` is the queue, as texts name it."""
+    for name, check in CHECKS.items():
+        typed = arguments.get(name)
+        wrong = None if typed is None else check(typed)
+        if wrong is not None:
+            raise precondition(f"invalid arg '{name}' for {what}: {wrong}")
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise precondition(f"invalid arg 'x-dead-letter-routing-key' for {what}: "
+                           "routing_key_but_no_dlx_defined")
+    kind = queue_type(arguments)
+    if kind == "stream":
+        raise precondition(f"invalid arg 'x-queue-type' for {what}: there are no streams; declare a classic or a quorum queue")
+    if kind == "quorum":
+        for name, value in (("durable", not durable), ("exclusive", exclusive), ("auto_delete", auto_delete)):
+            if value:
+                shown_value = "false" if name == "durable" else "true"
+                raise precondition(f"invalid property '{name.replace('_', '-')}' for {what}: {shown_value}")
+
+
+def queue_type(arguments: Table) -> str:
+    """`"classic"`, `"quorum"` or `"stream"`."""
+    typed = arguments.get("x-queue-type")
+    return "classic" if typed is None else str(typed.value.decode())
+
+
+def check_equivalent(what: str, names: tuple[str, ...], current: Table, given: Table) -> None:
+    """Refuse a second declaration whose arguments differ; the type counts, but not how wide a number is."""
+    for name in names:
+        before, now = current.get(name), given.get(name)
+        if name == "x-queue-type":
+            before, now = before or Typed("S", b"classic"), now or Typed("S", b"classic")
+        if not same_argument(before, now):
+            raise precondition(f"inequivalent arg '{name}' for {what}: received {shown(now)} but current is {shown(before)}")
+
+
+def same_argument(one: Typed | None, other: Typed | None) -> bool:
+    """Whether two values of an argument are the same."""
+    if one is None or other is None:
+        return one is other
+    alike = one.kind == other.kind or (one.kind in INTEGERS and other.kind in INTEGERS)
+    return alike and bool(one.value == other.value)
+
+
+def check_field(what: str, name: str, current: Any, given: Any) -> None:
+    """Refuse a second declaration that differs in one of its bits."""
+    if current != given:
+        raise precondition(f"inequivalent arg '{name}' for {what}: received '{_plain(given)}' but current is '{_plain(current)}'")
+
+
+def _plain(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def number(arguments: Table, name: str) -> int | None:
+    """The value of an argument that is a number."""
+    typed = arguments.get(name)
+    return None if typed is None else int(typed.value)
+
+
+def string(arguments: Table, name: str) -> str | None:
+    """The value of an argument that is a text."""
+    typed = arguments.get(name)
+    return None if typed is None else str(typed.value.decode(errors="surrogateescape"))
+
+
+def engine_properties(arguments: Table) -> dict[str, Any]:
+    """What the arguments are as arguments of `Engine.create_queue`."""
+    properties: dict[str, Any] = {}
+    ttl = number(arguments, "x-message-ttl")
+    if ttl:
+        properties["ttl"] = ttl / 1000
+    for name, known in (("x-max-length", "limit"), ("x-max-length-bytes", "limit_bytes"), ("x-max-priority", "priority")):
+        value = number(arguments, name)
+        if value:
+            properties[known] = value
+    limit = number(arguments, "x-delivery-limit")
+    if limit is not None:
+        properties["delivery_limit"] = limit + 1        # RabbitMQ counts what comes after the first
+    if ("limit" in properties or "limit_bytes" in properties) and string(arguments, "x-overflow") in (None, "drop-head"):
+        properties["when_full"] = "drop_oldest"
+    return properties
+
+

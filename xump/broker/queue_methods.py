@@ -1,0 +1,130 @@
+"""The methods of queues."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from xump.broker.errors import ProtocolError, not_found, precondition
+from xump.broker.exchange_methods import check_name, check_not_default
+from xump.broker.exchanges import Destination, check_binding
+from xump.broker.methods import Call, encode
+from xump.broker.queue_arguments import COMPARED, check_arguments, check_equivalent, check_field
+
+if TYPE_CHECKING:
+    from xump.broker.channel import Channel
+    from xump.broker.queues import BrokerQueue
+
+
+def declare(channel: Channel, call: Call) -> None:
+    """queue.declare."""
+    queue = _passive(channel, call) if call.passive else _declare(channel, call)
+    channel.last_queue = queue.name
+    channel.vhost.used(queue)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(
+            commands.Queue.DeclareOk, queue=queue.name, message_count=queue.handle.ready, consumer_count=len(queue.consumers)))
+
+
+def _passive(channel: Channel, call: Call) -> BrokerQueue:
+    name = call.queue or channel.last_queue
+    queue = channel.vhost.find_queue(name)
+    if queue is None:
+        raise not_found(f"queue '{name}' in vhost '{channel.vhost.name}'")
+    channel.check_owner(queue)
+    return queue
+
+
+def _declare(channel: Channel, call: Call) -> BrokerQueue:
+    vhost = channel.vhost
+    name = call.queue or f"amq.gen-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+    durable = call.durable and not call.exclusive
+    channel.connection.check("configure", "queue", name)
+    existing = vhost.find_queue(name)
+    what = f"queue '{name}' in vhost '{vhost.name}'"
+    if existing is not None:
+        _check_same(channel, existing, durable, call)
+        return existing
+    if call.queue:
+        check_name("queue", name)
+    check_arguments(what, call.arguments, call.durable, call.exclusive, call.auto_delete)
+    exchange = call.arguments.get("x-dead-letter-exchange")
+    if exchange is not None:
+        channel.connection.check("read", "queue", name)
+        channel.connection.check("write", "exchange", exchange.value.decode(errors="replace"))
+    return vhost.declare_queue(
+        name, durable, channel.connection if call.exclusive else None, call.auto_delete, call.arguments)
+
+
+def _check_same(channel: Channel, existing: BrokerQueue, durable: bool, call: Call) -> None:
+    check_field(existing.what, "durable", existing.durable, durable)
+    check_field(existing.what, "auto_delete", existing.auto_delete, call.auto_delete)
+    if (existing.owner is not None) != call.exclusive or existing.owner not in (None, channel.connection):
+        raise ProtocolError(
+            405, f"cannot obtain exclusive access to locked {existing.what}. It could be originally declared on another "
+                 "connection or the exclusive property value does not match that of the original declaration.")
+    check_equivalent(existing.what, COMPARED, existing.arguments, call.arguments)
+
+
+def delete(channel: Channel, call: Call) -> None:
+    """queue.delete."""
+    name = call.queue or channel.last_queue
+    channel.connection.check("configure", "queue", name)
+    queue = channel.vhost.find_queue(name)
+    count = 0
+    if queue is not None:
+        channel.check_owner(queue)
+        if call.if_unused and len(queue.consumers):
+            raise precondition(f"{queue.what} in use")
+        if call.if_empty and queue.handle.ready:
+            raise precondition(f"{queue.what} is not empty")
+        count = channel.vhost.delete_queue(queue)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Queue.DeleteOk, message_count=count))
+
+
+def purge(channel: Channel, call: Call) -> None:
+    """queue.purge."""
+    name = call.queue or channel.last_queue
+    channel.connection.check("read", "queue", name)
+    queue = channel.queue(call.queue)
+    count = queue.handle.purge()
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Queue.PurgeOk, message_count=count))
+
+
+def bind(channel: Channel, call: Call) -> None:
+    """queue.bind."""
+    name, key = _bound(channel, call)
+    source = channel.vhost.exchange(call.exchange)
+    channel.queue(name)
+    check_binding(source, call.arguments)
+    channel.vhost.bind(call.exchange, Destination("queue", name), key, call.arguments)
+    if not call.nowait:
+        channel.connection.send(channel.number, encode(commands.Queue.BindOk))
+
+
+def unbind(channel: Channel, call: Call) -> None:
+    """queue.unbind."""
+    name, key = _bound(channel, call)
+    channel.vhost.exchange(call.exchange)
+    channel.queue(name)
+    channel.vhost.unbind(call.exchange, Destination("queue", name), key, call.arguments)
+    channel.connection.send(channel.number, encode(commands.Queue.UnbindOk))
+
+
+def _bound(channel: Channel, call: Call) -> tuple[str, str]:
+    """The queue and the key that are meant: without both, the queue that was declared last, and its name."""
+    name, key = call.queue, call.routing_key
+    if not name:
+        if not channel.last_queue:
+            raise ProtocolError(404, "no previously declared queue")
+        name = channel.last_queue
+        key = key or name
+    channel.connection.check("write", "queue", name)
+    check_not_default(call.exchange)
+    channel.connection.check("read", "exchange", call.exchange)
+    return name, key

@@ -1,0 +1,55 @@
+"""Queues as clients see them: a queue of the engine, and what only AMQP knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from xump.broker.consumers import Consumers
+from xump.broker.queue_arguments import number, string
+from xump.broker.tables import Table, Typed
+
+if TYPE_CHECKING:
+    from xump.broker.connection import Connection
+    from xump.queue import Queue
+
+
+def is_stored(handle: Queue) -> bool:
+    """Whether the queue keeps its messages on disk."""
+    return bool(getattr(handle.store.backend, "durable", False))
+
+
+class BrokerQueue:
+    """A queue of a virtual host."""
+
+    def __init__(
+        self, vhost: str, handle: Queue, durable: bool, owner: Connection | None, auto_delete: bool, arguments: Table
+    ) -> None:
+        self.name = handle.name
+        self.what = f"queue '{self.name}' in vhost '{vhost}'"
+        """What texts of errors call it."""
+        self.handle = handle
+        self.durable = durable
+        self.stored = is_stored(handle)
+        """Whether its messages are on disk."""
+        self.owner = owner
+        """The connection that has it exclusively; None: it is for all."""
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.consumers = Consumers(arguments.get("x-single-active-consumer", Typed("t", False)).value)
+        self.waiting: asyncio.Task[None] | None = None
+        """What waits for messages that the embedding program publishes, while there are consumers."""
+        self.pumping = False
+        self.expiry: asyncio.TimerHandle | None = None
+        self.expires_ms = number(arguments, "x-expires")
+        self.ttl_ms = number(arguments, "x-message-ttl")
+        self.dead_letter_exchange = string(arguments, "x-dead-letter-exchange")
+        self.dead_letter_key = string(arguments, "x-dead-letter-routing-key")
+        self.overflow = string(arguments, "x-overflow")
+        self.limit = number(arguments, "x-max-length")
+        self.limit_bytes = number(arguments, "x-max-length-bytes")
+
+    @property
+    def exclusive_consumer(self) -> bool:
+        """Whether a consumer has the queue for itself."""
+        return any(consumer.exclusive for consumer in self.consumers)

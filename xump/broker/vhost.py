@@ -1,0 +1,421 @@
+"""A virtual host: exchanges, bindings and queues over one engine. All that AMQP asks of an engine goes through here.
+
+An AMQP queue is the engine's queue of that name. Which queues a message goes to is decided here, by the exchange's bindings; then
+it is published into each of them. Consumers are served here, too, by turns: a message leaves its queue when a consumer has room
+for it, so what is not delivered is still in its place when the consumer goes.
+
+The functions may be called in the broker's loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from xump._aio_wait import wait
+from xump.broker.dead_letters import DEAD_LETTERS, dead_letter
+from xump.broker.envelope import ANNEX, headers_of
+from xump.broker.errors import not_found
+from xump.broker.exchanges import Binding, Destination, Exchange, standard
+from xump.broker.incoming import Incoming, Outcome
+from xump.broker.queue_arguments import engine_properties
+from xump.broker.queues import BrokerQueue, is_stored
+from xump.broker.tables import Table, encode_table
+from xump.errors import Closed, QueueFull, QueueNotFound, StaleDelivery, StoreFull, XumpError
+
+if TYPE_CHECKING:
+    from xump.broker.connection import Connection
+    from xump.broker.consumers import Consumer
+    from xump.engine import Engine
+    from xump_ext.engine.delivery import Delivery
+
+logger = logging.getLogger("xump")
+
+TURN_MESSAGES = 256
+"""So many messages a queue delivers before others have their turn."""
+
+
+class Vhost:
+    """A virtual host."""
+
+    def __init__(self, name: str, engine: Engine, store: str = "ram") -> None:
+        self.name = name
+        self.engine = engine
+        self.store = store
+        """Where durable queues lie."""
+        self.exchanges = {exchange.name: exchange for exchange in standard()}
+        self.queues: dict[str, BrokerQueue] = {}
+        self._unsynced: list[Callable[[BaseException | None], None]] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self._dead_letters: asyncio.Task[None] | None = None
+        self._timers: set[asyncio.Handle] = set()
+
+    # ---- exchanges and bindings
+
+    def exchange(self, name: str) -> Exchange:
+        """The exchange, or `ProtocolError` 404."""
+        found = self.exchanges.get(name)
+        if found is None:
+            raise not_found(f"exchange '{name}' in vhost '{self.name}'")
+        return found
+
+    def declare_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange."""
+        self.exchanges[exchange.name] = exchange
+
+    def delete_exchange(self, name: str) -> None:
+        """Remove an exchange, and the bindings from it and to it."""
+        gone = self.exchanges.pop(name, None)
+        if gone is not None:
+            self._forget(Destination("exchange", name))
+
+    def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
+        """Bind a queue or an exchange to an exchange."""
+        self.exchanges[source].bind(_binding_key(destination, key, arguments), Binding(destination, key, arguments))
+
+    def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
+        """Remove a binding; an exchange with auto-delete goes with its last one."""
+        exchange = self.exchanges[source]
+        if exchange.unbind(_binding_key(destination, key, arguments)):
+            self._left(exchange)
+
+    def _forget(self, destination: Destination) -> None:
+        for exchange in list(self.exchanges.values()):
+            if exchange.forget(destination):
+                self._left(exchange)
+
+    def _left(self, exchange: Exchange) -> None:
+        if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
+            self.delete_exchange(exchange.name)
+
+    def is_bound(self, exchange: Exchange) -> bool:
+        """Whether the exchange is in use: it has bindings."""
+        return bool(exchange.bindings)
+
+    # ---- queues
+
+    def queue(self, name: str) -> BrokerQueue:
+        """The queue, or `ProtocolError` 404. Queues of the embedding program are queues as any other."""
+        found = self.find_queue(name)
+        if found is None:
+            raise not_found(f"queue '{name}' in vhost '{self.name}'")
+        return found
+
+    def find_queue(self, name: str) -> BrokerQueue | None:
+        """The queue, or None."""
+        handle = self.engine.queues.get(name)
+        found = self.queues.get(name)
+        if found is not None and found.handle is handle:
+            return found
+        if found is not None:
+            self._ended(found)
+        if handle is None or name == DEAD_LETTERS:
+            return None
+        adopted = BrokerQueue(self.name, handle, is_stored(handle), None, False, {})
+        self.queues[name] = adopted
+        return adopted
+
+    def declare_queue(
+        self, name: str, durable: bool, owner: Connection | None, auto_delete: bool, arguments: Table
+    ) -> BrokerQueue:
+        """Create a queue."""
+        store = self.store if durable and owner is None else "ram"
+        properties = engine_properties(arguments)
+        if "x-dead-letter-exchange" in arguments:
+            self._begin_dead_letters()
+            properties["dead_letter"] = DEAD_LETTERS
+        handle = self.engine.create_queue(name, store=store, **properties)
+        made = self.queues[name] = BrokerQueue(self.name, handle, durable, owner, auto_delete, arguments)
+        self.used(made)
+        return made
+
+    def delete_queue(self, queue: BrokerQueue) -> int:
+        """Delete a queue with its bindings; its consumers are told. Returns how many messages were ready in it."""
+        ready = queue.handle.ready if self.engine.queues.get(queue.name) is queue.handle else 0
+        self.engine.delete_queue(queue.name)
+        self._ended(queue)
+        return ready
+
+    def _ended(self, queue: BrokerQueue) -> None:
+        """The queue is not there any more, whoever deleted it."""
+        if self.queues.get(queue.name) is not queue:
+            return
+        del self.queues[queue.name]
+        if queue.expiry is not None:
+            queue.expiry.cancel()
+        self._forget(Destination("queue", queue.name))
+        for consumer in queue.consumers:
+            self.remove_consumer(consumer)
+            consumer.channel.consumer_cancelled(consumer)
+
+    def used(self, queue: BrokerQueue) -> None:
+        """The queue was used: its time without use begins anew."""
+        if queue.expires_ms is None:
+            return
+        if queue.expiry is not None:
+            queue.expiry.cancel()
+        queue.expiry = asyncio.get_running_loop().call_later(queue.expires_ms / 1000, self._expire, queue)
+
+    def _expire(self, queue: BrokerQueue) -> None:
+        if self.queues.get(queue.name) is queue and not len(queue.consumers):
+            self.delete_queue(queue)
+
+    # ---- publishing
+
+    def publish(self, messages: Iterable[Incoming]) -> list[Outcome]:
+        """Route messages, and publish each into the queues that it is for."""
+        outcomes, touched = [], {}
+        for message in messages:
+            outcome = Outcome()
+            for queue in self.route(message):
+                if queue.name in message.barred:
+                    continue
+                outcome.queues += 1
+                self._enter(queue, message, outcome)
+                touched[queue] = True
+            outcomes.append(outcome)
+        for queue in touched:
+            if len(queue.consumers):
+                self.pump(queue)
+        return outcomes
+
+    def route(self, message: Incoming) -> list[BrokerQueue]:
+        """The queues that a message is for: all that bindings lead to, each once; else what alternate exchanges lead to."""
+        found: dict[BrokerQueue, None] = {}
+        seen: set[str] = set()
+        ways = [message.exchange]
+        while ways:
+            exchange = ways.pop()
+            if exchange.name in seen:
+                continue
+            seen.add(exchange.name)
+            if exchange.name == "":
+                destinations = [Destination("queue", key) for key in message.keys if self.find_queue(key) is not None]
+            else:
+                destinations = list(dict.fromkeys(
+                    destination for key in message.keys
+                    for destination in exchange.matching(key, lambda: headers_of(message.properties))))
+            if not destinations and exchange.alternate is not None and exchange.alternate in self.exchanges:
+                ways.append(self.exchanges[exchange.alternate])
+            for destination in destinations:
+                if destination.kind == "exchange":
+                    ways.append(self.exchanges[destination.name])
+                    continue
+                queue = self.find_queue(destination.name)
+                if queue is not None:
+                    found[queue] = None
+        return list(found)
+
+    def _enter(self, queue: BrokerQueue, message: Incoming, outcome: Outcome) -> None:
+        if queue.overflow in ("reject-publish", "reject-publish-dlx") and self._is_full(queue):
+            outcome.refused = True
+            if queue.overflow == "reject-publish-dlx":
+                self._send_dead_letter(queue, "maxlen", message.keys[0], message.annex, message.body)
+            return
+        ttl = message.expiration_ms
+        if queue.ttl_ms == 0:
+            ttl = 0
+        if ttl == 0 and queue.handle.ready == 0 and queue.consumers.next() is not None:
+            ttl = None              # for a consumer that waits, or not at all
+        options: dict[str, Any] = {}
+        if message.priority:
+            options["priority"] = message.priority
+        if ttl is not None:
+            options["ttl"] = ttl / 1000
+        try:
+            queue.handle.publish(message.keys[0], message.body, {ANNEX: message.annex}, **options)
+        except QueueFull:
+            outcome.refused = True
+        except StoreFull:
+            outcome.refused = outcome.full_store = True
+        except QueueNotFound:
+            outcome.queues -= 1     # another thread deleted it just now
+        else:
+            outcome.durable |= queue.stored
+
+    def _is_full(self, queue: BrokerQueue) -> bool:
+        if queue.limit is not None and queue.handle.ready >= queue.limit:
+            return True
+        return queue.limit_bytes is not None and self._ready_bytes(queue) >= queue.limit_bytes
+
+    def _ready_bytes(self, queue: BrokerQueue) -> int:
+        return sum(len(message.body) for message in queue.handle.browse(state="ready"))
+
+    # ---- delivering
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """From now on the consumer gets messages of its queue."""
+        queue = consumer.queue
+        queue.consumers.add(consumer)
+        if queue.expiry is not None:
+            queue.expiry.cancel()
+        if queue.waiting is None:
+            queue.waiting = asyncio.get_running_loop().create_task(self._wait(queue))
+        self.pump_soon(queue)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """It gets no more messages. The queue goes with its last consumer if it was declared so."""
+        queue = consumer.queue
+        if consumer not in list(queue.consumers):
+            return
+        queue.consumers.remove(consumer)
+        if len(queue.consumers):
+            self.pump_soon(queue)
+            return
+        if queue.waiting is not None:
+            queue.waiting.cancel()
+            queue.waiting = None
+        if self.queues.get(queue.name) is not queue:
+            return
+        if queue.auto_delete:
+            self.delete_queue(queue)
+        else:
+            self.used(queue)
+
+    async def _wait(self, queue: BrokerQueue) -> None:
+        """Deliver what comes from elsewhere: other threads of the program, and what falls due."""
+        try:
+            await wait(self.engine, lambda: self.pump(queue), queue.handle, None)
+        except (QueueNotFound, Closed):
+            self._ended(queue)
+
+    def pump_soon(self, queue: BrokerQueue) -> None:
+        """Deliver when what happens now is over."""
+        if not queue.pumping:
+            queue.pumping = True
+            asyncio.get_running_loop().call_soon(self._pump_again, queue)
+
+    def _pump_again(self, queue: BrokerQueue) -> None:
+        queue.pumping = False
+        self.pump(queue)
+
+    def pump(self, queue: BrokerQueue) -> None:
+        """Deliver what is ready to consumers that have room."""
+        written: dict[Connection, None] = {}
+        for _turn in range(TURN_MESSAGES):
+            consumer = queue.consumers.next()
+            if consumer is None:
+                break
+            delivery = self.get(queue)
+            if delivery is None:
+                break
+            queue.consumers.served(consumer)
+            consumer.channel.deliver(consumer, delivery)
+            written[consumer.channel.connection] = None
+        else:
+            self.pump_soon(queue)
+        for connection in written:
+            connection.flush()
+
+    def get(self, queue: BrokerQueue) -> Delivery | None:
+        """The next message of a queue."""
+        try:
+            return self.engine.get(queue.name)
+        except QueueNotFound:
+            self._ended(queue)
+            return None
+
+    # ---- settling
+
+    def ack(self, deliveries: list[Delivery]) -> None:
+        """These were handled."""
+        try:
+            self.engine.ack(deliveries)
+        except StaleDelivery:               # one of them: its queue was deleted
+            for delivery in deliveries:
+                _each(delivery.ack)
+
+    def requeue(self, deliveries: list[Delivery]) -> None:
+        """These go back to their places."""
+        for delivery in deliveries:
+            _each(delivery.nack)
+        self._wake(deliveries)
+
+    def reject(self, deliveries: list[Delivery]) -> None:
+        """These are dead letters, if their queue has an exchange for them."""
+        for delivery in deliveries:
+            _each(delivery.reject)
+
+    def _wake(self, deliveries: list[Delivery]) -> None:
+        for name in {delivery.queue.name for delivery in deliveries}:
+            queue = self.queues.get(name)
+            if queue is not None and len(queue.consumers):
+                self.pump_soon(queue)
+
+    # ---- what is durable
+
+    def when_durable(self, call: Callable[[BaseException | None], None]) -> None:
+        """Call it when all that was published so far is on disk, with None, or with what went wrong."""
+        self._unsynced.append(call)
+        if self._syncing is None:
+            self._syncing = asyncio.get_running_loop().create_task(self._sync())
+
+    async def _sync(self) -> None:
+        try:
+            while self._unsynced:
+                calls, self._unsynced = self._unsynced, []
+                error: BaseException | None = None
+                try:
+                    await asyncio.to_thread(self.engine.sync)
+                except XumpError as failure:
+                    error = failure
+                for call in calls:
+                    call(error)
+        finally:
+            self._syncing = None
+
+    # ---- dead letters
+
+    def _begin_dead_letters(self) -> None:
+        self.engine.create_queue(DEAD_LETTERS, store=self.store)
+        if self._dead_letters is None:
+            self._dead_letters = asyncio.get_running_loop().create_task(self._send_dead_letters())
+
+    async def _send_dead_letters(self) -> None:
+        try:
+            await wait(self.engine, self._each_dead_letter, self.engine.queues[DEAD_LETTERS], None)
+        except (QueueNotFound, Closed):
+            return
+
+    def _each_dead_letter(self) -> None:
+        while (delivery := self.engine.get(DEAD_LETTERS)) is not None:
+            message = delivery.message
+            queue = self.queues.get(str(message.headers["xump_bounced_from"]))
+            travelled = message.headers.get(ANNEX)
+            if queue is not None and isinstance(travelled, bytes):
+                reason = str(message.headers["xump_reason"])
+                self._send_dead_letter(queue, reason, message.address, travelled, message.body)
+            delivery.ack()
+
+    def _send_dead_letter(self, queue: BrokerQueue, reason: str, key: str, travelled: bytes, body: bytes) -> None:
+        """To the queue's exchange for dead letters; if there is none now, it is dropped."""
+        name = queue.dead_letter_exchange
+        exchange = None if name is None else self.exchanges.get(name)
+        if exchange is not None:
+            self.publish([dead_letter(exchange, queue.name, queue.dead_letter_key, reason, key, travelled, body)])
+
+    # ---- the end
+
+    async def close(self) -> None:
+        """End the tasks."""
+        tasks = [task for task in (self._dead_letters, self._syncing, *(queue.waiting for queue in self.queues.values()))
+                 if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for queue in self.queues.values():
+            if queue.expiry is not None:
+                queue.expiry.cancel()
+
+
+def _each(answer: Callable[[], None]) -> None:
+    try:
+        answer()
+    except StaleDelivery:                   # its queue was deleted: there is nothing to settle
+        return
+
+
+def _binding_key(destination: Destination, key: str, arguments: Table) -> tuple[Destination, str, bytes]:
+    return destination, key, encode_table(dict(sorted(arguments.items())))

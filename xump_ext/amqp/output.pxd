@@ -1,0 +1,18 @@
+"""Writes frames into the output buffer of a connection."""
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+cdef class Output:
+    cdef unsigned char *_data
+    cdef uint64_t _size, _room
+    cdef uint32_t _frame_max
+
+    cdef unsigned char *_grow(self, uint64_t size) except NULL
+    cdef int _put_routed(
+        self, unsigned char *at, uint16_t channel, uint32_t size, bytes exchange, bytes key, bytes properties,
+        const unsigned char[::1] body,
+    ) except -1
+    cdef int _put_body(self, uint16_t channel, bytes properties, const unsigned char[::1] body) except -1
+    cdef int put_content(
+        self, uint16_t channel, const unsigned char *list, uint32_t list_bytes, const unsigned char *body, uint64_t body_bytes
+    ) except -1

@@ -1,0 +1,188 @@
+"""The property list of a message: checked in one pass, and what a broker needs of it found. The bytes stay as they came.
+
+A list is two octets of flags, the highest bit for the first property, and then the properties that are there:
+
+    15 content-type   text     11 priority        octet    7 message-id  text     3 app-id      text
+    14 content-encoding text   10 correlation-id  text     6 timestamp   8 octets 2 cluster-id  text
+    13 headers        table     9 reply-to        text     5 type        text
+    12 delivery-mode  octet     8 expiration      text     4 user-id     text
+
+A text is an octet of length and the bytes. A table is four octets of length and fields: a name (a text), a letter for the type,
+and the value. Tables and arrays nest; 100 levels are allowed, since each level is one call on the stack of C.
+"""
+
+from libc.stdint cimport uint16_t, uint32_t
+from libc.string cimport memcmp, memset
+
+from xump_ext.amqp.wire cimport read_u16, read_u32
+
+cdef enum:
+    LEVELS_MAX = 100
+
+    HAS_CONTENT_TYPE = 1 << 15
+    HAS_CONTENT_ENCODING = 1 << 14
+    HAS_HEADERS = 1 << 13
+    HAS_DELIVERY_MODE = 1 << 12
+    HAS_PRIORITY = 1 << 11
+    HAS_CORRELATION_ID = 1 << 10
+    HAS_REPLY_TO = 1 << 9
+    HAS_EXPIRATION = 1 << 8
+    HAS_MESSAGE_ID = 1 << 7
+    HAS_TIMESTAMP = 1 << 6
+    HAS_TYPE = 1 << 5
+    HAS_USER_ID = 1 << 4
+    HAS_APP_ID = 1 << 3
+    HAS_CLUSTER_ID = 1 << 2
+    HAS_MORE_FLAGS = 3                  # the lowest bits announce more flags, of which the protocol has none
+
+
+cdef inline const unsigned char *after_text(const unsigned char *at, const unsigned char *end) noexcept nogil:
+    """Where the text at `at` ends; NULL if it is longer than what there is."""
+    if at == NULL or at >= end or end - at - 1 < at[0]:
+        return NULL
+    return at + 1 + at[0]
+
+
+cdef inline const unsigned char *after_bytes(const unsigned char *at, const unsigned char *end, size_t size) noexcept nogil:
+    if at == NULL or <size_t> (end - at) < size:
+        return NULL
+    return at + size
+
+
+cdef const unsigned char *after_value(const unsigned char *at, const unsigned char *end, int level) noexcept nogil:
+    """Where the value at `at`, which begins with the letter of its type, ends; NULL if it is none."""
+    cdef uint32_t size
+    cdef unsigned char kind
+    if at >= end:
+        return NULL
+    kind = at[0]
+    at += 1
+    if kind == b"V":
+        return at
+    if kind == b"t" or kind == b"b" or kind == b"B":
+        return after_bytes(at, end, 1)
+    if kind == b"s" or kind == b"u":
+        return after_bytes(at, end, 2)
+    if kind == b"I" or kind == b"i" or kind == b"f":
+        return after_bytes(at, end, 4)
+    if kind == b"D":
+        return after_bytes(at, end, 5)
+    if kind == b"l" or kind == b"L" or kind == b"d" or kind == b"T":
+        return after_bytes(at, end, 8)
+    if kind == b"S" or kind == b"x" or kind == b"F" or kind == b"A":
+        if end - at < 4:
+            return NULL
+        size = read_u32(at)
+        at += 4
+        if <size_t> (end - at) < size:
+            return NULL
+        if kind == b"F":
+            return at + size if table_holds(at, at + size, level, NULL) else NULL
+        if kind == b"A":
+            return at + size if array_holds(at, at + size, level) else NULL
+        return at + size
+    return NULL
+
+
+cdef bint array_holds(const unsigned char *at, const unsigned char *end, int level) noexcept nogil:
+    if level == LEVELS_MAX:
+        return False
+    while at != end:
+        at = after_value(at, end, level + 1)
+        if at == NULL:
+            return False
+    return True
+
+
+cdef bint table_holds(const unsigned char *at, const unsigned char *end, int level, Properties *found) noexcept nogil:
+    """Whether these bytes are fields; for the table of headers, `found` says whether it names further recipients."""
+    cdef const unsigned char *name
+    if level == LEVELS_MAX:
+        return False
+    while at != end:
+        name = at
+        at = after_text(at, end)
+        if at == NULL:
+            return False
+        if found != NULL and (
+                name[0] == 2 and memcmp(name + 1, b"CC", 2) == 0 or name[0] == 3 and memcmp(name + 1, b"BCC", 3) == 0):
+            found.has_copies = True
+        at = after_value(at, end, level + 1)
+        if at == NULL:
+            return False
+    return True
+
+
+cdef bint scan_properties(const unsigned char *at, const unsigned char *end, Properties *found) noexcept nogil:
+    """Check the flags and the list from `at` to `end`, and fill `found`. Returns whether they are right."""
+    cdef uint16_t flags
+    cdef uint32_t size
+    memset(found, 0, sizeof(Properties))
+    found.priority = found.delivery_mode = -1
+    if end - at < 2:
+        return False
+    flags = read_u16(at)
+    at += 2
+    if flags == 0:
+        return at == end
+    if flags & HAS_MORE_FLAGS:
+        return False
+    if flags & HAS_CONTENT_TYPE:
+        at = after_text(at, end)
+    if flags & HAS_CONTENT_ENCODING:
+        at = after_text(at, end)
+    if at == NULL:
+        return False
+    if flags & HAS_HEADERS:
+        if end - at < 4:
+            return False
+        size = read_u32(at)
+        at += 4
+        if <size_t> (end - at) < size or not table_holds(at, at + size, 0, found):
+            return False
+        found.headers, found.headers_bytes = at, size
+        at += size
+    if flags & HAS_DELIVERY_MODE:
+        if at == end:
+            return False
+        found.delivery_mode = at[0]
+        at += 1
+    if flags & HAS_PRIORITY:
+        if at == end:
+            return False
+        found.priority = at[0]
+        at += 1
+    if flags & HAS_CORRELATION_ID:
+        at = after_text(at, end)
+    if flags & HAS_REPLY_TO:
+        found.reply_to = at
+        at = after_text(at, end)
+    if flags & HAS_EXPIRATION:
+        found.expiration = at
+        at = after_text(at, end)
+    if flags & HAS_MESSAGE_ID:
+        at = after_text(at, end)
+    if flags & HAS_TIMESTAMP:
+        at = after_bytes(at, end, 8)
+    if flags & HAS_TYPE:
+        at = after_text(at, end)
+    if flags & HAS_USER_ID:
+        found.user_id = at
+        at = after_text(at, end)
+    if flags & HAS_APP_ID:
+        at = after_text(at, end)
+    if flags & HAS_CLUSTER_ID:
+        at = after_text(at, end)
+    if at != end:
+        return False
+    # That `at` is not NULL here says that these texts are whole.
+    if found.reply_to != NULL:
+        found.reply_to_bytes = found.reply_to[0]
+        found.reply_to += 1
+    if found.expiration != NULL:
+        found.expiration_bytes = found.expiration[0]
+        found.expiration += 1
+    if found.user_id != NULL:
+        found.user_id_bytes = found.user_id[0]
+        found.user_id += 1
+    return True
