@@ -56,6 +56,7 @@ class Broker:
     """
 
     loop: asyncio.AbstractEventLoop
+    """The loop that it runs in."""
 
     def __init__(
         self,
@@ -72,16 +73,25 @@ class Broker:
         self._host, self._port = _host_and_port(amqp)
         if not insecure and not _is_loopback(self._host) and (tls is None or users is None):
             raise ValueError(f"amqp={amqp!r} lets other machines in: give `tls` and `users`, or insecure=True")
-        engines = engine if isinstance(engine, Mapping) else {"/": engine}
-        self.vhosts = {name: Vhost(name, one, store) for name, one in engines.items()}
+        self.vhosts = {
+            name: Vhost(name, one, store) for name, one in (engine if isinstance(engine, Mapping) else {"/": engine}).items()}
+        """The virtual hosts by name."""
         self.users = guest() if users is None else users
+        """Who may log in."""
         self.tls = tls
+        """What makes connections secure, or None."""
         self.product = product
+        """What clients are told that it is."""
         self.version = __version__ if product == "Xump" else "3.13.0"
+        """The version that clients are told."""
         self.name = f"xump@{self._host}"
+        """The name of the cluster that clients are told."""
         self.limits = Limits() if limits is None else limits
+        """How much a client may ask for."""
         self.connections: dict[Connection, None] = {}
+        """The clients, in the order in which they came."""
         self.buffer = bytearray(BUFFER_BYTES)
+        """What all connections read into."""
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens."""
         self._server: asyncio.Server | None = None
@@ -161,21 +171,21 @@ class Broker:
             self._thread = None
 
     def _run(self, started: threading.Event, failures: list[BaseException]) -> None:
-        async def main() -> None:
-            try:
-                await self.start()
-            except BaseException as error:
-                failures.append(error)
-                raise
-            finally:
-                started.set()
-            await self._ended.wait()
-
         try:
-            asyncio.run(main())
+            asyncio.run(self._main(started, failures))
         except BaseException as error:
             if error not in failures:
                 logger.exception("the broker's loop ended")
+
+    async def _main(self, started: threading.Event, failures: list[BaseException]) -> None:
+        try:
+            await self.start()
+        except BaseException as error:
+            failures.append(error)
+            raise
+        finally:
+            started.set()
+        await self._ended.wait()
 
     # ---- heartbeats
 

@@ -34,12 +34,19 @@ class Channel:
 
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
+        """Its connection."""
         self.vhost = connection.vhost
+        """The virtual host of its connection."""
         self.number = number
+        """Its number in its connection."""
         self.open = True
+        """Whether it is open."""
         self.consumers: dict[str, Consumer] = {}
+        """Its consumers by tag."""
         self.unacked: dict[int, tuple[Delivery, Consumer | None]] = {}
+        """What was sent and not settled, by tag; the consumer is None after basic.get."""
         self.last_tag = 0
+        """The delivery tag that was given last."""
         self.last_queue = ""
         """The queue that was declared last here, which an empty name means."""
         self.prefetch = 0
@@ -49,9 +56,12 @@ class Channel:
         self.counted = 0
         """How many unacknowledged messages count in the window."""
         self.confirming = False
+        """Whether confirm.select came."""
         self.last_publish = 0
+        """How many messages were published since confirm.select."""
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()      # last tag of a batch that is being written, and nacks
         self.transactional = False
+        """Whether tx.select came."""
         self._published: list[tuple[Incoming, int]] = []
         self._settled: list[Settle] = []
 

@@ -39,24 +39,37 @@ class Connection(asyncio.BufferedProtocol):
     """A client."""
 
     vhost: Vhost
+    """The virtual host that it opened."""
     user: User
+    """Who logged in."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        """Its broker."""
         self.limits = broker.limits
+        """How much the client may ask for."""
         self.decoder = Decoder(body_bytes_max=self.limits.body_bytes_max, bytes_in_flight_max=self.limits.bytes_in_flight_max)
+        """Reads frames."""
         self.output = Output(4096)
+        """Frames that are to be written."""
         self.state = "header"
         """`header`, `start`, `tune`, `open`, `running`, `closing` or `closed`: what it waits for."""
         self.channels: dict[int, Channel] = {}
+        """Its open channels by number."""
         self.closing_channels: set[int] = set()
+        """Channels that we have closed, until the client has answered."""
         self.client: Table = {}
         """The properties that the client tells of itself."""
         self.heartbeat = 0
+        """The interval that both sides agreed on, in seconds; 0: none."""
         self.received = self.sent = broker.loop.time()
+        """When something came last, and was written last, on the clock of the loop."""
         self.paused = False
+        """Whether the client does not read what we write."""
         self.stalled_since = 0.0
+        """Since when it does not."""
         self.channel_max = self.limits.channel_max
+        """How many channels both sides agreed on."""
         self._header = b""
         self._flushing = False
         self._reading = True
@@ -65,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is there."""
         self.transport = cast("asyncio.Transport", transport)
         self.broker.connections[self] = None
         if len(self.broker.connections) > self.limits.connections_max:
@@ -73,9 +87,11 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = self.broker.loop.call_later(self.limits.handshake_seconds, self._too_slow)
 
     def get_buffer(self, sizehint: int) -> bytearray:
+        """Where the loop may put what comes."""
         return self.broker.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have come."""
         self.received = self.broker.loop.time()
         start = self._read_header(nbytes) if self.state == "header" else 0
         if self.state in ("header", "closed") or start == nbytes:
@@ -85,19 +101,23 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def eof_received(self) -> bool:
+        """The client writes no more."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
         self._end()
         self.broker.lost(self)
         if self._deadline is not None:
             self._deadline.cancel()
 
     def pause_writing(self) -> None:
+        """There is too much that the client does not read."""
         self.paused = True
         self.stalled_since = self.broker.loop.time()
 
     def resume_writing(self) -> None:
+        """It has read most of that."""
         self.paused = False
         if not self._reading and self.state != "closed":
             self._reading = True

@@ -22,15 +22,23 @@ class Consumer:
         arguments: Table,
     ) -> None:
         self.channel = channel
+        """Its channel."""
         self.queue = queue
+        """The queue that it consumes from."""
         self.tag = tag
+        """Its name in its channel."""
         self.no_ack = no_ack
+        """Whether what it gets counts as settled when it is written."""
         self.exclusive = exclusive
+        """Whether it has the queue for itself."""
         self.prefetch = prefetch
         """How many messages it may have unacknowledged; 0: any number."""
         self.priority = priority
+        """Those with a higher one are served first."""
         self.arguments = arguments
+        """The arguments of basic.consume."""
         self.unacked = 0
+        """How many messages it has that are not settled."""
 
     @property
     def ready(self) -> bool:
@@ -47,6 +55,7 @@ class Consumers:
 
     def __init__(self, single_active: bool) -> None:
         self.single_active = single_active
+        """Whether only the oldest gets messages."""
         self._line: list[Consumer] = []         # in the order in which they came
         self._turns: list[Consumer] = []        # served longest ago first
 

@@ -32,8 +32,11 @@ class Envelope:
     """What a delivery says beside its body."""
 
     exchange: bytes
+    """The exchange that the message was published to."""
     key: bytes
+    """Its routing key."""
     properties: bytes
+    """Property flags and list."""
 
 
 def annex(exchange: bytes, properties: bytes) -> bytes:

@@ -18,6 +18,7 @@ class ProtocolError(Exception):
     def __init__(self, code: int, text: str, method: int | None = None) -> None:
         super().__init__(text)
         self.code = code
+        """The reply code."""
         self.method = method
         """Class and method, `class << 16 | method`, of what was refused; None: of what is being carried out."""
 

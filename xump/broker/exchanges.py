@@ -32,6 +32,7 @@ class Destination:
     kind: str
     """`"queue"` or `"exchange"`."""
     name: str
+    """The name of the queue or exchange."""
 
 
 @dataclass(eq=False)
@@ -39,8 +40,11 @@ class Binding:
     """A binding of an exchange."""
 
     destination: Destination
+    """Where it leads."""
     key: str
+    """The binding key."""
     arguments: Table
+    """Its arguments: of a headers exchange, what it matches."""
 
 
 @dataclass(eq=False)
@@ -48,13 +52,19 @@ class Exchange:
     """An exchange of a virtual host."""
 
     name: str
+    """Its name."""
     type: str
+    """One of TYPES."""
     durable: bool = True
+    """Whether it was declared durable."""
     auto_delete: bool = False
+    """Whether it goes with the last binding from it."""
     internal: bool = False
+    """Whether only exchanges publish to it."""
     arguments: Table = field(default_factory=dict)
+    """Its arguments."""
     bindings: dict[tuple[Destination, str, bytes], Binding] = field(default_factory=dict)
-    had_bindings: bool = False
+    """The bindings from it, in the order in which they came."""
     _remembered: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
 
     @property
@@ -66,7 +76,6 @@ class Exchange:
     def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> None:
         """Add a binding, unless it is there."""
         self.bindings.setdefault(key, binding)
-        self.had_bindings = True
         self._remembered.clear()
 
     def unbind(self, key: tuple[Destination, str, bytes]) -> bool:

@@ -12,13 +12,19 @@ class Incoming:
     """A message that is to be routed."""
 
     exchange: Exchange
+    """Where it was published."""
     keys: tuple[str, ...]
     """The routing key, and those in CC and BCC."""
     annex: bytes
+    """What travels with its body."""
     properties: bytes
+    """Property flags and list."""
     body: bytes
+    """The body."""
     priority: int = 0
+    """Its priority."""
     expiration_ms: int | None = None
+    """After how many milliseconds it expires; None: never."""
     barred: frozenset[str] = frozenset()
     """Queues that it must not enter: where it would go round for ever."""
 
@@ -28,6 +34,10 @@ class Outcome:
     """What became of a message."""
 
     queues: int = 0
+    """How many queues it was for."""
     refused: bool = False
+    """Whether a queue had no room for it."""
     full_store: bool = False
+    """Whether a store had no room for it."""
     durable: bool = False
+    """Whether it lies in a durable store."""

@@ -26,28 +26,43 @@ class BrokerQueue:
         self, vhost: str, handle: Queue, durable: bool, owner: Connection | None, auto_delete: bool, arguments: Table
     ) -> None:
         self.name = handle.name
+        """Its name."""
         self.what = f"queue '{self.name}' in vhost '{vhost}'"
         """What texts of errors call it."""
         self.handle = handle
+        """The queue of the engine."""
         self.durable = durable
+        """Whether it was declared durable."""
         self.stored = is_stored(handle)
         """Whether its messages are on disk."""
         self.owner = owner
         """The connection that has it exclusively; None: it is for all."""
         self.auto_delete = auto_delete
+        """Whether it goes with its last consumer."""
         self.arguments = arguments
+        """The arguments of queue.declare."""
         self.consumers = Consumers(arguments.get("x-single-active-consumer", Typed("t", False)).value)
+        """Its consumers."""
         self.waiting: asyncio.Task[None] | None = None
         """What waits for messages that the embedding program publishes, while there are consumers."""
         self.pumping = False
+        """Whether it will deliver when what happens now is over."""
         self.expiry: asyncio.TimerHandle | None = None
+        """The timer that deletes it when it is not used."""
         self.expires_ms = number(arguments, "x-expires")
+        """After how many milliseconds without use it goes; None: never."""
         self.ttl_ms = number(arguments, "x-message-ttl")
+        """After how many milliseconds its messages expire; None: never."""
         self.dead_letter_exchange = string(arguments, "x-dead-letter-exchange")
+        """Where its dead letters go; None: they are dropped."""
         self.dead_letter_key = string(arguments, "x-dead-letter-routing-key")
+        """The routing key of its dead letters; None: their own."""
         self.overflow = string(arguments, "x-overflow")
+        """What happens when it is full."""
         self.limit = number(arguments, "x-max-length")
+        """How many messages may be ready; None: any number."""
         self.limit_bytes = number(arguments, "x-max-length-bytes")
+        """How many bytes their bodies may have; None: any number."""
 
     @property
     def exclusive_consumer(self) -> bool:

@@ -16,7 +16,9 @@ class Typed(NamedTuple):
     """A value, and the letter of its type."""
 
     kind: str
+    """The letter."""
     value: Any
+    """The value: a number, bytes, None, a table or a list of such pairs."""
 
 
 Table = dict[str, Typed]

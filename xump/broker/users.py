@@ -44,9 +44,11 @@ class User:
     """A user."""
 
     name: str
+    """The name."""
     password: str = ""
     """As `hash_password` gives it; empty: none, for certificates."""
     vhosts: Mapping[str, Mapping[str, re.Pattern[str]]] = field(default_factory=dict)
+    """By virtual host and permission, which names of queues and exchanges it is for."""
     impersonates: bool = False
     """Whether the user may publish under other names."""
 

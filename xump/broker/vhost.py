@@ -42,11 +42,15 @@ class Vhost:
 
     def __init__(self, name: str, engine: Engine, store: str = "ram") -> None:
         self.name = name
+        """The name that clients open it by."""
         self.engine = engine
+        """The engine with its queues."""
         self.store = store
         """Where durable queues lie."""
         self.exchanges = {exchange.name: exchange for exchange in standard()}
+        """The exchanges by name."""
         self.queues: dict[str, BrokerQueue] = {}
+        """What is known of the queues, by name."""
         self._unsynced: list[Callable[[BaseException | None], None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._dead_letters: asyncio.Task[None] | None = None

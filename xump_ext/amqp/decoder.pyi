@@ -1,6 +1,6 @@
 """Reads frames from the receive buffer of a connection: what comes often as rows, the rest as channel and payload."""
 
-from typing import final
+from typing import Self, final
 
 NEED: int
 METHOD: int
@@ -79,7 +79,7 @@ class Decoder:
     def text(self) -> str: ...
     @property
     def method(self) -> int: ...
-    def __init__(self, *, body_bytes_max: int = ..., bytes_in_flight_max: int = ..., rows_max: int = ...) -> None: ...
+    def __new__(cls, *, body_bytes_max: int = ..., bytes_in_flight_max: int = ..., rows_max: int = ...) -> Self: ...
     def tune(self, frame_max: int) -> None:
         """Both sides agreed on this size of a frame, at least 4096."""
     def open(self, channel: int) -> None:

@@ -1,12 +1,12 @@
 """Writes frames into the output buffer of a connection."""
 
-from typing import final
+from typing import Self, final
 
 @final
 class Output:
     """The frames that a connection has to write."""
 
-    def __init__(self, frame_max: int = 4096) -> None: ...
+    def __new__(cls, frame_max: int = 4096) -> Self: ...
     def __len__(self) -> int: ...
     def tune(self, frame_max: int) -> None:
         """Both sides agreed on this size of a frame, at least 4096."""
