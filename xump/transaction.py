@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from xump.types import Body, Headers, Moment
 
 
+NO_PRIORITY = 0
+
+
 class Transaction:
     """Publishes and acks that happen together when the `with` block ends. Created by `Engine.transaction`; used once.
 
@@ -46,7 +49,7 @@ class Transaction:
         at: Moment | None = None,
         ttl: float | None = None,
         expires: Moment | None = None,
-        priority: int = 0,
+        priority: int = NO_PRIORITY,
     ) -> None:
         """Publish a message into a queue when the block ends.
 
@@ -71,11 +74,15 @@ class Transaction:
         self._check_open()
         if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
-        times = times_or_none(delay, at, ttl, expires)
+        times = None
+        if delay is not None or at is not None or ttl is not None:
+            times = times_or_none(delay, at, ttl, expires)
         if isinstance(address, Message):
             _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority)
             message = address
             times_or_none(delay, at, ttl, message.expires)      # raises for a ttl beside a message that expires
+        elif correlation_id is None and expires is None and priority is NO_PRIORITY:
+            message = Message(address, body, headers, reply_to=reply_to, message_id=message_id)     # what most have
         else:
             message = Message(address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id,
                               expires=expires, priority=priority)

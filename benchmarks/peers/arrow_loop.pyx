@@ -60,9 +60,9 @@ def write(BatchReader reader not None, Py_ssize_t size, str destination not None
         if count == 0:
             break
         for row in range(count):
-            rows[row] = batch_row_t(contents[row], row, row, 1, <void*> destination, <void*> destination)
+            rows[row] = batch_row_t(contents[row], row, row, 1, <void*> destination, <void*> destination, NULL, 0, 0)
         start = now()
-        batch = batch_of_rows(rows, count, INT32_MAX)
+        batch = batch_of_rows(rows, count, INT32_MAX, False)
         writing += now() - start
         for row in range(count):
             content_release(contents[row])

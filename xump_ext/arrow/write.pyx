@@ -247,12 +247,13 @@ cdef tuple NAMES = (
 cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed):
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
-    cdef bint trailed = has_trailers(rows, count)
+    cdef bint trailed = False, ranked = False
     cdef written_t* columns
     cdef bytes name
     batch.table.root.rows = count
     children_alloc(&batch.table.root, count, column_count)
     columns = batch.table.root.children
+    what_is_rare(rows, count, &trailed, &ranked)
     for column in range(column_count):
         name = <bytes> NAMES[column]
         column_name(&columns[column], name, len(name))
@@ -261,22 +262,33 @@ cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t
         write_texts(&columns[column], column, rows, count, small_bytes_max)
     write_bodies(&columns[COLUMN_BODY], rows, count, small_bytes_max)
     write_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max)
-    write_texts(&columns[COLUMN_CORRELATION_ID], COLUMN_CORRELATION_ID, rows, count if trailed else 0, small_bytes_max)
+    if trailed:
+        write_texts(&columns[COLUMN_CORRELATION_ID], COLUMN_CORRELATION_ID, rows, count, small_bytes_max)
+    else:
+        no_texts(&columns[COLUMN_CORRELATION_ID])
     write_moments(&columns[COLUMN_EXPIRES], COLUMN_EXPIRES, rows, count if trailed else 0)
-    write_priorities(&columns[COLUMN_PRIORITY], rows, count)
+    write_priorities(&columns[COLUMN_PRIORITY], rows, count if ranked else 0)
     if browsed:
         write_texts(&columns[COLUMN_STATE], COLUMN_STATE, rows, count, small_bytes_max)
         write_moments(&columns[COLUMN_AT], COLUMN_AT, rows, count)
     return batch
 
 
-cdef bint has_trailers(const batch_row_t* rows, Py_ssize_t count) noexcept:
-    """Whether any of the messages has what few have; most columns of these are null."""
+cdef void what_is_rare(const batch_row_t* rows, Py_ssize_t count, bint* trailed, bint* ranked) noexcept:
+    """Whether any of the messages has what few have: a trailer, a priority. Most columns of these are null, or zero."""
     cdef Py_ssize_t row
     for row in range(count):
-        if rows[row].content.has_trailer:
-            return True
-    return False
+        trailed[0] |= rows[row].content.has_trailer
+        ranked[0] |= rows[row].content.priority
+
+
+cdef int no_texts(written_t* column) except -1:
+    """A column of texts that are all null."""
+    column.format = "u"
+    column.buffer_count = 3
+    buffer_alloc(column, 1, (column.rows + 1) * 4)
+    buffer_alloc(column, 2, 0)
+    return validity_start(column)
 
 
 cdef int write_numbers(written_t* columns, const batch_row_t* rows, Py_ssize_t count) except -1:
@@ -307,6 +319,7 @@ cdef int write_moments(written_t* column, int which, const batch_row_t* rows, Py
 
 
 cdef int write_priorities(written_t* column, const batch_row_t* rows, Py_ssize_t count) except -1:
+    """A column of priorities; rows from `count` on have 0."""
     cdef uint8_t* priorities = <uint8_t*> numbers_start(column, "C", 1)
     cdef Py_ssize_t row
     for row in range(count):

@@ -67,11 +67,22 @@ cdef int check_structure(Books books) except -1:
     for selector in books.core._selectors.values():
         states = 1 << BOUND if selector.selector.infinite else 1 << OFFERED | 1 << MOVED
         check_list(&selector.selector.holding, states, selector.selector, of_selector(selector.selector) + ", what it holds")
+        check_bound_order(selector.selector)
         check_list(&selector.selector.taken, 1 << TAKEN, selector.selector, of_selector(selector.selector) + ", what was taken")
     check_memory(books)
     check_offers(books)
     schedule_check(&books.e.schedule)
     return check_destinations(books)
+
+
+cdef int check_bound_order(const selector_t* selector) except -1:
+    """Bound messages are in order of age, unless the selector knows that they may not be."""
+    cdef const entry_t* entry = selector.holding.head
+    while selector.infinite and not selector.holds_mixed and entry != NULL:
+        if entry.next != NULL and entry.next.sequence < entry.sequence:
+            raise broken("Order", of_selector(selector), f"message {entry.next.id}, which is bound, is older than the one before it")
+        entry = entry.next
+    return 0
 
 
 # ---- names and numbers

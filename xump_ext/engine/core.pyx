@@ -355,7 +355,7 @@ cdef class Core(EnginePublish):
                     time_of(&self.e)
                     release_due(&self.e, [handle])
             queue.held = held
-            go_on(&self.e)
+            run(&self.e)        # also if there is nothing to route: the delays that ended now belong to a run
         finally:
             self.unlock()
 

@@ -54,7 +54,9 @@ cdef inline void delivery_clean(PyObject* object) noexcept:
         Py_XDECREF((<Delivery> object).destination)
         Py_XDECREF((<Delivery> object).queue)
         Py_XDECREF((<Delivery> object).selector)
-        Py_XDECREF((<Delivery> object).key)
+        if (<Delivery> object).key != NULL:
+            Py_XDECREF((<Delivery> object).key)
+            (<Delivery> object).key = NULL
 
 
 cdef void delivery_dealloc(PyObject* object) noexcept:
@@ -413,7 +415,8 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
 cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry) except -1:
     delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
     delivery.queue = counted(entry.queue.handle)
-    delivery.key = key_counted(entry) if entry.queue.special else NULL
+    if entry.queue.special:         # else it is NULL, as it was left
+        delivery.key = key_counted(entry)
     delivery.answered = False
     delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)

@@ -28,7 +28,7 @@ cdef class EnginePublish(EngineStores):
     cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
         """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
         over the caller's reference, unless it raises."""
-        if queue != NULL and queue.ready < queue.limit and not queue.durable | queue.special:
+        if queue != NULL and queue.ready < queue.limit and not queue.uncommon:
             return enter_due(&self.e, queue, content, due)
         return self.admit_elsewhere(queue, name, content, due)
 

@@ -419,15 +419,17 @@ cdef class EnginePublish(EngineStores):
         cdef queue_t* queue
         cdef list ids = []
         cdef content_t* content
+        cdef tuple operation
+        cdef list timed = []
         for operation in operations:
             if operation[0] == "publish":
                 batch.add(NULL, operation[1], content_of(operation[2], NULL))
+                if operation[3] is not None:
+                    timed.append((batch.count - 1, operation[3]))
         self.begin_call()
         try:
-            times = [operation[3] for operation in operations if operation[0] == "publish"]
-            for i in range(batch.count):
-                if times[i] is not None:
-                    set_times(&self.e, &batch.items[i], times[i])
+            for i, times in timed:
+                set_times(&self.e, &batch.items[i], times)
             for name in batch.names.values():
                 queue = self.queue_of(name)
                 if queue != NULL and queue.durable:
@@ -436,9 +438,10 @@ cdef class EnginePublish(EngineStores):
             batch = self.transaction_batch(operations, batch)
             one_store(batch)
             batch.check()
-            for operation in operations:
-                if operation[0] != "publish":
-                    (<Delivery> operation[1]).answered = True
+            if batch.answers:
+                for operation in operations:
+                    if operation[0] != "publish":
+                        (<Delivery> operation[1]).answered = True
             for i in range(batch.count):
                 if batch.items[i].paid != NULL:
                     self.answer(&batch.items[i], batch.details.get(i))
@@ -473,8 +476,11 @@ cdef class EnginePublish(EngineStores):
         cdef Admissions batch = Admissions.__new__(Admissions)
         cdef Delivery delivery
         cdef Py_ssize_t at = 0
+        cdef tuple operation
         batch.engine = &self.e
-        check_deliveries(self, [operation[1] for operation in operations if operation[0] != "publish"])
+        batch.answers = len(operations) > contents.count
+        if batch.answers:
+            check_deliveries(self, [(<tuple> one)[1] for one in operations if (<tuple> one)[0] != "publish"])
         for operation in operations:
             if operation[0] == "publish":
                 batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)

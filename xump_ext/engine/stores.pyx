@@ -159,6 +159,7 @@ cdef class EngineStores(EngineLock):
         for address in journal.queues.values():
             queue = <queue_t*> <uintptr_t> address
             queue.durable = queue.touched = False
+            queue.uncommon = queue.special
             queue.store = NULL
         for entry, owner in list(self.owners.items()):
             if owner.store == &journal.store:

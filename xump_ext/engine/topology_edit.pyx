@@ -165,6 +165,7 @@ cdef int queue_order(queue_t* queue) except -1:
         queue.window = <void*> window_new(queue.dedup, queue.dedup_limit, incarnation_new(), incarnation_new())
     queue.special = (queue.places != 0 or queue.window != NULL or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED
                      or queue.drops_oldest or queue.transit)
+    queue.uncommon = queue.special or queue.durable
     queue.active = queue.transit
     return 0
 

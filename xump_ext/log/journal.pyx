@@ -78,7 +78,7 @@ cdef class Journal:
             number = self.last_number + 1
         self.last_number = max(self.last_number, number)
         queue.store = &self.store
-        queue.durable = True
+        queue.durable = queue.uncommon = True
         queue.number = number
         self.queues[number] = <uintptr_t> queue
         return 0

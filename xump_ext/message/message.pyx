@@ -121,7 +121,9 @@ cdef content_t* content_of(object message, const parts_t* given) except NULL:
         count = PyTuple_GET_SIZE(message)
         return content_of_parts(parts, count) if given == NULL else content_of_parts_given(parts, count, given)
     if isinstance(message, Message):
-        return content_alone(message, NO_BYTES, None, None, None, given)
+        if given != NULL:
+            check_alone(NO_BYTES, None, None, None, given)
+        return content_without_destination((<Message> message).content)
     raise TypeError(f"a message is a Message or a tuple (address, body, headers, reply_to, message_id), got "
                     f"{type(message).__name__}")
 
@@ -175,10 +177,12 @@ cdef content_t* content_checked(
     cdef uint32_t count = 0
     address = checked_text(address, "address")
     body = checked_body(body)
-    reply_to = optional_text(reply_to, "reply_to")
-    message_id = optional_text(message_id, "message_id")
-    parts.reply_to = pointer_or_null(reply_to)
-    parts.message_id = pointer_or_null(message_id)
+    if reply_to is not None:
+        reply_to = checked_text(reply_to, "reply_to")
+        parts.reply_to = <void*> reply_to
+    if message_id is not None:
+        message_id = checked_text(message_id, "message_id")
+        parts.message_id = <void*> message_id
     if headers is not None:
         if isinstance(headers, Headers):
             shared = (<Headers> headers).content

@@ -24,6 +24,7 @@ cdef class Admissions:
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
     cdef bint timed             # one of them may be delayed
+    cdef bint answers           # there are answers to deliveries among them
     cdef bint limited           # a queue has a limit, is durable or does not exist: `check` has to play it through
     cdef dict details           # texts of rejects, by position
     cdef dict names             # of queues that do not exist, by position

@@ -96,11 +96,11 @@ cdef uint64_t enter(
     overflow selector takes the message at once; the caller has made sure that it can."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
-    if queue.special | queue.durable or (<uintptr_t> content & 3 == 0 and content.has_trailer):
+    if queue.uncommon or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_uncommon(engine, queue, content, hops, delivery_count, flags, parent, visited)
-    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, False)
-    entry_comes(engine, entry, visited, False)
-    entry_is_ready(engine, entry, visited)
+    entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, False)
+    entry_comes(engine, queue, entry, visited, False)
+    entry_is_ready(engine, queue, entry, visited)
     return id
 
 
@@ -113,30 +113,30 @@ cdef uint64_t enter_uncommon(
     cdef uint64_t id = queue.next_id
     if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
-    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, True)
-    entry_comes(engine, entry, visited, True)
-    entry_is_ready(engine, entry, visited)
+    entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, True)
+    entry_comes(engine, queue, entry, visited, True)
+    entry_is_ready(engine, queue, entry, visited)
     return id
 
 
 cdef inline entry_t* entry_made(
-    engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags, entry_t* parent,
-    bint durable
+    engine_t* engine, queue_t* queue, uint64_t id, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
+    entry_t* parent, bint durable
 ) except NULL:
-    """A new entry with the next id. Takes over the reference to `content`, unless memory ends."""
+    """A new entry with the next id, which is `id`. Takes over the reference to `content`, unless memory ends."""
     cdef entry_t* entry
     if durable:
         log_reserve(queue, content)
     run_queue_reserve(engine)            # these three lines take memory; after them a message that no selector takes needs none
-    index_reserve(&queue.index, queue.next_id)
+    index_reserve(&queue.index, id)
     entry = entry_new(engine)
-    queue.next_id += 1
+    queue.next_id = id + 1
     engine.sequence += 1
     if engine.now == TIME_UNREAD:
         engine.now = system_time()
     if queue.timestamp < engine.now:
         queue.timestamp = engine.now
-    entry.id = queue.next_id - 1
+    entry.id = id
     entry.sequence = engine.sequence
     entry.timestamp = queue.timestamp
     entry.content.loaded = content
@@ -153,9 +153,8 @@ cdef inline entry_t* entry_made(
     return entry
 
 
-cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited, bint durable) except -1:
+cdef inline int entry_comes(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited, bint durable) except -1:
     """The new entry is in its queue, and its store hears of it."""
-    cdef queue_t* queue = entry.queue
     index_add(&queue.index, entry)
     if durable:
         log_enter(entry)
@@ -166,18 +165,17 @@ cdef inline int entry_comes(engine_t* engine, entry_t* entry, visited_t* visited
     return 0
 
 
-cdef inline int entry_is_ready(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+cdef inline int entry_is_ready(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
     """The new entry is counted, and routed; beyond the limit the overflow selector takes it."""
-    entry.queue.unrouted += 1
-    entry.queue.ready += 1
-    if entry.queue.ready > entry.queue.limit:
+    queue.unrouted += 1
+    queue.ready += 1
+    if queue.ready > queue.limit:
         return take_overflow(engine, entry, visited)
-    return entry_goes_on(engine, entry, visited)
+    return entry_goes_on(engine, queue, entry, visited)
 
 
-cdef inline int entry_goes_on(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+cdef inline int entry_goes_on(engine_t* engine, queue_t* queue, entry_t* entry, visited_t* visited) except -1:
     """Has the run route the new entry, or the next run."""
-    cdef queue_t* queue = entry.queue
     if not queue.active or queue.held:
         if visited != NULL and (entry.extra != NULL or queue.drops_oldest):     # it may expire in this run, or be dropped
             suspend(engine, entry, visited)
@@ -201,10 +199,10 @@ cdef uint64_t enter_special(
     cdef uint64_t id = queue.next_id
     schedule_reserve(&engine.schedule, 2)
     time_of(engine)
-    entry = entry_made(engine, queue, content, hops, delivery_count, flags, parent, queue.durable)
+    entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, queue.durable)
     try:
         extra_filled(entry, content, due)
-        entry_comes(engine, entry, visited, queue.durable)
+        entry_comes(engine, queue, entry, visited, queue.durable)
         if entry.extra != NULL and entry.extra.expires < engine.time:
             dead_letter(engine, entry, REASON_EXPIRED, None, visited)       # it needs no room, and is not routed
         elif due != NEVER:
@@ -250,7 +248,7 @@ cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited
     if queue.groups != NULL:
         group_enter(engine, entry)
     if queue.top_priority == 0:
-        return entry_goes_on(engine, entry, visited)
+        return entry_goes_on(engine, queue, entry, visited)
     apart_add(entry)
     if visited != NULL:
         suspend(engine, entry, visited)
@@ -677,12 +675,12 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if destination == NULL:
         destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
     offer = offer_new(engine)
+    if selector.infinite and (entry.state == WAITING or entry.extra != NULL or queue.special):
+        bind_mixed(selector, entry)
     detach_ready(engine, entry)
     if entry.extra != NULL:
         hold_extra(entry, selector.infinite)
     if selector.infinite:
-        selector.holds_mixed = selector.holding.tail != NULL and (
-            selector.holds_mixed or selector.holding.tail.sequence > entry.sequence)
         queue.ready += 1
         entry.state = BOUND
         if engine.lists[ROOM_VARIES] != NULL:
@@ -699,6 +697,13 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     rotate(engine, selector)
     offer_append(engine, destination, offer, entry)
     return 0
+
+
+cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
+    """Remembers whether bound entries are in order of age. One that is routed in its turn is younger than all that were routed
+    before; so this is asked only where that may not be."""
+    selector.holds_mixed = selector.holding.tail != NULL and (
+        selector.holds_mixed or selector.holding.tail.sequence > entry.sequence)
 
 
 cdef int hold_extra(entry_t* entry, bint still_ready) except -1:

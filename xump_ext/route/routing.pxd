@@ -19,7 +19,6 @@ cdef inline int go_on(engine_t* engine) except -1:
         return run(engine)
     if engine.building == 0:
         engine.run_start = engine.sequence + 1
-        engine.quiets += 1
     return 0
 
 cdef int keep_unmatched(queue_t* queue) except -1

@@ -12,7 +12,7 @@ A run looks only at what the ledger left behind: lanes and waiting lists in `run
 `lists`. So a call costs what it causes, not what there is.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_hands
 from xump_ext.log.fences cimport log_mark, log_routed
@@ -31,7 +31,7 @@ from xump_ext.select.credit cimport (
 )
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
 from xump_ext.select.plan cimport Clause, Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
-from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting
+from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting, is_idle
 from xump_ext.select.runnable cimport lane_key, parked_key, runnable_next, runnable_remove, waiters_key
 from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
 from xump_ext.state.constants cimport (
@@ -108,14 +108,7 @@ cdef inline int steps(engine_t* engine) except -1:
             backlog_feed(engine)
         if engine.run_queue_count:
             step_unrouted(engine)       # the one place, so that it is compiled in here
-        elif engine.lists[OVERFULL] != NULL:
-            drop_oldest(engine)
-        elif engine.replies != NULL and engine.replies.ready:
-            hand_out_replies(engine)
-        elif something_is_due(engine):
-            do_due(engine)
-            gather(engine)
-        else:
+        elif not (<uintptr_t> engine.lists[OVERFULL] | <uintptr_t> engine.replies | engine.schedule.live) or not step_last(engine):
             break
     engine.run_start = engine.sequence + 1
     engine.quiets += 1
@@ -124,6 +117,20 @@ cdef inline int steps(engine_t* engine) except -1:
     if engine.suspended_count:
         end_visited(engine)
     return 0
+
+
+cdef bint step_last(engine_t* engine) except -1:
+    """What is done only when nothing more can be routed. Whether there was any."""
+    if engine.lists[OVERFULL] != NULL:
+        drop_oldest(engine)
+    elif engine.replies != NULL and engine.replies.ready:
+        hand_out_replies(engine)
+    elif something_is_due(engine):
+        do_due(engine)
+        gather(engine)
+    else:
+        return False
+    return True
 
 
 cdef inline int gather(engine_t* engine) except -1:
@@ -398,7 +405,7 @@ cdef route_t* look_up_message(engine_t* engine, entry_t* entry) except NULL:
 cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
     """Routes an unrouted entry: with its route, or as a dead letter if it hit nothing."""
     cdef queue_t* queue = entry.queue
-    cdef bint uncommon = queue.special | queue.durable
+    cdef bint uncommon = queue.uncommon
     engine.entered_stores = 0
     if not uncommon:
         if entry.id >= queue.frontier:
@@ -524,7 +531,8 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
     if uncommon and holds_back(entry):
         pass
     elif route.clause_count == 1 and not route.names_queue:
-        selector = choose_one(engine, route.clauses[0], entry, UNLIMITED)
+        if not is_idle(engine, route.clauses[0]):
+            selector = choose_one(engine, route.clauses[0], entry, UNLIMITED)
     elif route.clause_count:
         selector = choose(engine, route.clauses, route.clause_count, entry, UNLIMITED)
     if selector != NULL:

@@ -23,6 +23,11 @@ cdef int lane_wake(engine_t* engine, lane_t* lane) except -1
 cdef int clause_wake(engine_t* engine, clause_t* clause) except -1
 cdef lane_t* lane_of(const selector_t* selector, queue_t* target) except? NULL
 
+cdef inline bint has_plain_room(const queue_t* target) noexcept:
+    """Whether any selector may put any message into the target, as `may_put` would find: the common case. It is a plain queue in
+    RAM, below its limit, and no selector waits for room."""
+    return target.ready < target.limit and target.waiters_head == NULL and not target.uncommon
+
 cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noexcept
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1
 cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) except -1

@@ -36,6 +36,19 @@ cdef selector_t* choose_of_waitset(engine_t* engine, waitset_t* waitset, entry_t
             free(clauses)
 
 
+cdef selector_t* choose_with_room(engine_t* engine, clause_t* clause, entry_t* entry, uint64_t before) except? NULL:
+    cdef node_t* node = heap_root(&clause.ready)
+    cdef selector_t* best
+    if engine.lists[ROOM_VARIES] != NULL:
+        return choose(engine, &clause, 1, entry, before)
+    while node != NULL and node.key < before:
+        best = <selector_t*> node.owner
+        if not best.puts or may_put(engine, best, entry, best.target):
+            return best
+        node = heap_root(&clause.ready)
+    return NULL
+
+
 cdef selector_t* choose(
     engine_t* engine, clause_t** clauses, uint32_t count, entry_t* entry, uint64_t before
 ) except? NULL:

@@ -346,6 +346,7 @@ cdef struct queue_t:
     uint8_t is_listed[QUEUE_LISTS]
     uint8_t durable          # has a store with a log
     uint8_t special          # an entering message asks more of it than a plain queue: time, order, a limit of bytes
+    uint8_t uncommon         # it is durable, or special: so the common case is one test
     # what a leaving message reads
     uint64_t outstanding
     uint64_t settled
@@ -503,7 +504,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
 
 cdef struct engine_t:
     uint64_t sequence        # of the newest entry
-    uint64_t quiets          # how often it has become quiet
+    uint64_t quiets          # how often a run has ended and left it quiet
     uint64_t run_start       # entries from this sequence on came since the engine was last quiet
     uint64_t served          # how many messages selectors have taken: the clock of the round robin
     uint64_t offered         # the number of the newest offer
