@@ -80,7 +80,7 @@ cdef int check_bound_order(const selector_t* selector) except -1:
     cdef const entry_t* entry = selector.holding.head
     while selector.infinite and not selector.holds_mixed and entry != NULL:
         if entry.next != NULL and entry.next.sequence < entry.sequence:
-            raise broken("Order", of_selector(selector), f"message {entry.next.id}, which is bound, is older than the one before it")
+            raise broken("Order", of_selector(selector), f"the bound message {entry.next.id} is older than the one before it")
         entry = entry.next
     return 0
 

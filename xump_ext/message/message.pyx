@@ -22,7 +22,7 @@ from xump_ext.memory.freelist cimport (
 from xump_ext.memory.short_copy cimport copy_short
 from xump_ext.message.content cimport (
     checked_body, checked_text, content_alloc, content_body, content_full, content_of_headers, content_release, content_share,
-    content_stamped, content_without_destination, no_parts, object_or_none, pointer_or_null,
+    content_stamped, content_without_destination, no_parts, object_or_none,
 )
 from xump_ext.message.headers cimport (
     ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, ascii_of, correlation_of, expires_of, field_find,

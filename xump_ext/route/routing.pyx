@@ -108,7 +108,7 @@ cdef inline int steps(engine_t* engine) except -1:
             backlog_feed(engine)
         if engine.run_queue_count:
             step_unrouted(engine)       # the one place, so that it is compiled in here
-        elif not (<uintptr_t> engine.lists[OVERFULL] | <uintptr_t> engine.replies | engine.schedule.live) or not step_last(engine):
+        elif not <uintptr_t> engine.lists[OVERFULL] | <uintptr_t> engine.replies | engine.schedule.live or not step_last(engine):
             break
     engine.run_start = engine.sequence + 1
     engine.quiets += 1
