@@ -20,6 +20,7 @@ from xump_ext.infinite import INFINITE
 from xump_ext.message.times import datetime_ns, seconds_ns
 
 COUNT_MAX = 2**62
+RANK_MAX = 2**15 - 1
 """The largest limit or count: sums of two fit into 64 bits."""
 HOP_LIMIT_MAX = 65_534
 DELIVERIES_MAX = 65_535
@@ -165,6 +166,24 @@ def check_through(queue: QueueHandle, when: Condition, do: Action, start: object
     if start != "current":
         raise ValueError(f"queue {queue.name!r} is a transit queue, which keeps nothing to start from; got start={start!r}: "
                          "leave it out")
+
+
+def check_rank(rank: object, do: Action) -> None:
+    """Raises TypeError or ValueError unless a selector with this action can have this rank."""
+    if type(rank) is not int or not -RANK_MAX - 1 <= rank <= RANK_MAX:
+        check_int("rank", rank, "an int of 16 bits")
+        raise ValueError(f"rank={rank} does not fit in 16 bits: give one from {-RANK_MAX - 1} to {RANK_MAX}")
+    if not do.consuming:
+        raise ValueError(f"rank={rank} is for selectors that take messages; {do!r} copies every one: leave rank out")
+
+
+def check_ahead(ahead: object, do: Action, role: str) -> None:
+    """Raises TypeError or ValueError unless a selector with this action and role can have this `ahead`."""
+    check_count("ahead", ahead, 1, COUNT_MAX, "an int or None")
+    if do.verb != "deliver" or do.queue is not None:
+        raise ValueError(f"ahead={ahead!r} is for selectors that deliver to your program; got do={do!r}")
+    if role == "overflow":
+        raise ValueError(f"ahead={ahead!r} is not for overflow selectors, which take what finds no room; leave ahead out")
 
 
 # ---- what exists already

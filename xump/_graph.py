@@ -14,8 +14,10 @@ from xump._arguments import (
     COUNT_MAX,
     check_ack_timeout,
     check_action,
+    check_ahead,
     check_bool,
     check_count,
+    check_rank,
     check_same,
     check_through,
     compile_condition,
@@ -44,7 +46,7 @@ from xump_ext.state.constants import DEDUP_LIMIT, ROLES, VERBS
 if TYPE_CHECKING:
     from xump.types import Credit, SelectorStart, Unmatched, WhenFull
 
-SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "start")
+SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "start")
 
 
 DESTINATIONS_MAX = 256      # names that are remembered to tell of mistyped ones; with more, none is told
@@ -254,6 +256,8 @@ class Graph(Core):
         credit: Credit = 1,
         enabled: bool = True,
         ack_timeout: float | None = None,
+        rank: int = 0,
+        ahead: int | None = None,
         start: SelectorStart = "current",
         name: str | None = None,
     ) -> Selector:
@@ -269,6 +273,9 @@ class Graph(Core):
             enabled: Whether the selector copies and takes from the start.
             ack_timeout: For `deliver` to your program with finite credit: in how many seconds a delivery must be answered. What
                 is late is nacked, and its delivery stale. None: there is no limit.
+            rank: Of selectors that can take a message, one with a higher rank goes first, -32,768 to 32,767.
+            ahead: For `deliver` to your program: how many messages the selector may offer that your program has not taken yet.
+                The others wait in their queue, for any selector. None: as many as its credit allows.
             start: For `copy_to` only, the first message to copy. `"current"`: the first that has not been routed yet. `"tail"`:
                 the next that comes. `"head"`, an id, or an aware datetime: all that the queue holds from there (a replay, which
                 enters the target during this call), then the new ones.
@@ -305,13 +312,17 @@ class Graph(Core):
         if type(enabled) is not bool:
             check_bool("enabled", enabled)
         timeout_ns = None if ack_timeout is None else check_ack_timeout(ack_timeout, do, credit)
+        if rank != 0 or type(rank) is not int:
+            check_rank(rank, do)
+        if ahead is not None:
+            check_ahead(ahead, do, role)
         if name is not None:
             name = name_of(name, "selector name")
         begin = start if start in ("current", "tail") else 1 if start == "head" else start_of(start, "'head', 'tail', 'current'")
         self._check_open()
         with self._build_lock:
             queue = self._queue(source, "source")
-            created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), start)
+            created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), rank, ahead, start)
             if do._given is not None:
                 self._queue(do._given, "target")
             if name is not None and name in self._named:
@@ -330,7 +341,7 @@ class Graph(Core):
                 self._create_selector(
                     selector, VERBS[do.verb], ROLES[role], terms, field_of(do.queue), target,
                     field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
-                    credit, timeout_ns, enabled, begin,
+                    credit, timeout_ns, rank, ahead, enabled, begin,
                 )
             finally:
                 # If user code raised in the run (an interrupt, say), the selector exists all the same.
@@ -400,20 +411,23 @@ class Graph(Core):
                 return False
             return bool(self._delete_queue(queue))
 
-    def delete_selector(self, selector: int | Selector) -> bool:
+    def delete_selector(self, selector: int | Selector, *, recall: bool = True) -> bool:
         """Delete a selector. The messages that it has taken return to their queue.
 
         Args:
             selector: The selector's id, or the `Selector`. A `Selector` means itself, also if another engine has one of that id.
+            recall: False, for a selector that delivers to your program: only what it has offered returns. What your program has
+                taken stays valid, and can be acked, nacked or rejected as before.
 
         Returns:
             Whether there was such a selector.
 
         Raises:
-            TypeError: `selector` is neither.
+            TypeError: `selector` is neither, or `recall` is not a bool.
+            ValueError: `recall=False`, and the selector puts messages into a queue.
 
-        The messages return to their old places, marked as redelivered, and their deliveries become stale. Copies are not taken
-        back. Then the graph is run.
+        The messages return to their old places, and their deliveries become stale; those that your program had taken are marked
+        as redelivered. Copies are not taken back. Then the graph is run.
 
         Cost: O(messages that return).
 
@@ -426,13 +440,17 @@ class Graph(Core):
         """
         if isinstance(selector, bool) or not isinstance(selector, (int, Selector)):
             raise TypeError(f"a selector is given as a Selector or by its id, an int, got {type(selector).__name__}")
+        check_bool("recall", recall)
         self._check_open()
         with self._build_lock:
             found = self._selectors.get(selector)
             if found is None or (isinstance(selector, Selector) and found is not selector):
                 self.tick()
                 return False
-            self._delete_selector(found)
+            if not recall and found.do.consuming and found.do.queue is not None:
+                raise ValueError(f"recall=False is for selectors that deliver to your program; selector {found.id} has "
+                                 f"do={found.do!r}: what it moved is recalled when it is deleted")
+            self._delete_selector(found, recall)
             return True
 
     def delete_store(self, name: str | Store) -> bool:

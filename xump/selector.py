@@ -122,12 +122,15 @@ class Selector(SelectorHandle):
         """
         self.engine._enable(self, False)
 
-    def delete(self) -> bool:
+    def delete(self, *, recall: bool = True) -> bool:
         """Delete this selector, as `Engine.delete_selector` does: the messages that it has taken return to their queue.
+
+        Args:
+            recall: False: only what it has offered returns; what your program has taken stays valid.
 
         Returns:
             Whether it existed still.
 
         Cost: O(messages that return), and the run that follows.
         """
-        return self.engine.delete_selector(self)
+        return self.engine.delete_selector(self, recall=recall)

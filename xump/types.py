@@ -129,6 +129,10 @@ class SelectorStats(TypedDict):
     """Messages that it has taken and that are not settled."""
     offered: int
     """Messages that it delivers, and that your program has not taken yet."""
+    rank: int
+    """Its rank."""
+    ahead: int | None
+    """How many messages it may offer that your program has not taken yet."""
     blocked: bool
     """Whether it waits for room in its target."""
     served: int

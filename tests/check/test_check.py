@@ -336,7 +336,7 @@ WRONG = [
     ("destination", ("d",), "count", "-1", "Recount: destination 'd'"),
     ("destination", ("d",), "pins", "-1", "Recount: destination 'd'"),
     ("selector", (11,), "ready.key", "+2", "Order: selector|Order: queue 'entry', clause"),
-    ("selector", (3,), "ready.key", 11, "Once: selector 11: another one"),
+    ("selector", (3,), "ready.key", (32_767 << 48) + 11, "Once: selector 11: another one"),
     ("selector", (1,), "ready.position", NOWHERE, "Order: queue 'entry', clause"),
     ("selector", (3,), "ready.position", "+1", "Recount|Credit: selector 3"),
     ("selector", (1,), "id", "+1", "Links: selector 1"),

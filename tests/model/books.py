@@ -169,6 +169,7 @@ def give_back(engine, entry):
         if child.state == "outstanding":
             give_back(engine, child)
         entry.delivery_count, entry.nack_number = child.delivery_count, child.nack_number
+        entry.redelivered = entry.redelivered or child.redelivered
         entry.child = child.parent = None
         remove(engine, child)
         child.queue.deleted += 1
@@ -182,7 +183,7 @@ def give_back(engine, entry):
 def bring_home(engine, entry, delay=0):
     """An outstanding entry comes home to its old place (rules 9 and 10), after a delay in ns, or expires."""
     give_back(engine, entry)
-    entry.redelivered = True
+    entry.redelivered = entry.redelivered or entry.delivery_count > 0
     wait_again(engine, entry)
     if due.is_past(engine, entry):
         letters.dead_letter(engine, entry, "expired")
@@ -193,7 +194,7 @@ def bring_home(engine, entry, delay=0):
 def wait_again(engine, entry):
     """As it was before it was taken: what was taken by hand may not have been routed yet, or may be parked."""
     entry.state = entry.home if entry.by_hand else "waiting"
-    entry.by_hand = False
+    entry.by_hand = entry.overflowed = False
     entry.holds = {}
     if not entry.parked:
         entry.hits = []

@@ -176,7 +176,7 @@ class Delivery:
         with self.engine._call():
             if not self.settled:
                 check_fresh(self.engine, self)
-            if self.settled or self.selector is None or self.selector.ack_timeout is None:
+            if self.settled or self.entry.answer_by is None:
                 raise ValueError("only what a selector with ack_timeout delivered has a deadline")
             self.entry.answer_by = after(self.engine.time, time)
 

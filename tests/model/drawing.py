@@ -8,7 +8,7 @@ from tests.model.vocabulary import NANOSECOND
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit"]
+            "room", "requests", "transit", "rank", "ahead"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -78,6 +78,13 @@ class Drawing:
         drawn = self.odds("deadline", None, 1, 4, 9)
         delivers = do.verb == "deliver" and do.queue is None and isinstance(credit, int)
         return seconds(drawn) if drawn and delivers else None
+
+    def selector_terms(self, do):
+        """`rank`, and `ahead` for deliveries."""
+        delivers = do.verb == "deliver" and do.queue is None
+        drawn = {"rank": do.consuming and self.odds("rank", None, -1, 1, 2),
+                 "ahead": delivers and self.odds("ahead", None, 1, 1, 2)}
+        return {name: value for name, value in drawn.items() if value}
 
     def verdict(self):
         verbs = ["ack", "nack", "nack", "drop", "reject"]

@@ -141,9 +141,10 @@ class ModelEngine:
         return queue
 
     def create_selector(self, source, *, when, do, credit=1, enabled=True, start="current", name=None,
-                        ack_timeout=None):
+                        ack_timeout=None, rank=0, ahead=None):
         queue = self._queue(source)
-        selector = Selector(self, self.selector_count + 1, queue, when, do, credit, enabled, start, name, ack_timeout)
+        selector = Selector(self, self.selector_count + 1, queue, when, do, credit, enabled, start, name, ack_timeout,
+                            rank, ahead)
         for other in self.selectors.values() if name is not None else ():
             if other.name == name:
                 if selector.properties != other.properties:
@@ -158,13 +159,15 @@ class ModelEngine:
                 routing.start_copying(self, selector, start)
         return selector
 
-    def delete_selector(self, selector):
+    def delete_selector(self, selector, *, recall=True):
         selector = self.selectors.get(getattr(selector, "id", selector))
         if selector is None:
             self.tick()
             return False
+        if not recall and selector.consuming and selector.do.queue is not None:
+            raise ValueError(f"selector {selector.id} puts messages into a queue: what it moved is recalled")
         with self._call():
-            graph.delete_selector(self, selector)
+            graph.delete_selector(self, selector, recall)
         return True
 
     def delete_queue(self, name):

@@ -63,7 +63,8 @@ class Entry:
         self.never_due = False          # it expired before the end of that delay
         self.kept = False               # unrouted, for want of a selector that matches it
         self.waited = False             # ready when a call had run to quiescence, or since its store was opened
-        self.by_hand = False            # taken by `get`
+        self.by_hand = False            # taken by `get`, or by a selector that was deleted without a recall
+        self.overflowed = False         # that was an overflow selector
         self.due = 0                    # delayed: until then
         self.home = "unrouted"          # delayed, or taken by hand: the state in which it comes back
         self.retrying = False           # delayed, since it was nacked

@@ -14,6 +14,10 @@ def check_selector(engine, selector, start):
     target = selector.do.queue
     if selector.ack_timeout is not None and (selector.do.verb != "deliver" or target is not None or selector.infinite):
         raise ValueError(f"ack_timeout is for deliveries of finite credit, got {selector.do!r} with credit {selector.credit}")
+    if selector.rank and not selector.consuming:
+        raise ValueError(f"rank is for what takes messages, got {selector.do!r}")
+    if selector.ahead is not None and (selector.do.verb != "deliver" or target is not None or selector.role == "overflow"):
+        raise ValueError(f"ahead is for deliveries, got {selector.do!r}")
     if selector.ack_timeout == 0:
         raise ValueError("ack_timeout must be above 0: nobody could answer in time")
     if isinstance(target, str):
@@ -39,10 +43,13 @@ def check_role(engine, queue, role):
         raise Conflict(f"queue {queue.name!r} has an enabled {role} selector")
 
 
-def delete_selector(engine, selector):
+def delete_selector(engine, selector, recall=True):
     queue = selector.source
     for entry in list(queue.entries):
-        if entry.selector is selector and entry.state == "outstanding":
+        if entry.selector is selector and entry.delivery is not None and not recall:
+            entry.selector, entry.by_hand, entry.home = None, True, "waiting"
+            entry.overflowed = selector.role == "overflow"
+        elif entry.selector is selector and entry.state == "outstanding":
             books.bring_home(engine, entry)
         elif entry.selector is selector:
             books.withdraw(engine, entry)

@@ -95,6 +95,7 @@ def check_credit(engine, selector):
     require(engine.queues.get(selector.source.name) is selector.source, "Links", f"{where}: its source")
     target = selector.do.queue
     require(target is None or isinstance(target, Field) or target in engine.queues, "Links", f"{where}: its target")
+    require(selector.ahead is None or selector.offered <= selector.ahead, "Credit", f"{where}: ahead")
     if selector.infinite:
         require(selector.outstanding == 0, "Credit", f"{where}: INFINITE leaves nothing outstanding")
     else:

@@ -27,12 +27,13 @@ class World(Pair):
             f"**{terms})")
 
     @recorded
-    def create_selector(self, source, when, do, credit, enabled, start, name, ack_timeout=None):
+    def create_selector(self, source, when, do, credit, enabled, start, name, ack_timeout=None, **terms):
         self.same(
             lambda engine, side: engine.create_selector(
-                source, when=when, do=do, credit=credit, enabled=enabled, start=start, name=name, ack_timeout=ack_timeout).id,
+                source, when=when, do=do, credit=credit, enabled=enabled, start=start, name=name, ack_timeout=ack_timeout,
+                **terms).id,
             f"create_selector({source!r}, when={when!r}, do={do!r}, credit={credit}, enabled={enabled}, start={start!r}, "
-            f"name={name!r}, ack_timeout={ack_timeout})",
+            f"name={name!r}, ack_timeout={ack_timeout}, **{terms})",
             any_error=True)
 
     @recorded
@@ -40,8 +41,8 @@ class World(Pair):
         self.same(lambda engine, side: engine.delete_queue(name), f"delete_queue({name!r})")
 
     @recorded
-    def delete_selector(self, id):
-        self.same(lambda engine, side: engine.delete_selector(id), f"delete_selector({id})")
+    def delete_selector(self, id, recall=True):
+        self.same(lambda engine, side: engine.delete_selector(id, recall=recall), f"delete_selector({id}, {recall})")
 
     @recorded
     def on_selector(self, id, verb, *args):

@@ -40,7 +40,7 @@ def is_first_of_its_key(entry):
 
 def holds_its_key(entry):
     """Taken; what an overflow selector took does not count."""
-    by_overflow = entry.selector is not None and entry.selector.role == "overflow"
+    by_overflow = entry.overflowed or (entry.selector is not None and entry.selector.role == "overflow")
     return entry.state in ("outstanding", "bound") and not by_overflow
 
 

@@ -13,11 +13,12 @@ def may_put(engine, selector, entry, refused):
         return True
     if (selector, target) in refused:
         return False
-    first = not target.waiting_list or target.waiting_list[0] is selector
+    ahead = [s for s in target.waiting_list if s.rank >= selector.rank]
+    first = not ahead or ahead[0] is selector
     if first and has_room(engine, target, makes(selector, entry), leaving=entry):
         return True
     if selector not in target.waiting_list:
-        target.waiting_list.append(selector)
+        target.waiting_list.insert(len(ahead), selector)
     refused.append((selector, target))
     return False
 

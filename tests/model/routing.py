@@ -62,7 +62,7 @@ def step(engine):
         if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
             act(engine, entry, entry.hits)
             return True
-        for selector in sorted(entry.queue.selectors, key=lambda s: (s.served_at, s.id)):
+        for selector in sorted(entry.queue.selectors, key=lambda s: s.turn):
             if may_take(selector, entry) and selector.is_able and may_put(engine, selector, entry, refused):
                 books.take(engine, selector, entry)
                 return True
@@ -121,7 +121,7 @@ def pass_on(engine, entry):
         for selector in hits:
             if not selector.consuming:
                 copy(engine, selector, entry, entry.visited)
-        discards = sorted((s for s in hits if s.consuming), key=lambda s: (s.served_at, s.id))
+        discards = sorted((s for s in hits if s.consuming), key=lambda s: s.turn)
         if hits:
             entry.state = "waiting"
             books.take(engine, discards[0], entry) if discards else books.settle(engine, entry)

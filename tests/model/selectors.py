@@ -3,13 +3,13 @@
 from tests.model import books, graph, routing, transactions
 from tests.model.matching import INFINITE
 from tests.model.room import wants_in
-from tests.model.values import optional_duration
+from tests.model.values import COUNT_MAX, integer, optional_duration
 from xump.conditions import Role
 from xump.errors import SelectorNotFound
 
 
 class Selector:
-    def __init__(self, engine, id, source, when, do, credit, enabled, start, name, ack_timeout):
+    def __init__(self, engine, id, source, when, do, credit, enabled, start, name, ack_timeout, rank, ahead):
         self.engine = engine
         self.id = id
         self.name = name
@@ -20,7 +20,9 @@ class Selector:
         self.available = credit
         self.enabled = enabled
         self.ack_timeout = optional_duration("ack_timeout", ack_timeout)
-        self.properties = (source.name, when, do, credit, enabled, start, self.ack_timeout)
+        self.rank = integer("rank", rank, -32_768, 32_767)
+        self.ahead = None if ahead is None else integer("ahead", ahead, 1, COUNT_MAX)
+        self.properties = (source.name, when, do, credit, enabled, start, self.ack_timeout, rank, ahead)
         self.role = when.name if isinstance(when, Role) and when.name in ("default", "overflow") else "ordinary"
         self.start = 0                  # COPY: ids from here on are live
         self.replayed = 0               # COPY: ids from here to `start` were copied by its replay
@@ -39,7 +41,18 @@ class Selector:
 
     @property
     def has_credit(self):
+        if self.ahead is not None and self.offered >= self.ahead:
+            return False
         return self.infinite or self.available > 0 or self.do.verb == "discard"
+
+    @property
+    def offered(self):
+        return sum(e.selector is self for e in self.engine.offers)
+
+    @property
+    def turn(self):
+        """The selector whose turn is lowest goes first (rule 4)."""
+        return -self.rank, self.served_at, self.id
 
     @property
     def is_able(self):
@@ -88,8 +101,8 @@ class Selector:
         with self._call():
             self.enabled = False
 
-    def delete(self):
-        return self.engine.delete_selector(self)
+    def delete(self, *, recall=True):
+        return self.engine.delete_selector(self, recall=recall)
 
     def _call(self):
         if self.engine.selectors.get(self.id) is not self:

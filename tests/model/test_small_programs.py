@@ -110,7 +110,7 @@ class Dense(Drawing, AtRandom):
             starts = ["current"] if passes else ["current", "current", "tail", "head", 1, 2]
             start = choice(starts) if do.verb == "copy" else "current"
             self.world.create_selector(source, when, do, credit, self.chance.random() < 0.75, start, None,
-                                       self.ack_timeout(do, credit))
+                                       self.ack_timeout(do, credit), **(self.selector_terms(do) if when is not overflow else {}))
 
     def publish(self):
         address, body, headers, reply_to, message_id = self.message()
@@ -160,7 +160,7 @@ class Dense(Drawing, AtRandom):
             self.world.on_queue(name, *verb)
 
     def delete_selector(self):
-        self.world.delete_selector(self.chance.choice([*self.world.engine.selectors, 1]))
+        self.world.delete_selector(self.chance.choice([*self.world.engine.selectors, 1]), self.chance.random() < 0.5)
 
     def delete_queue(self):
         self.world.delete_queue(self.name())

@@ -104,20 +104,24 @@ class Machine(RuleBasedStateMachine):
     def create_selector(self, source, when, do, credit, enabled, start, name):
         self.world.create_selector(source, when, do, credit, enabled, "current" if do.consuming else start, name)
 
-    @rule(source=queues, do=st.sampled_from(ACTIONS), credit=st.sampled_from(CREDITS), ack_timeout=st.sampled_from([None, 4, 20]))
-    def create_worker(self, source, do, credit, ack_timeout):
-        finite = do.verb == "deliver" and do.queue is None and isinstance(credit, int)
+    @rule(source=queues, do=st.sampled_from(ACTIONS), credit=st.sampled_from(CREDITS), ack_timeout=st.sampled_from([None, 4, 20]),
+          rank=st.sampled_from([0, 0, -1, 3]), ahead=st.sampled_from([None, 1, 2]))
+    def create_worker(self, source, do, credit, ack_timeout, rank, ahead):
+        delivers = do.verb == "deliver" and do.queue is None
+        finite = delivers and isinstance(credit, int)
         self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None,
-                                   seconds(ack_timeout) if ack_timeout and finite else None)
+                                   seconds(ack_timeout) if ack_timeout and finite else None,
+                                   rank=rank if do.consuming else 0, ahead=ahead if delivers else None)
 
     @rule(source=queues, when=st.sampled_from(CONDITIONS), do=st.sampled_from(ACTIONS), start=st.sampled_from(STARTS),
-          ack_timeout=st.sampled_from([None, None, 0, 4e-9]))
-    def create_wrongly(self, source, when, do, start, ack_timeout):
-        self.world.create_selector(source, when, do, 1, True, start, None, ack_timeout)
+          ack_timeout=st.sampled_from([None, None, 0, 4e-9]), rank=st.sampled_from([0, 32_767, -32_769]),
+          ahead=st.sampled_from([None, 0, 1]))
+    def create_wrongly(self, source, when, do, start, ack_timeout, rank, ahead):
+        self.world.create_selector(source, when, do, 1, True, start, None, ack_timeout, rank=rank, ahead=ahead)
 
-    @rule(id=ids)
-    def delete_selector(self, id):
-        self.world.delete_selector(id)
+    @rule(id=ids, recall=st.booleans())
+    def delete_selector(self, id, recall):
+        self.world.delete_selector(id, recall)
 
     @rule(name=queues)
     def delete_queue(self, name):

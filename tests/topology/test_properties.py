@@ -91,6 +91,24 @@ def test_the_ack_timeout_of_a_selector(engine, other, seconds):
     assert check(engine.topology()) == []
 
 
+@pytest.mark.parametrize(("key", "value", "shown"), [("rank", -3, "rank -3"), ("ahead", 5, "5 ahead")])
+def test_rank_and_ahead_of_a_selector(engine, other, key, value, shown):
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), name="worker", **{key: value})
+    described = engine.topology()
+    assert described["selectors"] == [{"source": "q", "name": "worker", "when": "always", "do": {"deliver": "d"}, key: value}]
+    other.apply(described)
+    other.apply(described)
+    assert getattr(other.selectors["worker"], key) == value and other.topology() == described and len(other.selectors) == 1
+    described["selectors"][0][key] = value + 1
+    with pytest.raises(Conflict, match=key):
+        other.apply(described)
+    described["selectors"][0][key] = "many"
+    with pytest.raises(Conflict, match="whole number"):
+        other.apply(described)
+    assert shown in drawing.to_mermaid(engine) and shown in drawing.to_dot(engine)
+
+
 def test_the_queue_of_replies_is_no_part_of_it(engine):
     engine.create_queue("q")
     with pytest.raises(xump.RequestTimeout):

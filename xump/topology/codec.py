@@ -203,6 +203,13 @@ def decode_ack_timeout(encoded: object) -> float | None:
     return None if encoded is None else seconds_of(seconds_ns(encoded, "ack_timeout"))
 
 
+def decode_whole(encoded: object) -> int | None:
+    """Decode a whole number, which may be left out."""
+    if encoded is not None and (isinstance(encoded, bool) or not isinstance(encoded, int)):
+        raise TypeError(f"{_shown(encoded)} is no whole number")
+    return encoded
+
+
 def encode_option(value: Any) -> Any:
     """Encode an option of a store as a plain value; a path becomes text. Raises `NotEncodable` for what TOML cannot hold."""
     if isinstance(value, (bool, int, float, str, datetime.datetime, datetime.date, datetime.time)):

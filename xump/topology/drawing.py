@@ -108,6 +108,10 @@ def _selector_lines(selector: SelectorShown, counts: bool) -> list[str]:
             does.append(f"{numbers['available']:,} of {numbers['credit']:,} credits left")
     if selector.ack_timeout is not None:
         does.append(f"ack within {selector.ack_timeout} s")
+    if selector.rank:
+        does.append(f"rank {selector.rank:,}")
+    if selector.ahead is not None:
+        does.append(f"{selector.ahead:,} ahead")
     if counts and numbers["blocked"]:
         does.append("blocked")
     if not selector.enabled:

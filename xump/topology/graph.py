@@ -55,6 +55,10 @@ class SelectorShown:
     """Its credit (prefetch window)."""
     ack_timeout: float | None
     """In how many seconds its deliveries must be answered, or None."""
+    rank: int
+    """Its rank."""
+    ahead: int | None
+    """How many messages it offers ahead at most, or None."""
     enabled: bool
     """Whether it takes and copies."""
     count: int
@@ -146,7 +150,7 @@ def _counts(numbers: QueueStats) -> list[str]:
 def _selector(selector: Selector, numbers: SelectorStats, counts: bool) -> SelectorShown:
     count = numbers["copied"] + numbers["served"] if counts else 0      # a selector does one or the other
     return SelectorShown(selector.id, selector.name, selector.source.name, condition_texts(selector.when), selector.do,
-                         selector.credit, selector.ack_timeout, selector.enabled, count, numbers)
+                         selector.credit, selector.ack_timeout, selector.rank, selector.ahead, selector.enabled, count, numbers)
 
 
 def _dead_letters(engine: Engine, stats: Stats, counts: bool) -> Iterator[DeadLetters]:

@@ -96,6 +96,10 @@ def _describe_selector(selector: Selector, refused: list[str]) -> dict[str, Any]
         described["enabled"] = False
     if selector.ack_timeout is not None:
         described["ack_timeout"] = selector.ack_timeout
+    if selector.rank:
+        described["rank"] = selector.rank
+    if selector.ahead is not None:
+        described["ahead"] = selector.ahead
     return described
 
 
@@ -132,7 +136,7 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
 
 def _create(engine: Engine, item: SelectorItem) -> None:
     engine.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=item.enabled,
-                           ack_timeout=item.ack_timeout, name=item.name)
+                           ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, name=item.name)
 
 
 def _agree(description: Description, engine: Engine, undo: ExitStack) -> list[SelectorItem]:
@@ -262,7 +266,8 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
             missing.append(item)
         elif item.key not in (_now(selector), _at_first(selector)):
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
-                          f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}")
+                          f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}, rank={selector.rank}, "
+                          f"ahead={selector.ahead}")
     unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
     for key_of in (_now, _at_first):
         missing, unnamed = _pair_off(missing, unnamed, key_of)
@@ -270,11 +275,12 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
 
 
 def _now(selector: Selector) -> tuple[Any, ...]:
-    return selector.source.name, selector.when, selector.do, selector.credit, selector.enabled, selector.ack_timeout
+    return (selector.source.name, selector.when, selector.do, selector.credit, selector.enabled, selector.ack_timeout,
+            selector.rank, selector.ahead)
 
 
 def _at_first(selector: Selector) -> tuple[Any, ...]:
-    created: tuple[Any, ...] = selector._created[:6]
+    created: tuple[Any, ...] = selector._created[:8]
     return created
 
 
@@ -361,7 +367,7 @@ def _rehearse_selector(paper: Engine, item: SelectorItem, brings: bool) -> list[
         return faults
     try:
         paper.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=False,
-                              ack_timeout=item.ack_timeout, name=item.name)
+                              ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, name=item.name)
     except (XumpError, TypeError, ValueError) as error:
         return [f"{item}: {error}"]
     return []

@@ -39,13 +39,14 @@ from xump.topology.codec import (
     decode_condition,
     decode_credit,
     decode_group,
+    decode_whole,
     encode_option,
 )
 from xump_ext.infinite import Infinite
 
 VERSION = 1
 
-SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "name")
+SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "name")
 ALL_HISTORY = "all"
 
 
@@ -89,13 +90,17 @@ class SelectorItem:
     """Whether it is enabled."""
     ack_timeout: float | None
     """In how many seconds a delivery must be answered, or None."""
+    rank: int
+    """Its rank."""
+    ahead: int | None
+    """How many messages it offers ahead at most, or None."""
     name: str | None
     """Its name, or None."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Its properties without name and place: equal for two selectors that are alike."""
-        return self.source, self.when, self.do, self.credit, self.enabled, self.ack_timeout
+        return self.source, self.when, self.do, self.credit, self.enabled, self.ack_timeout, self.rank, self.ahead
 
     def __str__(self) -> str:
         return selector_title(self.position, self.name)
@@ -208,8 +213,9 @@ def _read_selectors(description: Description, selectors: object) -> None:
         parts: dict[str, Any] = {}
         for key, decode, value in (("when", decode_condition, table.get("when")), ("do", decode_action, table.get("do")),
                                    ("credit", decode_credit, table.get("credit", 1)),
-                                   ("ack_timeout", decode_ack_timeout, table.get("ack_timeout"))):
-            if key in table or key in ("credit", "ack_timeout"):
+                                   ("ack_timeout", decode_ack_timeout, table.get("ack_timeout")),
+                                   ("rank", decode_whole, table.get("rank", 0)), ("ahead", decode_whole, table.get("ahead"))):
+            if key not in ("when", "do") or key in table:
                 try:
                     parts[key] = decode(value)
                 except (XumpError, TypeError, ValueError) as error:

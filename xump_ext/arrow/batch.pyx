@@ -360,7 +360,7 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     batch.answered[batch.rows] = SETTLED if selector.infinite else OPEN
     batch.rows += 1
     accept(&core.e, entry, &batch.entries[batch.rows - 1])
-    if selector.infinite:
+    if selector.infinite or selector.reined:
         go_on(&core.e)
     return True
 

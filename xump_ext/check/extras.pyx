@@ -61,7 +61,7 @@ cdef int check_moment(Books books, entry_t* entry) except -1:
         if extra.due == NEVER or extra.due > extra.expires:
             raise broken("Links", of_entry(entry), "it is delayed, and nothing ends that")
     elif entry.state == TAKEN and extra.due != NEVER:
-        if extra.timer != TIMER_ACK or entry.holder == NULL or (<selector_t*> entry.holder).ack_timeout == NEVER:
+        if extra.timer != TIMER_ACK or (entry.holder != NULL and (<selector_t*> entry.holder).ack_timeout == NEVER):
             raise broken("Links", of_entry(entry), "it has a deadline that nobody gave it")
     elif extra.due != moment_of(entry) or (extra.due != NEVER and extra.timer != TIMER_EXPIRY):
         raise broken("Links", of_entry(entry), f"it is scheduled for {extra.due}, its state and time say {moment_of(entry)}")

@@ -27,9 +27,10 @@ from xump_ext.check.structure cimport Books, broken, check_structure, of_entry, 
 from xump_ext.check.waiting cimport check_waiting
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.select.credit cimport TURN_SHIFT, rank_of
 from xump_ext.state.constants cimport (
     APART, BOUND, COPY, DELAYED, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT,
-    SUSPENDED, TAKEN, UNROUTED, WAITING,
+    SUSPENDED, TAKEN, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
 from xump_ext.state.graph cimport entry_t, queue_t, selector_t, waitset_t
@@ -268,6 +269,8 @@ cdef int check_credit(selector_t* selector) except -1:
                      f"{outstanding} outstanding")
     if selector.source.transit and (selector.puts if selector.verb != COPY else selector.start != 0):
         raise broken("Links", of_selector(selector), "a transit queue has no such selector")
+    if selector.reined != (selector.ahead != UNLIMITED) or selector.reined and selector.holding.count > selector.ahead:
+        raise broken("Credit", where, f"offers {selector.holding.count}, and may offer {selector.ahead} ahead")
     if selector.verb == COPY and (selector.replayed > selector.start or selector.start > selector.source.next_id):
         raise broken("Order", where, f"starts at {selector.start}, before what it replayed or behind what will come")
     return 0
@@ -315,4 +318,6 @@ cdef int check_once(Books books) except -1:
         if handle.selector.ready.key in keys:
             raise broken("Once", of_selector(handle.selector), "another one was served at the same moment")
         keys.add(handle.selector.ready.key)
+        if handle.selector.ready.key >> TURN_SHIFT != handle.selector.turn >> TURN_SHIFT:
+            raise broken("Order", of_selector(handle.selector), f"its turn is not one of its rank, {rank_of(handle.selector)}")
     return 0

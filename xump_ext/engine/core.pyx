@@ -113,7 +113,7 @@ cdef class Core(EnginePublish):
 
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
         cdef offer_t* offer
-        cdef bint settled
+        cdef bint releases
         while n > 0 and self.undelivered:
             delivery = next_undelivered(self, destination)
             if delivery is None:
@@ -128,9 +128,9 @@ cdef class Core(EnginePublish):
                 break
             if taken and not is_loaded(offer.entry) and not is_readable(offer.entry):
                 break               # hand out the ones before it; the next call raises for this one
-            settled = (<selector_t*> offer.entry.holder).infinite
+            releases = (<selector_t*> offer.entry.holder).infinite | (<selector_t*> offer.entry.holder).reined
             taken.append(hand_over(self, offer))
-            if settled:
+            if releases:
                 go_on(&self.e)
             n -= 1
         return 0
@@ -205,7 +205,7 @@ cdef class Core(EnginePublish):
 
     def _create_selector(
         self, SelectorHandle handle, int verb, int role, tuple terms, queue_field, target, destination_field, destination,
-        credit, ack_timeout, bint enabled, start,
+        credit, ack_timeout, rank, ahead, bint enabled, start,
     ):
         """`ack_timeout` is None or in nanoseconds; `start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
         cdef selector_t* selector
@@ -216,7 +216,7 @@ cdef class Core(EnginePublish):
                 (<QueueHandle> target).live()
             selector_create(
                 &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, ack_timeout,
-                False)
+                rank, ahead, False)
             selector = handle.selector
             self._selectors[handle.id] = handle
             try:
@@ -226,7 +226,7 @@ cdef class Core(EnginePublish):
             except BaseException:
                 auto_delete = handle.source.queue.auto_delete     # a selector that was not created deletes no queue with it
                 handle.source.queue.auto_delete = False
-                selector_delete(&self.e, selector, self._selectors, self.spare_slots)
+                selector_delete(&self.e, selector, self._selectors, self.spare_slots, True)
                 handle.source.queue.auto_delete = auto_delete
                 raise
             go_on(&self.e)
@@ -286,13 +286,13 @@ cdef class Core(EnginePublish):
                                     f"{limit}: no room for a replay of {len(ids)} messages")
         return 0
 
-    def _delete_selector(self, SelectorHandle handle):
+    def _delete_selector(self, SelectorHandle handle, bint recalls):
         """Delete a selector; return the names of the queues that are gone with it. None: it was deleted before."""
         self.begin_call()
         try:
             if handle.selector == NULL:
                 return None
-            names = selector_delete(&self.e, handle.selector, self._selectors, self.spare_slots)
+            names = selector_delete(&self.e, handle.selector, self._selectors, self.spare_slots, recalls)
             go_on(&self.e)
             return names
         finally:

@@ -65,7 +65,7 @@ class Delivery:
         """How often your program has taken this message, this time included."""
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been handled before: it was delivered, or came back from a selector or a reopened store."""
+        """Whether it may have been handled before: your program took it, or it came back with a reopened store."""
     @property
     def group(self) -> str | None:
         """The key by which its queue orders the message, or None."""

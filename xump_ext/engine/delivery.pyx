@@ -156,10 +156,10 @@ cdef class Delivery:
             raise no_deadline()
         (<EngineLock> core).begin_call()
         try:
-            if self.selector == <PyObject*> None or (<object> self.selector).ack_timeout is None:
-                raise no_deadline()
             if not in_hands(self.entry):
                 raise stale(self)
+            if self.entry.extra == NULL or self.entry.extra.due == NEVER:       # its selector may be gone
+                raise no_deadline()
             deadline_set(&(<EngineLock> core).e, self.entry, span)
             go_on(&(<EngineLock> core).e)
         finally:
@@ -496,7 +496,7 @@ cdef class DeliveryIterator:
         cdef PyObject* core = <PyObject*> self.core     # borrowed: `self` refers to it
         cdef Delivery delivery = None
         cdef offer_t* offer
-        cdef bint ended = False
+        cdef bint ended = False, releases
         try:
             (<EngineLock> core).begin_call()
             try:
@@ -505,8 +505,9 @@ cdef class DeliveryIterator:
                 if delivery is None:
                     offer = self.first_wanted() if self.is_picky() else first_offer(<EngineLock> core, self.destination)
                     if offer != NULL:
+                        releases = (<selector_t*> offer.entry.holder).infinite | (<selector_t*> offer.entry.holder).reined
                         delivery = hand_over(<EngineLock> core, offer)
-                        if delivery.settled:
+                        if releases:
                             go_on(&(<EngineLock> core).e)
             finally:
                 (<EngineLock> core).unlock()
@@ -568,4 +569,4 @@ xump_member(
 document(Delivery, b"delivery_count", b"How often your program has taken this message, this time included.")
 document(
     Delivery, b"redelivered",
-    b"Whether it may have been handled before: it was delivered, or came back from a selector or a reopened store.")
+    b"Whether it may have been handled before: your program took it, or it came back with a reopened store.")

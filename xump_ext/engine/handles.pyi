@@ -204,6 +204,12 @@ class SelectorHandle:
     def ack_timeout(self) -> float | None:
         """In how many seconds a delivery must be answered, else it is nacked; None: there is no limit."""
     @property
+    def rank(self) -> int:
+        """Its rank: of selectors that can take a message, one with a higher rank goes first; 0 unless given."""
+    @property
+    def ahead(self) -> int | None:
+        """How many messages it may offer that your program has not taken yet; None: as many as its credit allows."""
+    @property
     def available(self) -> int | Infinite:
         """Credit that is left: how many messages it may take before one is acked; or INFINITE."""
     @property

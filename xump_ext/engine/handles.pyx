@@ -15,7 +15,7 @@ from xump_ext.memory.document cimport document
 from xump_ext.memory.short_call cimport call_t, name_count, short_call
 from xump_ext.message.times import seconds_of
 from xump_ext.route.ledger cimport counts_by_reason
-from xump_ext.select.credit cimport waits_for
+from xump_ext.select.credit cimport rank_of, waits_for
 from xump_ext.select.unrouted cimport unrouted_lowest
 from xump_ext.state.constants cimport DELIVER, NEVER, REASON_LATE, UNLIMITED
 from xump_ext.state.envelope cimport field_name
@@ -331,6 +331,16 @@ cdef class SelectorHandle:
         return seconds_of(none_if_never(self.live().ack_timeout))
 
     @property
+    def rank(self):
+        """Its rank: of selectors that can take a message, one with a higher rank goes first; 0 unless given."""
+        return rank_of(self.live())
+
+    @property
+    def ahead(self):
+        """How many messages it may offer that your program has not taken yet; None: as many as its credit allows."""
+        return None if self.live().ahead == UNLIMITED else self.live().ahead
+
+    @property
     def available(self):
         """Credit that is left: how many messages it may take before one is acked; or INFINITE."""
         return INFINITE if self.live().infinite else self.live().available
@@ -357,6 +367,7 @@ cdef class SelectorHandle:
         return {
             "name": self.name, "source": self.source.name, "enabled": bool(selector.enabled),
             "credit": self.credit, "available": self.available, "outstanding": self.outstanding, "offered": offers_of(selector),
+            "rank": self.rank, "ahead": self.ahead,
             "blocked": self.blocked,
             "served": selector.served, "copied": selector.copied, "dropped": selector.dropped, "paid": selector.paid,
             "returned": selector.returned, "errors": selector.errors,

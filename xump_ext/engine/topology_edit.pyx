@@ -21,7 +21,7 @@ from xump_ext.records.record cimport incarnation_new
 from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
-    lane_wake, overflow_changed, selector_idle, selector_wake, waiter_leave, waiters_wake, wake_where_room_varies,
+    lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
 )
 from xump_ext.select.groups cimport groups_free
 from xump_ext.select.lanes cimport lane_open
@@ -30,13 +30,13 @@ from xump_ext.select.runnable cimport runnable_remove
 from xump_ext.select.unrouted cimport apart_free, kept_try
 from xump_ext.state.constants cimport (
     BOUNCE, BOUND, COPY, DEDUP_LIMIT_DEFAULT, DEFAULT, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVE, MOVED, NEVER,
-    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD,
+    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD,
     UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport lane_t
-from xump_ext.state.index cimport entry_free, index_free, index_from, index_get, list_remove
+from xump_ext.state.index cimport entry_free, index_free, index_from, index_get, list_append, list_remove
 from xump_ext.state.lazy_content cimport content_at, content_drop, content_needed, fetched_forget
 from xump_ext.state.limits cimport count_ready, limit_changed
 from xump_ext.state.offers cimport destination_left, destination_named
@@ -225,14 +225,13 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
     cdef entry_t* parent
     for handle in selectors_about(queue):
         if handle.selector != NULL:
-            selector_end(engine, handle.selector, selectors, doomed)
+            selector_end(engine, handle.selector, selectors, doomed, True)
     entry = index_from(&queue.index, 1)
     while entry != NULL:
         parent = entry.parent
         next = index_from(&queue.index, entry.id + 1)
         if parent != NULL:
             recall(engine, parent)
-            parent.flags |= REDELIVERED
             requeue_entry(engine, parent)
         entry = next
     while queue.by_hand.tail != NULL:       # their deliveries are stale; they end with the queue
@@ -328,7 +327,7 @@ cdef void waitsets_empty(queue_t* queue) noexcept:
 
 cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
-    object destination_field, object destination, object credit, object ack_timeout, bint enabled
+    object destination_field, object destination, object credit, object ack_timeout, int64_t rank, object ahead, bint enabled
 ) except -1:
     """Create a selector of checked properties. `terms` are those of its condition; the clause that it joins compiles them."""
     cdef selector_t* selector
@@ -343,11 +342,14 @@ cdef int selector_create(
     selector.role = role
     selector.puts = verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None)
     selector.source = source
-    selector.ready.key = handle.id
+    selector.turn = turn_of(rank)
+    selector.ready.key = selector.turn | handle.id
     selector.ready.owner = selector
     selector.infinite = credit is INFINITE
     selector.window = selector.available = 0 if selector.infinite else credit
     selector.ack_timeout = NEVER if ack_timeout is None else ack_timeout
+    selector.ahead = UNLIMITED if ahead is None else ahead
+    selector.reined = ahead is not None
     try:
         field_set(&selector.to_queue, queue_field)
         field_set(&selector.to_destination, destination_field)
@@ -412,17 +414,18 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
     return selector_wake(engine, selector)
 
 
-cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots):
-    """Delete the selector, and its queue if that deletes itself; return the names of the queues that are gone."""
+cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots, bint recalls):
+    """Delete the selector, and its queue if that deletes itself; return the names of the queues that are gone. `recalls`: also
+    what your program has taken returns."""
     cdef list doomed = [], names = []
     cdef QueueHandle handle
-    selector_end(engine, selector, selectors, doomed)
+    selector_end(engine, selector, selectors, doomed, recalls)
     for handle in doomed:
         names += queue_delete(engine, handle.queue, selectors, spare_slots)
     return names
 
 
-cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed) except -1:
+cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, list doomed, bint recalls) except -1:
     """Delete the selector. Its messages wait again in its queue; that is added to `doomed` if it deletes itself now."""
     cdef queue_t* source = selector.source
     cdef SelectorHandle handle = <SelectorHandle> selector.handle
@@ -430,6 +433,11 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     cdef entry_t* entry
     cdef bint was_default = selector.role == DEFAULT
     selector_enable(engine, selector, False)
+    while not recalls and selector.taken.head != NULL:
+        entry = selector.taken.head         # from here on it is as if your program had taken it by hand
+        list_remove(&selector.taken, entry)
+        entry.holder = NULL
+        list_append(&source.by_hand, entry)
     for id in ids_held(selector):
         entry = index_get(&source.index, id)
         if entry != NULL and is_held(entry, selector):      # else it was recalled with one before it
@@ -490,7 +498,6 @@ cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
         count_ready(entry, -1)
     else:
         recall(engine, entry)
-        entry.flags |= REDELIVERED
     return requeue_entry(engine, entry)
 
 

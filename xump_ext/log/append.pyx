@@ -311,7 +311,7 @@ cdef int log_hands(queue_t* queue) except -1:
     cdef entry_t* entry = queue.by_hand.head
     queue.hands_unsaid = False
     while entry != NULL:
-        if entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
+        if entry.extra != NULL and entry.extra.logged == LOGGED_NOTHING and is_out_of_turn(entry):
             log_mark(entry)
         entry = entry.next
     return 0

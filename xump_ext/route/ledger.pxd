@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_taken_again
 from xump_ext.message.headers cimport content_t
+from xump_ext.select.credit cimport selector_wake
 from xump_ext.state.constants cimport (
     BOUND, DEAD_IN_RUN, DEAD_ENTRY, DELIVERIES_MAX, DIRTY, NEVER, REDELIVERED, TAKEN, TIME_UNREAD,
 )
@@ -116,7 +117,7 @@ cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) e
         deadline_set(engine, entry, selector.ack_timeout)
     entry.below.delivery = remembered
     remembered[0] = entry
-    return 0
+    return selector_wake(engine, selector) if selector.reined else 0
 
 cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)

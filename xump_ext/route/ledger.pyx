@@ -510,14 +510,14 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t*
 
 cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
     """The selector was served just now: makes it the last of the ready ones, or not ready if it has no credit left."""
-    cdef uint64_t key = (<uint64_t> 1 << 32) + engine.served    # never served: the key is the selector's id, which is lower
+    cdef uint64_t key = selector.turn | (<uint64_t> 1 << 32) + engine.served    # never served: its id, which is lower
     if selector.ready.position == 0:
         return rotate_in(selector, key)
     if not can_take(selector):
         selector_idle(selector)
         selector.ready.key = key
     elif not canary_rotation(engine.sequence):
-        selector.ready.key = key            # the highest of all, so it can only sink
+        selector.ready.key = key            # the highest of its rank, so it can only sink
         if selector.clause.ready.count > 1:
             heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
     return 0
@@ -760,9 +760,11 @@ cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:
     """Withdraws the offer of a bound entry, which is in no list then. It still counts as ready."""
-    list_remove(&(<selector_t*> entry.holder).holding, entry)
+    cdef selector_t* selector = <selector_t*> entry.holder
+    list_remove(&selector.holding, entry)
     entry.holder = NULL
-    return offer_remove(engine, entry)
+    offer_remove(engine, entry)
+    return selector_wake(engine, selector) if selector.reined else 0
 
 
 cdef int room_left(engine_t* engine, entry_t* entry) except -1:

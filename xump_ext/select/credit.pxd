@@ -9,9 +9,22 @@ from xump_ext.state.graph cimport clause_t, engine_t, entry_t, lane_t, queue_t, 
 cdef enum:
     LOOK = 0        # the key of a waiting list that was woken: no message has so low a sequence
 
+# Keys of the round robin: the rank in 16 bits, the highest first, then when the selector was last served. 2**48 takes are nine
+# years of a million a second.
+cdef enum:
+    TURN_SHIFT = 48
+    RANK_MAX = 32767
+
+cdef inline uint64_t turn_of(int64_t rank) noexcept:
+    return <uint64_t> (RANK_MAX - rank) << TURN_SHIFT
+
+cdef inline int64_t rank_of(const selector_t* selector) noexcept:
+    return RANK_MAX - <int64_t> (selector.turn >> TURN_SHIFT)
+
 cdef inline bint has_credit(const selector_t* selector, int64_t used=0) noexcept:
     """Whether the selector has credit; `used` is what a dry run took of it."""
-    return selector.infinite or selector.available > used or selector.verb == DISCARD
+    return (selector.infinite or selector.available > used or selector.verb == DISCARD) and not (
+        selector.reined and selector.holding.count >= selector.ahead)
 
 cdef inline bint can_take(const selector_t* selector) noexcept:
     return selector.enabled and has_credit(selector)

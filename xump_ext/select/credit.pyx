@@ -267,14 +267,15 @@ cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_
         if target.waiters_head == NULL:
             return True
         waiters_prune(engine, target)
-        if target.waiters_head == NULL or target.waiters_head.selector == selector:
+        if target.waiters_head == NULL or target.waiters_head.selector == selector or (
+                target.waiters_head.selector.turn > selector.turn):
             return True
     waiter_join(engine, selector, target)
     return False
 
 
 cdef int waiter_join(engine_t* engine, selector_t* selector, queue_t* target) except -1:
-    """Adds the selector at the end of the waiting list, unless it is in it."""
+    """Adds the selector to the waiting list, behind all of its rank, unless it is in it."""
     cdef waiter_t* waiter
     if waiter_in(selector, target) != NULL:
         return 0
@@ -285,11 +286,18 @@ cdef int waiter_join(engine_t* engine, selector_t* selector, queue_t* target) ex
     waiter.target = target
     waiter_add(selector, waiter)
     waiter.previous = target.waiters_tail
-    if target.waiters_tail == NULL:
+    while waiter.previous != NULL and waiter.previous.selector.turn > selector.turn:       # a higher rank goes before
+        waiter.previous = waiter.previous.previous
+    waiter.next = target.waiters_head if waiter.previous == NULL else waiter.previous.next
+    if waiter.previous == NULL:
         target.waiters_head = waiter
     else:
-        target.waiters_tail.next = waiter
-    target.waiters_tail = waiter
+        waiter.previous.next = waiter
+    if waiter.next == NULL:
+        target.waiters_tail = waiter
+    else:
+        waiter.next.previous = waiter
+        waiters_wake(engine, target)
     target.own_room += makes_own_room(waiter)
     waiters_changed(engine, target)
     if not selector.clause.names_queue:

@@ -17,7 +17,7 @@ cdef enum:
 
 cdef enum:
     # flags of an entry
-    REDELIVERED = 1         # was outstanding before, and came back
+    REDELIVERED = 1         # may have been handled before its store was opened, or elsewhere
     DEFAULTED = 2           # routed to the default role: default selectors may take it
     DEAD_IN_RUN = 4         # dead-lettered, by this or an earlier queue, in the run in which it entered here
     DEAD_ENTRY = 8          # entered here by dead-lettering

@@ -210,8 +210,10 @@ cdef struct selector_t:
     uint8_t verb
     uint8_t role
     uint8_t puts                # its action puts messages into another queue
+    uint8_t reined              # it has an `ahead`
     # what taking reads
-    node_t ready                # in its clause's heap, for the round robin; key: when it was last served
+    node_t ready                # in its clause's heap, for the round robin; key: its rank, then when it was last served
+    uint64_t turn               # the bits of its rank in that key: lower for higher ranks       select/credit.pxd
     int64_t available
     clause_t* clause            # NULL: an overflow selector
     queue_t* source
@@ -241,6 +243,7 @@ cdef struct selector_t:
     uint64_t dropped
     uint64_t returned
     uint64_t errors
+    uint64_t ahead              # DELIVER: how many it may offer that your program has not taken; UNLIMITED
     int64_t ack_timeout         # DELIVER: what is not answered so many ns after it was taken is nacked; NEVER: no limit
     void* handle                # Selector
 

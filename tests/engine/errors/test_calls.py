@@ -435,6 +435,20 @@ ERRORS = {
         lambda w: w.engine.create_queue("new", transit=True, ttl=5), ValueError, ["ttl", "keep messages", "leave it out"]),
     "queue: transit, a number": (lambda w: w.engine.create_queue("new", transit=1), TypeError, ["transit", "int"]),
     "queue: another ttl": (lambda w: w.engine.create_queue("spill", ttl=5), Conflict, ["'spill'", "ttl=None", "ttl=5"]),
+    "selector: rank of a copy": (
+        lambda w: w.engine.create_selector("jobs", when=always, do=copy_to("spill"), rank=1), ValueError, ["rank=1", "copy_to"]),
+    "selector: rank too high": (
+        lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), rank=32_768), ValueError,
+        ["rank=32768", "-32768 to 32767"]),
+    "selector: rank a text": (
+        lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), rank="1"), TypeError, ["rank", "str"]),
+    "selector: ahead of a move": (
+        lambda w: w.engine.create_selector("jobs", when=always, do=move_to("spill"), ahead=1), ValueError,
+        ["ahead=1", "move_to"]),
+    "selector: ahead 0": (
+        lambda w: w.engine.create_selector("jobs", when=always, do=deliver("d"), ahead=0), ValueError, ["ahead", "0", "1"]),
+    "selector: deleted without a recall, a number": (
+        lambda w: w.engine.delete_selector(1, recall=0), TypeError, ["recall", "int"]),
     "selector: ack_timeout of a move": (
         lambda w: w.engine.create_selector("jobs", when=always, do=move_to("spill"), ack_timeout=5), ValueError,
         ["ack_timeout=5", "move_to"]),
