@@ -12,9 +12,10 @@ def rank(entry):
     return (0 if highest is None else -min(entry.message.priority, highest)), entry.id
 
 
-def everywhere(engine, state):
-    """A merge of the queues' own orders: of the entries that are next in theirs the oldest one comes first."""
-    lines = [sorted([e for e in queue.entries if e.state == state], key=rank) for queue in engine.queues.values()]
+def everywhere(engine, state, is_next=lambda entry: True):
+    """A merge of the queues' own orders: of the entries that are next in theirs the oldest one comes first. An entry that cannot
+    be next is passed over."""
+    lines = [sorted([e for e in queue.entries if e.state == state and is_next(e)], key=rank) for queue in engine.queues.values()]
     merged = []
     while lines := [line for line in lines if line]:
         merged.append(min(lines, key=lambda line: line[0].sequence).pop(0))

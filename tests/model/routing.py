@@ -35,6 +35,9 @@ def settle_down(engine):
 
 
 def run(engine):
+    for queue in engine.queues.values():
+        if not queue.held:
+            match_recovered(queue)
     for entry in everywhere(engine, "waiting"):
         for selector in entry.queue.selectors:
             if selector.consuming:
@@ -53,12 +56,19 @@ def be_quiet(engine):
             entry.waited = entry.waited or entry.state in READY
 
 
+def is_wanted(engine, entry):
+    """Whether something may happen to an entry that waits, if there is room for it."""
+    if entry.queue.held:
+        return False
+    if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
+        return True
+    return any(may_take(s, entry) and s.is_able for s in entry.queue.selectors)
+
+
 def step(engine):
     prune_lines(engine)
     refused = []                    # (selector, target): what is younger must not pass what was refused
-    for entry in everywhere(engine, "waiting"):
-        if entry.queue.held:
-            continue
+    for entry in everywhere(engine, "waiting", lambda entry: is_wanted(engine, entry)):
         if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
             act(engine, entry, entry.hits)
             return True
@@ -107,6 +117,7 @@ def route(engine, entry):
     else:
         stays = entry.waited and engine.keeps_what_waited
         letters.dead_letter(engine, entry, "unroutable", or_keep=stays)
+        entry.routed = not entry.kept
 
 
 def pass_on(engine, entry):
@@ -134,17 +145,14 @@ def release(engine, queues):
     for queue in queues:
         queue.held = queue.reopened = False
     due.do_what_is_due(engine)
-    for queue in queues:
-        match_recovered(engine, queue)
 
 
-def match_recovered(engine, queue):
-    """What was routed in an earlier engine: as if it had been routed to the default role, if nobody else wants it now."""
-    for entry in [e for e in queue.entries if e.recovered]:
+def match_recovered(queue):
+    """What was routed in an earlier engine and waits: as if routed to the default role, if nobody else wants it now."""
+    for entry in [e for e in queue.entries if e.recovered and e.state == "waiting"]:
         entry.recovered = False
         ordinary = [s for s in queue.selectors if s.role == "ordinary"]
-        wanted = any(holds(s, entry) and names_target(s, entry) for s in ordinary)
-        if entry.state in ("waiting", "delayed", "outstanding") and not wanted:
+        if not any(holds(s, entry) and names_target(s, entry) for s in ordinary):
             entry.marked = any(s.role == "default" and names_target(s, entry) for s in queue.selectors)
 
 

@@ -94,7 +94,7 @@ def come_back(entry, became, frontier, crashed):
         entry.state = "delayed"
     if entry.state == "delayed" and not (crashed and entry.retrying):
         return
-    was_routed = entry.routed or (entry.id < frontier and not is_aside(entry))
+    was_routed = entry.routed or (entry.id < frontier and entry.state != "lent" and not is_aside(entry))
     entry.state = "waiting" if was_routed else "unrouted"
 
 

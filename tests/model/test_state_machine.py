@@ -70,9 +70,7 @@ operations = st.one_of(
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules only draw; what they do is in `World`. `timed`: they use time, order, duplicates and bounds."""
-
-    timed = True
+    """Rules only draw; what they do is in `World`."""
 
     @initialize(hop_limit=st.sampled_from([2, 4, 6, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]),
                 first=st.lists(properties, min_size=3, max_size=4), pace=st.sampled_from([1, 1, 0]))
@@ -83,17 +81,12 @@ class Machine(RuleBasedStateMachine):
 
     def at(self, drawn):
         """Terms as they are given: moments are drawn as so many ns from now, and of two that say the same the first counts."""
-        if not self.timed:
-            return {}
         now = self.world.now + self.world.pace
         given = {name: now + value if name in ("at", "expires") else value for name, value in drawn.items()}
         for name, other in (("delay", "at"), ("ttl", "expires")):
             if name in given:
                 given.pop(other, None)
         return given
-
-    def verdict(self, drawn):
-        return drawn if self.timed or not isinstance(drawn, tuple) else "nack"
 
     @rule(name=st.sampled_from(QUEUES), chosen=properties)
     def create_queue(self, name, chosen):
@@ -174,11 +167,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(destination=destinations, verdicts=st.lists(st.one_of(verdicts, st.sampled_from([0, 7])), min_size=1, max_size=5))
     def iterate(self, destination, verdicts):
-        self.world.iterate(destination, [self.verdict(drawn) for drawn in verdicts])
+        self.world.iterate(destination, verdicts)
 
     @rule(index=indexes, verdict=verdicts)
     def conclude(self, index, verdict):
-        self.world.conclude(index, self.verdict(verdict))
+        self.world.conclude(index, verdict)
 
     @rule(indexes=st.lists(indexes, max_size=3))
     def ack_many(self, indexes):
@@ -187,8 +180,7 @@ class Machine(RuleBasedStateMachine):
     @rule(operations=st.lists(operations, max_size=4), fail=st.sampled_from([False] * 4 + [True]))
     def transact(self, operations, fail):
         work = [(*operation[:-1], self.at(operation[-1])) if operation[0] == "publish" else operation for operation in operations]
-        self.world.transact([operation if self.timed else operation[:4] for operation in work if self.timed or operation[0] in (
-            "publish", "ack")], fail)
+        self.world.transact(work, fail)
 
     @rule(id=ids, n=st.integers(-2, 3))
     def grant(self, id, n):
@@ -246,16 +238,14 @@ class Machine(RuleBasedStateMachine):
 
 
 class DurableMachine(Machine):
-    """Queues in RAM and in durable stores. Graphs are built quickly, since they end with their engine. A run uses time, order,
-    duplicates and bounds, or its stores are opened again."""
+    """Queues in RAM and in durable stores. Graphs are built quickly, since they end with their engine."""
 
     stores = ()
     written = False
 
-    @initialize(hop_limit=st.sampled_from([4, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]), timed=st.booleans(),
+    @initialize(hop_limit=st.sampled_from([4, 64]), dead_letter=st.sampled_from([None, "q4", "q3"]),
                 first=st.lists(st.tuples(properties, st.integers(0, 5)), min_size=4, max_size=5), pace=st.sampled_from([1, 1, 0]))
-    def start(self, hop_limit, dead_letter, timed, first, pace):
-        self.timed = timed
+    def start(self, hop_limit, dead_letter, first, pace):
         self.world = World(hop_limit, dead_letter, self.stores, self.written, pace)
         for name, (chosen, place) in zip(QUEUES, first, strict=False):
             self.create_queue_at(name, chosen, place)
@@ -266,7 +256,6 @@ class DurableMachine(Machine):
 
     def create_queue_at(self, name, chosen, place):
         """One in three queues is in RAM."""
-        chosen = chosen if self.timed else {key: value for key, value in chosen.items() if key in plain or key == "transit"}
         in_memory = place % 3 == 0 or (chosen.get("transit") and place % 5)     # a transit queue in a store is refused
         self.world.create_queue(name, **chosen, store="ram" if in_memory else self.stores[place % len(self.stores)])
 
@@ -277,8 +266,7 @@ class DurableMachine(Machine):
     @rule(crash=st.booleans(), workers=st.lists(
         st.tuples(queues, st.sampled_from(ACTIONS), st.sampled_from(CREDITS)), max_size=3))
     def reopen(self, crash, workers):
-        if not self.timed:
-            self.world.reopen(crash)
+        self.world.reopen(crash)
         self.world.compare()
         if workers and not self.world.blocks:
             self.world.build()

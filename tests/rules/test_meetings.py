@@ -296,3 +296,30 @@ def test_147_between_queues_parked_messages_are_a_merge_of_those_that_are_next(e
         for selector in parking:
             selector.enable()
     assert taken(engine) == ["b 1", "b 2", "a high", "a low"]
+
+
+def test_147_between_queues_a_message_behind_its_key_is_passed_over(engine):
+    """After the first `y` the other one waits for its key, so `x` is the next of its queue, and older than `a`."""
+    engine.create_queue("q", priority=9, group=field("address"))
+    engine.create_queue("other")
+    selectors = [worker(engine, name, credit=0) for name in ("q", "other")]
+    for name, address, priority in (("q", "y", 1), ("q", "x", 0), ("other", "a", 0), ("q", "y", 1)):
+        engine.publish(name, address, priority=priority)
+    with engine.building():
+        for selector in selectors:
+            selector.grant(9)
+    assert taken(engine) == ["y", "x", "a"]
+
+
+def test_148_a_message_whose_delay_ends_puts_others_behind_it_and_so_makes_way(engine, clock):
+    """A selector waits for room for the first `x`. When that is behind the older `x`, there is room for `y`, which goes first
+    since it waited."""
+    engine.create_queue("q", limit_bytes=4, priority=1, group=field("address"))
+    engine.publish("q", "x", b"x", delay=5)
+    engine.publish("q", "x", priority=1)
+    engine.publish("q", "y", b"xxx")
+    engine.create_selector("q", when=always, do=move_to("q"))
+    assert stats(engine, "q")["outstanding"] == 0
+    clock.tick(5)
+    engine.tick()
+    assert addresses(engine, "q", "outstanding") == ["y"]

@@ -9,7 +9,7 @@ import xump
 from tests.model.engine import ModelEngine
 from tests.model.stores import reopened
 from tests.rules.seen import SECOND, addresses, stats, taken, worker
-from xump import INFINITE, always, copy_to, deliver, field, match, move_to
+from xump import INFINITE, always, copy_to, default, deliver, field, match, move_to
 
 ENDS = pytest.mark.parametrize("crashed", [False, True], ids=["closed", "crashed"])
 OPTIONS = {"lmdb": {}, "ring": {"segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 20}}
@@ -235,3 +235,49 @@ def test_159_a_replay_leaves_out_what_is_late_and_has_what_a_retry_delays(house,
     engine.create_selector("q", when=always, do=copy_to("copies"), start="head")
     engine.queues["q"].release()
     assert addresses(engine, "copies") == ["retried"]
+
+
+@ENDS
+def test_159_a_dead_letter_that_was_lost_in_ram_before_its_routing_is_unrouted(house, engine, crashed):
+    """Though the frontier has passed it meanwhile: no copy of it was made."""
+    engine.create_queue("q", store="d", limit=1, when_full="drop_oldest", dead_letter="letters")
+    engine.create_queue("copies", store="d")
+    engine.create_queue("letters")
+    engine.publish("q", "lost")
+    engine.publish("q", "kept")
+    assert addresses(engine, "letters") == ["lost"]
+    engine.create_selector("q", when=always, do=copy_to("copies"))
+    engine = house.opened_again(crashed)
+    engine.create_selector("q", when=always, do=copy_to("copies"))
+    engine.queues["q"].release()
+    assert addresses(engine, "copies") == ["kept", "lost"]
+
+
+@ENDS
+def test_159_an_unroutable_message_that_was_lost_in_ram_counts_as_routed(house, engine, clock, crashed):
+    engine.create_queue("q", store="d", dead_letter="letters")
+    engine.create_queue("copies")
+    engine.create_queue("letters")
+    engine.create_selector("q", when=match("eq", "x"), do=deliver("out"))
+    engine.publish("q", "lost", delay=5)
+    clock.tick(6)
+    engine.tick()
+    assert addresses(engine, "letters") == ["lost"]
+    engine = house.opened_again(crashed)
+    with engine.building():
+        engine.create_queue("copies")
+        engine.create_selector("q", when=always, do=copy_to("copies"))
+    assert (addresses(engine, "copies"), addresses(engine, "q", "ready")) == ([], ["lost"])
+
+
+@ENDS
+def test_159_the_default_selector_takes_what_a_retry_brings_back(house, engine, clock, crashed):
+    engine.create_queue("q", store="d")
+    engine.create_selector("q", when=default, do=deliver("out"))
+    engine.publish("q", "again")
+    engine.take(1)[0].nack(delay=20)
+    engine = house.opened_again(crashed)
+    with engine.building():
+        engine.create_selector("q", when=default, do=deliver("out"))
+    clock.tick(30)
+    assert taken(engine) == ["again"]

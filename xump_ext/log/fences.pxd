@@ -23,5 +23,7 @@ cdef int log_mark(entry_t* entry) except -1
 cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1
 # The entry, which has an extra, was routed, and copies were made. If it was so out of turn, a MARK says it.
 cdef int log_routed(entry_t* entry) except -1
+# The entry is about to end as a dead letter in RAM. A MARK says whether it was routed, if the frontier may not tell.
+cdef int log_lent(entry_t* entry, bint routed) except -1
 # A copy of the entry entered another store. The frontier in the log may not pass the entry before that copy is durable.
 cdef int log_copied(entry_t* entry) except -1

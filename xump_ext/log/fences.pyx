@@ -25,9 +25,9 @@ from xump_ext.records.kinds cimport (
     STATE,
 )
 from xump_ext.state.constants cimport (
-    HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, SHADOW, STAINED, UNLIMITED,
+    HISTORY, LOGGED_NOTHING, LOGGED_ROUTED, LOGGED_UNROUTED, NEVER, REDELIVERED, SHADOW, STAINED, UNLIMITED, UNROUTED,
 )
-from xump_ext.state.extra cimport is_out_of_turn
+from xump_ext.state.extra cimport extra_of, is_out_of_turn
 from xump_ext.state.graph cimport extra_t, fence_t
 from xump_ext.state.index cimport index_get
 
@@ -171,6 +171,20 @@ cdef int log_mark(entry_t* entry) except -1:
     else:
         mark_record(store, entry.queue.number, entry.id, entry.delivery_count, flags, NEVER, 0)
     return 0
+
+
+cdef int log_lent(entry_t* entry, bint routed) except -1:
+    """The message goes on in RAM, and comes back if it is lost there: routed or not, wherever the frontier is then."""
+    if routed:
+        return log_routed(entry) if entry.extra != NULL else 0
+    if entry.state == UNROUTED:
+        extra_of(entry)
+    elif entry.extra == NULL or not is_out_of_turn(entry):
+        return 0
+    if entry.extra.logged != LOGGED_NOTHING:
+        return 0
+    entry.extra.logged = LOGGED_UNROUTED
+    return log_mark(entry)
 
 
 cdef int log_retry(entry_t* entry, int64_t due, uint32_t closing) except -1:

@@ -14,8 +14,8 @@ from libc.stdint cimport uint16_t, uintptr_t
 from xump_ext.log.fences cimport log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
-from xump_ext.records.kinds cimport RECORD_MARKED, RECORD_ROUTED
-from xump_ext.state.constants cimport FOREIGN, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
+from xump_ext.records.kinds cimport RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED
+from xump_ext.state.constants cimport FOREIGN, LOGGED_NOTHING, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
 
@@ -49,7 +49,7 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
         owner.charge = entry_charge(entry)
         owner.stained = entry.flags & STAINED != 0
         owner.foreign = entry.flags & FOREIGN != 0
-        owner.said = RECORD_ROUTED if entry.extra != NULL and entry.extra.logged == LOGGED_ROUTED else 0
+        owner.said = said_of(entry)
         entry.flags |= SHADOW
     # If the message comes back to its queue when the store is reopened, it was delivered as often as that.
     owner.delivery_count = max(owner.delivery_count, delivery_count)
@@ -59,6 +59,13 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
     Py_INCREF(owner)
     engine.claim = <void*> owner
     return 0
+
+
+cdef int said_of(const entry_t* entry) noexcept:
+    """What a MARK says of its routing; nothing, if the frontier tells."""
+    if entry.extra == NULL or entry.extra.logged == LOGGED_NOTHING:
+        return 0
+    return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
 
 
 cdef int gone_note(engine_t* engine, entry_t* entry) except -1:

@@ -227,6 +227,8 @@ cdef int place_delayed(entry_t* entry) except -1:
         entry.extra.left = queue.engine.events
     else:
         entry.extra.home = HOME_WAITING if is_routed(entry) else HOME_UNROUTED
+        if entry.extra.home == HOME_WAITING:
+            entry.flags |= RECOVERED
         if queue.groups != NULL:
             group_enter(queue.engine, entry)
     count_delayed(entry, 1)

@@ -14,6 +14,7 @@ from libc.stdint cimport uint8_t, uintptr_t
 from xump_ext.log.fences cimport log_mark
 from xump_ext.route.ledger cimport dead_letter_of, leave_ready, mark_dirty
 from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
+from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
@@ -152,6 +153,7 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
     count_ready(entry, 1)
     if queue.groups != NULL:
         group_enter(engine, entry)
+        wake_where_room_varies(engine)      # others may be behind it now
     if entry.extra.expires != NEVER:
         schedule_add(&engine.schedule, entry.extra, entry.extra.expires, TIMER_EXPIRY)
     if comes_last(engine, entry):

@@ -14,7 +14,7 @@ run queue, lanes and waiting lists in the heap `runnable`, and dirty queues.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from xump_ext.log.append cimport log_enter, log_handed, log_reserve, log_settle, log_taken_again
-from xump_ext.log.fences cimport log_mark
+from xump_ext.log.fences cimport log_lent, log_mark
 from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, owner_settled
 from xump_ext.log.room cimport COMES_IN, ENDS, store_takes
 from xump_ext.log.writer cimport touch, went_to
@@ -639,6 +639,8 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
                 went_to(engine, letters)
                 if letters.durable:
                     gone_note(engine, entry)
+                elif queue.durable:
+                    log_lent(entry, not refused and reason != REASON_EXPIRED and reason != REASON_OVERFLOW)
                 owner_claim(engine, entry, letters)
             # An expiry does not start the hops at 0: a cycle of queues in which messages expire would go on with the clock alone.
             enter(engine, letters, content, 0 if refused else clamp(hops + 1), 0,
