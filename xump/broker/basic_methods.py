@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from xump.broker.channel import Channel
     from xump.broker.queues import BrokerQueue
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+
 
 def qos(channel: Channel, call: Call) -> None:
     """basic.qos: of the channel, or of consumers that come from now on."""
@@ -37,10 +39,10 @@ def consume(channel: Channel, call: Call) -> None:
     tag = call.consumer_tag or f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     if tag in channel.consumers:
         raise ProtocolError(530, f"attempt to reuse consumer tag '{tag}'")
-    queue = channel.queue(call.queue)
+    queue = _reply_queue(channel, call) if name == REPLY_TO else channel.queue(call.queue)
     priority = call.arguments.get("x-priority")
     if priority is not None and priority.kind not in INTEGERS:
-        raise precondition(f"invalid arg 'x-priority' for {queue.what}: {{unacceptable_type,{TYPE_NAMES[priority.kind]}}}")
+        raise precondition(f"invalid arg 'x-priority' for {queue.what}: \"expected integer, got {TYPE_NAMES[priority.kind]}\"")
     if queue.exclusive_consumer or (call.exclusive and len(queue.consumers)):
         raise refused(f"{queue.what} in exclusive use")
     consumer = Consumer(
@@ -49,6 +51,17 @@ def consume(channel: Channel, call: Call) -> None:
     if not call.nowait:
         channel.connection.send(channel.number, encode(commands.Basic.ConsumeOk, consumer_tag=tag))
     channel.vhost.add_consumer(consumer)
+
+
+def _reply_queue(channel: Channel, call: Call) -> BrokerQueue:
+    """Direct reply-to: a queue of this consumer, whose name nobody can guess, and which goes with it."""
+    if not call.no_ack:
+        raise precondition("reply consumer cannot acknowledge")
+    if channel.reply_queue is not None:
+        raise precondition("reply consumer already set")
+    name = f"{REPLY_TO}.{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+    channel.reply_queue = channel.vhost.declare_queue(name, False, None, True, {})
+    return channel.reply_queue
 
 
 def cancel(channel: Channel, call: Call) -> None:
@@ -70,8 +83,6 @@ def get(channel: Channel, call: Call) -> None:
     channel.connection.check("read", "queue", name)
     queue: BrokerQueue = channel.queue(call.queue)
     channel.vhost.used(queue)
-    if queue.exclusive_consumer:
-        raise refused(f"{queue.what} in exclusive use")
     delivery = channel.vhost.get(queue)
     if delivery is None:
         channel.connection.send(channel.number, encode(commands.Basic.GetEmpty))

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from xump.broker.consumers import Consumer
-from xump.broker.envelope import annex, envelope_of, join, split
+from xump.broker.envelope import annex, envelope_of, join, split, with_header
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.methods import encode
-from xump.broker.tables import decode_table, encode_table, shown
+from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Publish, Settle
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
+REPLY_TO = b"amq.rabbitmq.reply-to"
 METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
@@ -64,6 +65,8 @@ class Channel:
         """Whether tx.select came."""
         self._published: list[tuple[Incoming, int]] = []
         self._settled: list[Settle] = []
+        self.reply_queue: BrokerQueue | None = None
+        """Where replies to what is published here come: direct reply-to."""
 
     # ---- delivering
 
@@ -83,6 +86,9 @@ class Channel:
         tag = self.last_tag
         message = delivery.message
         envelope = envelope_of(message)
+        if consumer.queue.counts_deliveries and delivery.delivery_count > 1:
+            envelope.properties = with_header(
+                envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
         self.connection.output.deliver(
             self.number, consumer.tag.encode(), tag, delivery.redelivered, envelope.exchange, envelope.key, envelope.properties,
             message.body)
@@ -144,12 +150,23 @@ class Channel:
         user = self.connection.user.name
         if row.user_id is not None and decoded(row.user_id) != user and not self.connection.user.impersonates:
             raise precondition(f"user_id property set to '{decoded(row.user_id)}' but authenticated user was '{user}'")
+        if row.reply_to == REPLY_TO:
+            properties = self._with_reply_queue(properties)
         keys: tuple[str, ...] = (key,)
         if row.has_copies:
-            keys, properties = _copies(key, properties)
+            keys, properties = copied(key, properties)
         return Incoming(
             exchange, keys, annex(row.exchange, properties), properties, row.body, priority=max(row.priority, 0),
             expiration_ms=None if row.expiration is None else _expiration(row.expiration))
+
+    def _with_reply_queue(self, properties: bytes) -> bytes:
+        """Whoever answers finds the queue of the consumer of replies here."""
+        if self.reply_queue is None:
+            raise precondition("fast reply consumer does not exist")
+        given = split(properties)
+        name = self.reply_queue.name.encode()
+        given["reply_to"] = bytes([len(name)]) + name
+        return join(given)
 
     def _return(self, message: Incoming) -> None:
         self.connection.output.returned(
@@ -288,6 +305,8 @@ class Channel:
         """The client has cancelled it."""
         self.consumers.pop(consumer.tag, None)
         self.vhost.remove_consumer(consumer)
+        if consumer.queue is self.reply_queue:
+            self.reply_queue = None
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """Its queue has gone."""
@@ -344,7 +363,7 @@ def _expiration(octets: bytes) -> int:
     shown_text = octets.decode(errors="replace")
     if octets.isdigit():
         if int(octets) > 0xFFFFFFFF:
-            raise precondition(f"invalid expiration '{shown_text}': {{value_too_big,{int(octets)}}}")
+            raise precondition(f"invalid expiration '{shown_text}': {{value_too_large,{int(octets)}}}")
         return int(octets)
     digits = octets[:len(octets) - len(octets.lstrip(b"0123456789"))]
     if octets[:1] == b"-" and octets[1:].isdigit():
@@ -354,7 +373,7 @@ def _expiration(octets: bytes) -> int:
     raise precondition(f"invalid expiration '{shown_text}': no_integer")
 
 
-def _copies(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
+def copied(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
     """The routing keys that CC and BCC add, and the properties without BCC."""
     given = split(properties)
     headers = decode_table(given["headers"][4:])
@@ -364,10 +383,10 @@ def _copies(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
         if typed is None:
             continue
         if typed.kind != "A":
-            raise precondition(f"Non-array '{name}' in message headers: {shown(typed)}")
+            raise precondition(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[typed.kind]}}}')
         for item in typed.value:
             if item.kind != "S":
-                raise precondition(f"Non-text item in '{name}' in message headers: {shown(item)}")
+                raise precondition(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[item.kind]}}}')
             keys.append(decoded(item.value))
     if "BCC" in headers:
         del headers["BCC"]

@@ -20,7 +20,7 @@ from xump.broker import login
 from xump.broker.channel import Channel
 from xump.broker.channel_methods import carry_out
 from xump.broker.errors import ProtocolError, reply_text
-from xump.broker.methods import decode, encode
+from xump.broker.methods import UnknownMethod, decode, encode
 from xump.broker.tables import Table
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder, Publish, Settle
 from xump_ext.amqp.output import Output
@@ -179,6 +179,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._close_channel(number, error)
             else:
                 self.fail(error)
+        except UnknownMethod as error:
+            logger.warning("connection %s is closed: %s", self.peer, error)
+            self.abort()                # without a word, as by RabbitMQ
         except Exception:
             logger.exception("a defect in Xump's broker: connection %s is closed", self.peer)
             self.fail(ProtocolError(541, "INTERNAL_ERROR", method or 0))
@@ -196,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         if number and channel is None and payload[:4] != CHANNEL_OPEN:
             raise ProtocolError(504, "expected 'channel.open'")
         if channel is not None and payload[:4] == ACCESS_REQUEST:
+            # Of AMQP 0-8, and unknown to pamqp: some clients ask for a ticket before everything else.
             self.output.method(number, ACCESS_REQUEST_OK)
             return
         call = decode(payload)
@@ -315,7 +319,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.state in ("closing", "closed"):
             return
         logger.warning("connection %s is closed: %s", self.peer, reply_text(error.code, str(error)))
-        self.close(error)
+        if self.state in ("header", "start", "tune") and error.code != 403:
+            self.abort()            # who is not logged in is told nothing, as by RabbitMQ
+        else:
+            self.close(error)
 
     def close(self, error: ProtocolError) -> None:
         """Tell the client, and wait for its answer for a while."""

@@ -108,6 +108,14 @@ def split(properties: bytes) -> dict[str, bytes]:
     return found
 
 
+def with_header(properties: bytes, name: str, value: Typed) -> bytes:
+    """Properties with one header more."""
+    given = split(properties)
+    headers = decode_table(given["headers"][4:]) if "headers" in given else {}
+    given["headers"] = encode_table({**headers, name: value})
+    return join(given)
+
+
 def headers_of(properties: bytes) -> Table:
     """The headers in a list of properties."""
     encoded = split(properties).get("headers")

@@ -9,8 +9,8 @@ from pamqp import commands
 from xump.broker.errors import ProtocolError, precondition, refused
 from xump.broker.exchanges import TYPES, Destination, Exchange, check_binding
 from xump.broker.methods import Call, encode
-from xump.broker.queue_arguments import check_equivalent, check_field
-from xump.broker.tables import TYPE_NAMES, Table
+from xump.broker.queue_arguments import check_equivalent, check_field, wrong_type
+from xump.broker.tables import Table
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
@@ -54,7 +54,7 @@ def _check_alternate(channel: Channel, name: str, what: str, arguments: Table) -
     if alternate is None:
         return
     if alternate.kind != "S":
-        raise precondition(f"invalid arg 'alternate-exchange' for {what}: {{unacceptable_type,{TYPE_NAMES[alternate.kind]}}}")
+        raise wrong_type("alternate-exchange", what, alternate)
     channel.connection.check("read", "exchange", name)
     channel.connection.check("write", "exchange", alternate.value.decode(errors="replace"))
 
@@ -63,7 +63,8 @@ def delete(channel: Channel, call: Call) -> None:
     """exchange.delete."""
     name = call.exchange
     check_not_default(name)
-    check_name("exchange", name)
+    if name.startswith("amq."):
+        raise refused(f"deletion of system exchange '{name}' in vhost '{channel.vhost.name}' not allowed")
     channel.connection.check("configure", "exchange", name)
     exchange = channel.vhost.exchanges.get(name)
     if exchange is not None:
@@ -88,8 +89,6 @@ def bind(channel: Channel, call: Call) -> None:
 def unbind(channel: Channel, call: Call) -> None:
     """exchange.unbind."""
     _check_both(channel, call)
-    channel.vhost.exchange(call.source)
-    channel.vhost.exchange(call.destination)
     channel.vhost.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
     if not call.nowait:
         channel.connection.send(channel.number, encode(commands.Exchange.UnbindOk))

@@ -47,7 +47,7 @@ def carry_out(connection: Connection, call: Call) -> None:
     elif call.kind is commands.Connection.UpdateSecret and connection.state == "running":
         _update_secret(connection, call)
     elif connection.state == "running":
-        raise ProtocolError(503, f"unexpected method on channel 0: {call.kind.name}")
+        raise ProtocolError(504, "unexpected method in connection state running")
     else:
         raise ProtocolError(503, f"{call.kind.name} came before connection.open")
 

@@ -20,17 +20,17 @@ Kind = Any
 Call = SimpleNamespace
 """The arguments of a method by name; `kind` is the method."""
 
-ACCESS_REQUEST = 30 << 16 | 10
-ACCESS_REQUEST_OK = 30 << 16 | 11
-"""Of AMQP 0-8, and unknown to pamqp: some clients ask for a ticket before everything else."""
+
+class UnknownMethod(Exception):
+    """A method that does not exist."""
 
 
 def decode(payload: bytes) -> Call:
-    """Read a method frame. Raises `ProtocolError`: 503 for a method that does not exist, 501 for arguments that are wrong."""
+    """Read a method frame. Raises `UnknownMethod`, or `ProtocolError` 501 for arguments that are wrong."""
     number = int.from_bytes(payload[:4], "big")
     kind: Any = commands.INDEX_MAPPING.get(number)
     if kind is None:
-        raise ProtocolError(503, f"there is no method {number & 0xFFFF} in class {number >> 16}", number)
+        raise UnknownMethod(f"there is no method {number & 0xFFFF} in class {number >> 16}")
     try:
         call = _fields(kind, payload)
     except (struct.error, IndexError, BadTable):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xump.broker.errors import precondition
-from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, shown
+from xump.broker.errors import ProtocolError, precondition
+from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, plain, shown
 
 EXPIRES_MS_MAX = 0xFFFFFFFF
 """The longest time that a timer of RabbitMQ's has."""
 
 
 def _integer(typed: Typed) -> str | None:
-    return None if typed.kind in INTEGERS else _unacceptable(typed)
+    return None if typed.kind in INTEGERS else f'"expected integer, got {TYPE_NAMES[typed.kind]}"'
 
 
 def _unacceptable(typed: Typed) -> str:
@@ -27,7 +27,7 @@ def _count(typed: Typed) -> str | None:
 
 def _time(typed: Typed) -> str | None:
     wrong = _count(typed)
-    return wrong or (f"{{value_too_big,{typed.value}}}" if typed.value > EXPIRES_MS_MAX else None)
+    return wrong or (f"{{value_too_large,{typed.value}}}" if typed.value > EXPIRES_MS_MAX else None)
 
 
 def _expires(typed: Typed) -> str | None:
@@ -48,11 +48,11 @@ def _bool(typed: Typed) -> str | None:
     return None if typed.kind == "t" else _unacceptable(typed)
 
 
-def _one_of(*allowed: bytes) -> Callable[[Typed], str | None]:
+def _one_of(wrong_value: str, *allowed: bytes) -> Callable[[Typed], str | None]:
     def check(typed: Typed) -> str | None:
         wrong = _text(typed)
         if wrong is None and typed.value not in allowed:
-            wrong = f'{{invalid_value,<<"{typed.value.decode(errors="replace")}">>}}'
+            wrong = wrong_value.replace("VALUE", typed.value.decode(errors="replace"))
         return wrong
 
     return check
@@ -63,15 +63,15 @@ CHECKS: dict[str, Callable[[Typed], str | None]] = {
     "x-message-ttl": _time,
     "x-dead-letter-exchange": _text,
     "x-dead-letter-routing-key": _text,
-    "x-dead-letter-strategy": _one_of(b"at-most-once", b"at-least-once"),
+    "x-dead-letter-strategy": _one_of("invalid_dead_letter_strategy", b"at-most-once", b"at-least-once"),
     "x-max-length": _count,
     "x-max-length-bytes": _count,
     "x-max-in-memory-length": _count,
     "x-max-in-memory-bytes": _count,
     "x-max-priority": _priority,
-    "x-overflow": _one_of(b"drop-head", b"reject-publish", b"reject-publish-dlx"),
-    "x-queue-mode": _one_of(b"default", b"lazy"),
-    "x-queue-type": _one_of(b"classic", b"quorum", b"stream"),
+    "x-overflow": _one_of("invalid_overflow", b"drop-head", b"reject-publish", b"reject-publish-dlx"),
+    "x-queue-mode": _one_of("\"unsupported queue mode 'VALUE'\"", b"default", b"lazy"),
+    "x-queue-type": _one_of("\"unsupported queue type 'VALUE'\"", b"classic", b"quorum", b"stream"),
     "x-queue-version": _count,
     "x-quorum-initial-group-size": _count,
     "x-single-active-consumer": _bool,
@@ -91,6 +91,8 @@ def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool,
     """Refuse what has no meaning. `what` is the queue, as texts name it."""
     for name, check in CHECKS.items():
         typed = arguments.get(name)
+        if name == "x-dead-letter-exchange" and typed is not None and typed.kind != "S":
+            raise wrong_type(name, what, typed)
         wrong = None if typed is None else check(typed)
         if wrong is not None:
             raise precondition(f"invalid arg '{name}' for {what}: {wrong}")
@@ -101,10 +103,9 @@ def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool,
     if kind == "stream":
         raise precondition(f"invalid arg 'x-queue-type' for {what}: there are no streams; declare a classic or a quorum queue")
     if kind == "quorum":
-        for name, value in (("durable", not durable), ("exclusive", exclusive), ("auto_delete", auto_delete)):
+        for name, value in (("non-durable", not durable), ("exclusive-owner", exclusive), ("auto-delete", auto_delete)):
             if value:
-                shown_value = "false" if name == "durable" else "true"
-                raise precondition(f"invalid property '{name.replace('_', '-')}' for {what}: {shown_value}")
+                raise precondition(f"invalid property '{name}' for {what}")
 
 
 def queue_type(arguments: Table) -> str:
@@ -120,7 +121,15 @@ def check_equivalent(what: str, names: tuple[str, ...], current: Table, given: T
         if name == "x-queue-type":
             before, now = before or Typed("S", b"classic"), now or Typed("S", b"classic")
         if not same_argument(before, now):
-            raise precondition(f"inequivalent arg '{name}' for {what}: received {shown(now)} but current is {shown(before)}")
+            if before is None or now is None:
+                raise precondition(f"inequivalent arg '{name}' for {what}: received {shown(now)} but current is {shown(before)}")
+            raise precondition(
+                f"inequivalent arg '{name}' for {what}: received '{plain(now)}' but current is '{plain(before)}'")
+
+
+def wrong_type(name: str, what: str, typed: Typed) -> ProtocolError:
+    """406 for a name that is no text."""
+    return precondition(f"invalid type '{TYPE_NAMES[typed.kind]}' for arg '{name}' in {what}")
 
 
 def same_argument(one: Typed | None, other: Typed | None) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from xump.broker.errors import ProtocolError, not_found, precondition
+from xump.broker.errors import ProtocolError, precondition
 from xump.broker.exchange_methods import check_name, check_not_default
 from xump.broker.exchanges import Destination, check_binding
 from xump.broker.methods import Call, encode
@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from xump.broker.channel import Channel
     from xump.broker.queues import BrokerQueue
 
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""Of direct reply-to: it may be declared, and is none."""
+
 
 def declare(channel: Channel, call: Call) -> None:
     """queue.declare."""
+    if call.queue == REPLY_TO:
+        channel.connection.send(channel.number, encode(commands.Queue.DeclareOk, queue=REPLY_TO, consumer_count=1))
+        return
     queue = _passive(channel, call) if call.passive else _declare(channel, call)
     channel.last_queue = queue.name
     channel.vhost.used(queue)
@@ -30,10 +36,7 @@ def declare(channel: Channel, call: Call) -> None:
 
 
 def _passive(channel: Channel, call: Call) -> BrokerQueue:
-    name = call.queue or channel.last_queue
-    queue = channel.vhost.find_queue(name)
-    if queue is None:
-        raise not_found(f"queue '{name}' in vhost '{channel.vhost.name}'")
+    queue = channel.vhost.queue(call.queue)
     channel.check_owner(queue)
     return queue
 
@@ -80,7 +83,7 @@ def delete(channel: Channel, call: Call) -> None:
         if call.if_unused and len(queue.consumers):
             raise precondition(f"{queue.what} in use")
         if call.if_empty and queue.handle.ready:
-            raise precondition(f"{queue.what} is not empty")
+            raise precondition(f"{queue.what} not empty")
         count = channel.vhost.delete_queue(queue)
     if not call.nowait:
         channel.connection.send(channel.number, encode(commands.Queue.DeleteOk, message_count=count))
@@ -110,8 +113,9 @@ def bind(channel: Channel, call: Call) -> None:
 def unbind(channel: Channel, call: Call) -> None:
     """queue.unbind."""
     name, key = _bound(channel, call)
-    channel.vhost.exchange(call.exchange)
-    channel.queue(name)
+    queue = channel.vhost.find_queue(name)
+    if queue is not None:
+        channel.check_owner(queue)
     channel.vhost.unbind(call.exchange, Destination("queue", name), key, call.arguments)
     channel.connection.send(channel.number, encode(commands.Queue.UnbindOk))
 

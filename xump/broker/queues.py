@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from xump.broker.consumers import Consumers
-from xump.broker.queue_arguments import number, string
+from xump.broker.queue_arguments import number, queue_type, string
 from xump.broker.tables import Table, Typed
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class BrokerQueue:
         """The routing key of its dead letters; None: their own."""
         self.overflow = string(arguments, "x-overflow")
         """What happens when it is full."""
+        self.counts_deliveries = queue_type(arguments) == "quorum"
+        """Whether what comes again says how often it came."""
         self.limit = number(arguments, "x-max-length")
         """How many messages may be ready; None: any number."""
         self.limit_bytes = number(arguments, "x-max-length-bytes")

@@ -136,17 +136,16 @@ def text(value: str) -> Typed:
     return Typed("S", value.encode("utf-8", "surrogateescape"))
 
 
-def shown(typed: Typed | None) -> str:
-    """A value as RabbitMQ's texts show it."""
-    if typed is None:
-        return "none"
+def plain(typed: Typed) -> str:
+    """A value as RabbitMQ's texts show it, without its type."""
     value = typed.value
     if isinstance(value, bytes):
-        said = value.decode(errors="replace")
-    elif isinstance(value, bool):
-        said = "true" if value else "false"
-    else:
-        said = str(value)
-    return f"the value '{said}' of type '{TYPE_NAMES[typed.kind]}'"
+        return value.decode(errors="replace")
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def shown(typed: Typed | None) -> str:
+    """A value as RabbitMQ's texts show it."""
+    return "none" if typed is None else f"the value '{plain(typed)}' of type '{TYPE_NAMES[typed.kind]}'"
 
 

@@ -151,6 +151,9 @@ def read_users(path: str | Path) -> tuple[Users, list[str]]:
         raise BadUsers(f"{path} cannot be read: {error}") from None
     if not isinstance(given, dict) or set(given) - {"users", "vhosts"}:
         raise BadUsers(f"{path}: expected the tables `users` and `vhosts` and no other")
+    for name in given:
+        if not isinstance(given[name], dict):
+            raise BadUsers(f"{path}: `{name}` must be a table")
     vhosts = list(given.get("vhosts", {"/": {}}))
     users = {name: _user(name, about, vhosts) for name, about in given.get("users", {}).items()}
     return Users(users), vhosts
@@ -174,6 +177,6 @@ def _user(name: str, about: Any, vhosts: list[str]) -> User:
 
 def _pattern(name: str, text: object) -> re.Pattern[str]:
     try:
-        return re.compile(str(text) or "$^")            # nothing but the empty name matches an empty one
+        return re.compile(str(text) or "^$")            # as in RabbitMQ, an empty one is for the empty name only
     except re.error as error:
         raise BadUsers(f"user {name!r}: {text!r} is no regular expression: {error}") from None

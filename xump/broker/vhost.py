@@ -81,8 +81,8 @@ class Vhost:
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
         """Remove a binding; an exchange with auto-delete goes with its last one."""
-        exchange = self.exchanges[source]
-        if exchange.unbind(_binding_key(destination, key, arguments)):
+        exchange = self.exchanges.get(source)
+        if exchange is not None and exchange.unbind(_binding_key(destination, key, arguments)):
             self._left(exchange)
 
     def _forget(self, destination: Destination) -> None:

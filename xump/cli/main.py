@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xump import topology
-from xump.cli import store_commands
+from xump.cli import broker_commands, store_commands
 from xump.cli.exit import CommandError, ExitCode
 from xump.store_types import types_of
 from xump.topology import drawing, picture
@@ -156,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(command=_check, parser=check)
 
     store_commands.add_commands(commands, form)
+    broker_commands.add_commands(commands, form)
     return parser
 
 

@@ -1,0 +1,187 @@
+"""`xump serve`: a process of its own, and its end; `xump users`, and what a file of users lets somebody do."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+
+import pika
+import pytest
+from pika import exceptions
+
+from xump.broker.users import BadUsers, hash_password, password_holds, read_users
+
+
+class Served:
+    """A process."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "xump", "serve", "--amqp", "127.0.0.1:0", *options], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        self.line = self.process.stdout.readline()
+        found = re.fullmatch(r"xump serve: AMQP on (127\.0\.0\.1):(\d+)\n", self.line)
+        assert found, self.line + self.process.stderr.read()
+        self.address = found[1], int(found[2])
+        self.connections = []
+
+    def connect(self, name="guest", password="guest", **options):
+        self.connections.append(pika.BlockingConnection(pika.ConnectionParameters(
+            *self.address, credentials=pika.PlainCredentials(name, password), **options)))
+        return self.connections[-1]
+
+    def end(self, how=signal.SIGTERM):
+        """Returns the exit code."""
+        for connection in self.connections:
+            if connection.is_open and how != signal.SIGKILL:
+                connection.close()
+        self.process.send_signal(how)
+        self.process.communicate(timeout=30)
+        for connection in self.connections:
+            with contextlib.suppress(exceptions.AMQPError):
+                while connection.is_open:           # until it sees that the server has gone
+                    connection.process_data_events(time_limit=30)
+        return self.process.returncode
+
+
+@pytest.fixture
+def serve():
+    processes = []
+
+    def start(*options):
+        processes.append(Served(*options))
+        return processes[-1]
+
+    yield start
+    for served in processes:
+        served.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_in_good_order(serve, how):
+    served = serve()
+    connection = served.connect()
+    connection.channel().queue_declare("jobs")
+    served.process.send_signal(how)
+    with pytest.raises(exceptions.ConnectionClosedByBroker) as raised:
+        while True:
+            connection.process_data_events(time_limit=30)
+    assert (raised.value.reply_code, raised.value.reply_text) == (
+        320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
+    assert served.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("store", ["ring", "lmdb"])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_durable_queues_keep_what_was_confirmed(serve, tmp_path, store, how):
+    options = ("--store", store, "--path", str(tmp_path / "broker.xump"))
+    served = serve(*options)
+    channel = served.connect().channel()
+    channel.queue_declare("jobs", durable=True)
+    channel.confirm_delivery()
+    for number in range(50):
+        channel.basic_publish("", "jobs", b"%d" % number)
+    served.end(how)
+    channel = serve(*options).connect().channel()
+    assert channel.queue_declare("jobs", passive=True).method.message_count == 50
+    assert [channel.basic_get("jobs", auto_ack=True)[2] for _number in range(50)] == [b"%d" % number for number in range(50)]
+
+
+def test_the_queues_of_a_topology_are_there(serve, tmp_path):
+    page = tmp_path / "network.toml"
+    page.write_text('version = 1\n[queues.jobs]\nlimit = 10\n[queues.copies]\n'
+                    '[[selectors]]\nsource = "jobs"\nwhen = "always"\ndo = {copy_to = "copies"}\n')
+    channel = serve(str(page)).connect().channel()
+    channel.basic_publish("", "jobs", b"x")
+    assert channel.basic_get("copies", auto_ack=True)[2] == b"x"
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--amqp", "0.0.0.0:0"], "amqp='0.0.0.0:0' lets other machines in: give `tls` and `users`, or insecure=True"),
+    (["--amqp", "5672"], "amqp must be HOST:PORT with a port of at most 65535, got '5672'"),
+    (["--store", "ring"], "--store ring needs --path, where it lies on disk"),
+    (["nothing.toml"], "nothing.toml cannot be read: No such file or directory"),
+    (["--client-ca", "x.pem"], "--client-ca needs --certificate"),
+])
+def test_what_is_wrong_is_said_at_once(options, said):
+    done = subprocess.run([sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"xump: {said}\n")
+
+
+# ---- users
+
+def users_file(path, configure=".*", write=".*", read=".*", password="secret"):
+    made = subprocess.run([sys.executable, "-m", "xump", "users", "anna"], input=f"{password}\n", capture_output=True, text=True,
+                          check=True)
+    text = made.stdout
+    for name, pattern in (("configure", configure), ("write", write), ("read", read)):
+        text = text.replace(f'{name} = ".*"', f"{name} = '{pattern}'")
+    path.write_text(text)
+    return path
+
+
+def test_users_of_a_file(serve, tmp_path):
+    path = users_file(tmp_path / "users.toml", configure="^anna", write="^(anna|amq)", read="^anna")
+    served = serve("--users", str(path))
+    for name, password in (("anna", "wrong"), ("guest", "guest"), ("berta", "secret")):
+        with pytest.raises(exceptions.ProbableAuthenticationError):
+            served.connect(name, password)
+    connection = served.connect("anna", "secret")
+    channel = connection.channel()
+    channel.queue_declare("anna.jobs")
+    channel.basic_publish("", "anna.jobs", b"x")
+    assert channel.basic_get("anna.jobs")[2] == b"x"
+    for refused, kind, name in (
+        (lambda channel: channel.queue_declare("other"), "queue", "other"),
+        (lambda channel: channel.exchange_declare("other"), "exchange", "other"),
+        (lambda channel: channel.queue_bind("anna.jobs", "other"), "exchange", "other"),
+    ):
+        with pytest.raises(exceptions.ChannelClosedByBroker) as raised:
+            refused(connection.channel())
+        assert raised.value.reply_text == f"ACCESS_REFUSED - access to {kind} '{name}' in vhost '/' refused for user 'anna'"
+
+
+def test_sighup_reads_the_users_again(serve, tmp_path):
+    path = users_file(tmp_path / "users.toml")
+    served = serve("--users", str(path))
+    connection = served.connect("anna", "secret")
+    users_file(path, password="other")
+    served.process.send_signal(signal.SIGHUP)
+    while True:
+        try:
+            served.connect("anna", "other").close()
+            break
+        except exceptions.ProbableAuthenticationError:
+            connection.process_data_events(time_limit=0.01)
+    with pytest.raises(exceptions.ProbableAuthenticationError):
+        served.connect("anna", "secret")
+    path.write_text("users = 5")
+    served.process.send_signal(signal.SIGHUP)
+    assert "the users stay as they were" in served.process.stderr.readline()
+    served.connect("anna", "other").close()
+    connection.close()
+
+
+def test_passwords_are_hashed():
+    one, two = hash_password("secret"), hash_password("secret")
+    assert one != two and "secret" not in one
+    assert password_holds("secret", one) and password_holds("secret", two) and not password_holds("Secret", one)
+    assert not password_holds("", "") and not password_holds("x", "scrypt$x$8$1$a$b")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("users = ", "cannot be read"),
+    ("other = 5", "expected the tables `users` and `vhosts`"),
+    ("users = 5", "`users` must be a table"),
+    ('[users.anna]\npassword = "secret"', "must be a text that `xump users` made"),
+    ("[users.anna]\nage = 5", "expected `password`, `vhosts`, `impersonates`"),
+    ('[users.anna.vhosts.other]\nread = ""', "there is no virtual host 'other'; there are '/'"),
+    ('[users.anna.vhosts."/"]\nsee = ""', "expected `configure`, `write` and `read`"),
+    ('[users.anna.vhosts."/"]\nread = "("', "is no regular expression"),
+])
+def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    with pytest.raises(BadUsers, match=re.escape(said)):
+        read_users(path)

@@ -1,0 +1,113 @@
+"""The commands `xump serve` and `xump users`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import signal
+import ssl
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import xump
+from xump.broker.broker import Broker
+from xump.broker.users import BadUsers, hash_password, read_users
+from xump.cli.exit import CommandError, ExitCode
+from xump.errors import XumpError
+
+HOP_LIMIT = 1_024
+"""Kombu's delays are 28 levels of queues, a copy and a dead letter each."""
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    if options.store != "ram" and options.path is None:
+        raise CommandError(f"--store {options.store} needs --path, where it lies on disk")
+    topology = _topology(options.topology)
+    try:
+        with xump.Engine(hop_limit=HOP_LIMIT) as engine:
+            if options.store != "ram":
+                engine.create_store(STORE, options.store, path=options.path)
+            if topology is not None:
+                engine.apply(topology)
+            with engine.building():             # what the store has kept is routed from here on
+                pass
+            return asyncio.run(_serve(engine, options))
+    except (XumpError, BadUsers, OSError, ValueError) as error:
+        raise CommandError(str(error)) from None
+
+
+STORE = "broker"
+"""The name of the store for durable queues."""
+
+
+def _topology(name: str | None) -> dict[str, Any] | None:
+    if name is None:
+        return None
+    try:
+        return tomllib.loads(Path(name).read_bytes().decode())
+    except OSError as error:
+        raise CommandError(f"{name} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(f"{name} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
+
+
+async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
+    loop = asyncio.get_running_loop()
+    store = "ram" if options.store == "ram" else STORE
+    engines, users = {"/": engine}, None
+    if options.users is not None:
+        users, vhosts = read_users(options.users)
+        for name in vhosts:
+            if name != "/":
+                raise CommandError(f"{options.users}: xump serve has the virtual host '/' only, got {name!r}")
+    broker = Broker(
+        engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product)
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    if options.users is not None:
+        loop.add_signal_handler(signal.SIGHUP, _read_again, broker, options.users)
+    async with broker:
+        host, port = broker.address
+        print(f"xump serve: AMQP on {host}:{port}", flush=True)
+        await ending.wait()
+    return ExitCode.OK
+
+
+def _read_again(broker: Broker, path: str) -> None:
+    """The users have changed; if the file is wrong, those of before stay."""
+    try:
+        broker.users = read_users(path)[0]
+    except (BadUsers, OSError) as error:
+        print(f"xump serve: the users stay as they were: {error}", file=sys.stderr, flush=True)
+
+
+def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
+    if options.certificate is None:
+        if options.client_ca is not None:
+            raise CommandError("--client-ca needs --certificate")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(options.certificate, options.key)
+    if options.client_ca is not None:
+        context.load_verify_locations(options.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def users(options: argparse.Namespace) -> int:
+    """Print an entry for a file of users."""
+    if sys.stdin.isatty():
+        password = getpass.getpass(f"password of {options.name}: ")
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise CommandError("the password is empty")
+    name = options.name.replace("\\", "\\\\").replace('"', '\\"')
+    print(f'[users."{name}"]\npassword = "{hash_password(password)}"\n')
+    print(f'[users."{name}".vhosts."/"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"')
+    return ExitCode.OK

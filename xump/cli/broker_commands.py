@@ -1,0 +1,68 @@
+"""The options of `xump serve` and `xump users`. What they do is in `xump.broker`, which needs the extra `broker`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from xump.cli.exit import CommandError
+
+SERVE_EPILOG = """\
+When it is ready, the command prints one line that says where it listens. SIGTERM and Ctrl-C end it: clients are told, and what is
+durable is written. SIGHUP reads the file of users again.
+
+examples:
+    xump serve                                     on 127.0.0.1:5672, all in memory; user guest, password guest
+    xump serve --store ring --path broker.xump     durable queues keep their messages on disk
+    xump serve network.toml --amqp 127.0.0.1:0     with the queues of a topology, on a port that is free
+    xump serve --amqp 0.0.0.0:5671 --certificate server.pem --key server.key --users users.toml
+"""
+
+USERS_EPILOG = """\
+The command asks for a password, or reads it from standard input, and prints an entry that holds its hash (scrypt). Change the
+entry by hand: `configure`, `write` and `read` are regular expressions for the names of queues and exchanges.
+
+examples:
+    xump users anna >> users.toml
+"""
+
+
+def add_commands(commands: Any, form: Any) -> None:
+    """Add both to the parser."""
+    serve = commands.add_parser(
+        "serve", help="run a broker for clients of AMQP 0-9-1", description="Run a broker for clients of AMQP 0-9-1.",
+        epilog=SERVE_EPILOG, formatter_class=form)
+    serve.add_argument("topology", metavar="TOPOLOGY.toml", nargs="?", help="queues and selectors that are there from the start")
+    serve.add_argument("--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="default: 127.0.0.1:5672; port 0: a free one")
+    serve.add_argument("--store", choices=("ram", "ring", "lmdb"), default="ram", help="where durable queues keep their messages")
+    serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")
+    serve.add_argument("--users", metavar="FILE", help="who may log in: TOML or JSON; xump users makes entries")
+    serve.add_argument("--certificate", metavar="FILE", help="the certificate of the server, for TLS")
+    serve.add_argument("--key", metavar="FILE", help="its key, if it is not in the same file")
+    serve.add_argument("--client-ca", metavar="FILE", help="whose certificates of clients are believed (EXTERNAL)")
+    serve.add_argument("--insecure", action="store_true", help="let other machines in without TLS and users")
+    serve.add_argument("--product", default="Xump", help="what clients are told; some know only RabbitMQ")
+    serve.set_defaults(command=_serve, parser=serve)
+
+    users = commands.add_parser("users", help="make an entry for a file of users", epilog=USERS_EPILOG, formatter_class=form,
+                                description="Make an entry for a file of users, which `xump serve --users` reads.")
+    users.add_argument("name", metavar="NAME", help="the name of the user")
+    users.set_defaults(command=_users, parser=users)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    return int(_of_broker().serve(options))
+
+
+def _users(options: argparse.Namespace) -> int:
+    return int(_of_broker().users(options))
+
+
+def _of_broker() -> Any:
+    import importlib
+
+    try:
+        # By its name: `xump` has no need of the broker, which is an extra.
+        return importlib.import_module("xump.broker.serve")
+    except ImportError as error:
+        raise CommandError(f"the broker needs {error.name or error}, which is not installed: pip install 'xump[broker]'") from None
