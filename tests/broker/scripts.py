@@ -298,8 +298,6 @@ MORE = {
         wait(4)],
     "exclusive consumer goes": [queue(), consume(exclusive=True), do("basic.cancel", consumer_tag="c"),
         consume(exclusive=True, on="b1")],
-    "a queue expires": [queue(args={"x-expires": 1}), consume(), do("basic.cancel", consumer_tag="c"),
-        queue("r", args={"x-expires": 100_000})],
     "a delivery limit": [
         queue("dead"), queue(durable=True, args={**DEAD, "x-queue-type": "quorum", "x-delivery-limit": 2}), publish(),
         consume("dead", "d", no_ack=True), consume(), wait(), nack(1), wait(), nack(2), wait(), nack(3), wait()],
@@ -356,6 +354,9 @@ MORE = {
     "window, then none": [
         queue(), *(publish(body=str(n)) for n in range(3)), do("basic.qos", prefetch_count=1, global_=True), consume(), wait(),
         do("basic.qos", prefetch_count=0, global_=True), wait(2)],
+    "qos of consumers ends the window": [
+        queue(), *(publish(body=str(n)) for n in range(3)), do("basic.qos", prefetch_count=1, global_=True), consume(), wait(),
+        do("basic.qos", prefetch_count=1), wait(2)],
     "qos in between": [
         queue(), *(publish(body=str(n)) for n in range(4)), do("basic.qos", prefetch_count=1), consume(), wait(),
         do("basic.qos", prefetch_count=3), ack(1), wait(), queue(passive=True, on="a2")],

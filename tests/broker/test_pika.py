@@ -181,6 +181,20 @@ def test_errors_end_the_channel_and_say_why(connect):
     assert connection.is_open and connection.channel().is_open
 
 
+def test_a_queue_that_is_not_used_goes(connect):
+    connection = connect()
+    channel = connection.channel()
+    channel.queue_declare("jobs", arguments={"x-expires": 20})
+    channel.queue_declare("used", arguments={"x-expires": 20})
+    other = connection.channel()
+    other.basic_consume("used", lambda *message: None)
+    with pytest.raises(exceptions.ChannelClosedByBroker, match="no queue 'jobs'"):
+        while True:
+            connection.process_data_events(time_limit=0.1)
+            channel.queue_declare("jobs", passive=True)
+    assert other.queue_declare("used", passive=True).method.consumer_count == 1
+
+
 @pytest.mark.parametrize(("options", "error"), [
     ({"credentials": pika.PlainCredentials("guest", "wrong")}, exceptions.ProbableAuthenticationError),
     ({"virtual_host": "nowhere"}, exceptions.ProbableAccessDeniedError),

@@ -105,7 +105,8 @@ def test_the_queues_of_a_topology_are_there(serve, tmp_path):
     (["--client-ca", "x.pem"], "--client-ca needs --certificate"),
 ])
 def test_what_is_wrong_is_said_at_once(options, said):
-    done = subprocess.run([sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "xump", "serve", *options], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"xump: {said}\n")
 
 

@@ -24,10 +24,10 @@ def qos(channel: Channel, call: Call) -> None:
     """basic.qos: of the channel, or of consumers that come from now on."""
     if call.prefetch_size:
         raise ProtocolError(540, f"prefetch_size!=0 ({call.prefetch_size})")
-    if call.global_:
+    if call.global_ or channel.connection.takes_qos_by_the_book:
         channel.window = call.prefetch_count
     else:
-        channel.prefetch = call.prefetch_count
+        channel.prefetch, channel.window = call.prefetch_count, 0
     channel.connection.send(channel.number, encode(commands.Basic.QosOk))
     channel.pump()
 

@@ -312,6 +312,13 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return bool(capabilities.value[name].value)
 
+    @property
+    def takes_qos_by_the_book(self) -> bool:
+        """Whether the client means by global=False what the specification says, all consumers of the channel together: kombu,
+        over py-amqp, decides so when the server is not called RabbitMQ, and changes the window of consumers that are there."""
+        product = self.client.get("product")
+        return product is not None and product.value == b"py-amqp" and self.broker.product != "RabbitMQ"
+
     # ---- the end
 
     def fail(self, error: ProtocolError) -> None:

@@ -33,7 +33,8 @@ def add_commands(commands: Any, form: Any) -> None:
         "serve", help="run a broker for clients of AMQP 0-9-1", description="Run a broker for clients of AMQP 0-9-1.",
         epilog=SERVE_EPILOG, formatter_class=form)
     serve.add_argument("topology", metavar="TOPOLOGY.toml", nargs="?", help="queues and selectors that are there from the start")
-    serve.add_argument("--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="default: 127.0.0.1:5672; port 0: a free one")
+    serve.add_argument(
+        "--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="default: 127.0.0.1:5672; port 0: a free one")
     serve.add_argument("--store", choices=("ram", "ring", "lmdb"), default="ram", help="where durable queues keep their messages")
     serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")
     serve.add_argument("--users", metavar="FILE", help="who may log in: TOML or JSON; xump users makes entries")
@@ -65,4 +66,5 @@ def _of_broker() -> Any:
         # By its name: `xump` has no need of the broker, which is an extra.
         return importlib.import_module("xump.broker.serve")
     except ImportError as error:
-        raise CommandError(f"the broker needs {error.name or error}, which is not installed: pip install 'xump[broker]'") from None
+        missing = error.name or error
+        raise CommandError(f"the broker needs {missing}, which is not installed: pip install 'xump[broker]'") from None
