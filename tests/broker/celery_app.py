@@ -1,5 +1,5 @@
-"""Celery and kombu against the broker, by command: `python -m tests.broker.celery_app`. They are not among what the tests require:
-`pip install celery`.
+"""Celery and kombu against the broker, by command: `python -m tests.broker.celery_app`. The tests do not require
+them: `pip install celery`.
 
 It starts a broker and a worker, runs tasks with results over `rpc://`, a retry, a group, tasks for later beyond the prefetch, and
 kombu's SimpleQueue, and says how long each took.
@@ -81,7 +81,8 @@ def main():
         url = given or f"amqp://guest:guest@{broker.address[0]}:{broker.address[1]}//"
         os.environ[URL] = url
         worker = subprocess.Popen([
-            sys.executable, "-m", "celery", "-A", "tests.broker.celery_app", "worker", "--concurrency", "2", "--loglevel", "WARNING"])
+            sys.executable, "-m", "celery", "-A", "tests.broker.celery_app", "worker", "--concurrency", "2", "--loglevel",
+            "WARNING"])
         try:
             check(application(), url)
         finally:
