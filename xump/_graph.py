@@ -27,6 +27,7 @@ from xump._arguments import (
     start_of,
 )
 from xump._mappings import Registry, SelectorRegistry
+from xump._meta import first_items
 from xump._names import name_of
 from xump._queue_properties import check_transit, checked_properties, differing
 from xump.actions import Action, Field
@@ -155,6 +156,7 @@ class Graph(Core):
         when_full: WhenFull = "refuse",
         unmatched: Unmatched = "drop",
         transit: bool = False,
+        meta: Mapping[str, bytes] | None = None,
     ) -> Queue:
         """Create a queue: a list of messages, first in, first out.
 
@@ -188,6 +190,8 @@ class Graph(Core):
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
                 which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete` and `dead_letter`
                 may be given.
+            meta: What `Queue.meta` has from the start, in one step with the queue. It is no property: if the queue exists, its
+                map stays as it is.
 
         Returns:
             The queue. If one with the same name and properties exists, that one.
@@ -219,6 +223,7 @@ class Graph(Core):
         if name is not None:
             name = queue_name(name, "queue name")
         properties = checked_properties(given)
+        items = {} if meta is None else first_items(name, meta)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
         check_transit(store_name, properties)
         self._check_open()
@@ -240,7 +245,7 @@ class Graph(Core):
             queue = Queue.__new__(Queue)
             queue._name(self, name, self._stores[store_name])
             try:
-                self._create_queue(queue, properties, self._stores[store_name].journal)
+                self._create_queue(queue, properties, self._stores[store_name].journal, items)
             finally:
                 # If user code raised in the run (an interrupt, say), the queue exists all the same.
                 if self._queues.get(name) is queue:

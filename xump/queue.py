@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from xump import filters
 from xump._arguments import COUNT_MAX, ID_MAX, check_bool, check_count, check_int, start_of
+from xump._meta import Meta
 from xump.actions import Field
 from xump.conditions import Where
 from xump.types import State
@@ -22,6 +23,7 @@ from xump_ext.message.message import Message
 if TYPE_CHECKING:
     from xump.types import BrowseStart, FilterSource
     from xump_ext.arrow.export import ArrowBatch
+    from xump_ext.engine.stores import EngineStores
 
 __all__ = ["Queue", "State"]
 
@@ -52,6 +54,15 @@ class Queue(QueueHandle):
     def oldest(self) -> int | None:
         """When the oldest ready message entered, in POSIX nanoseconds; None if none is ready. O(waitsets and selectors)."""
         return self.engine._oldest(self)
+
+    @property
+    def meta(self) -> Meta:
+        """Names and values of your own, which belong to the queue and end with it: a mapping of str to bytes, which you may
+        change. At most 64 KiB; as durable as the queue."""
+        return Meta(self)
+
+    def _core(self) -> EngineStores:
+        return self.engine
 
     def hold(self) -> None:
         """Stop routing in this queue: messages enter and stay ready. Holding a held queue does nothing.

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from xump._meta import Meta
 from xump.errors import Conflict, StoreCorrupt, StoreNotFound
 from xump_ext.engine.stores import EngineStores, ram_bytes
+from xump_ext.log.meta import Map
 
 if TYPE_CHECKING:
     from xump.durability.committer import Committer
@@ -162,6 +164,7 @@ class Store:
         self.backend = self._open(factory_of(type)) if backend is None else backend
         """The object that the factory of the type returned: the store itself, as `xump_ext.store` describes it."""
         self._engine: EngineStores | None = None
+        self._ram_map = Map()
         self.path: str | None = getattr(self.backend, "path", None)
         """The absolute path of the store on disk, also if the process has changed its directory since; None: it has none."""
 
@@ -184,6 +187,25 @@ class Store:
             return 0
         self._engine._check_open()
         return ram_bytes(self._engine, self) if self.journal is None else self.journal.live_bytes
+
+    @property
+    def meta(self) -> Meta:
+        """Names and values of your own, which belong to the store: a mapping of str to bytes, which you may change. At most
+        64 KiB; as durable as the store's messages."""
+        return Meta(self)
+
+    @property
+    def _map(self) -> Map:
+        return self._ram_map if self.journal is None else self.journal.map
+
+    def _core(self) -> EngineStores:
+        if self._engine is None:
+            raise StoreNotFound(f"store {self.name!r} is of no engine")
+        return self._engine
+
+    def _items(self) -> dict[str, bytes]:
+        self._core()._check_open()
+        return self._map.items
 
     def _open(self, factory: Factory) -> Any:
         wrong = wrong_options(factory, self.name, self.options)

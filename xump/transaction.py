@@ -7,13 +7,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump.errors import TransactionError
+from xump.store_types import Store
 from xump_ext.arrow.batch import DeliveryBatch
 from xump_ext.engine.delivery import Delivery, nack_terms, reject_terms
 from xump_ext.engine.handles import QueueHandle
+from xump_ext.log.meta import checked_item
 from xump_ext.message.message import Message, _check_alone
 from xump_ext.message.times import times_or_none
 
 if TYPE_CHECKING:
+    from xump._meta import Changes
     from xump.engine import Engine
     from xump.queue import Queue
     from xump.types import Body, Headers, Moment
@@ -31,6 +34,7 @@ class Transaction:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._operations: list[tuple[Any, ...]] = []
+        self._maps: list[tuple[str | Queue | Store, Changes]] = []
         self._state = "new"
         self.ids: list[int] = []
         """After the block: the ids of the published messages, in order; 0 for one that went to a dead letter queue instead."""
@@ -141,6 +145,34 @@ class Transaction:
         Cost: O(1) now.
         """
         self._answer(delivery, reject_terms(delivery, reason))
+
+    def set_meta(self, owner: str | Queue | Store, name: str, value: bytes | None) -> None:
+        """Set a name in the map of a queue or store when the block ends, as `Queue.meta` and `Store.meta` do.
+
+        Args:
+            owner: The queue, by its name or as a `Queue`; or a `Store`.
+            name: The name.
+            value: Its value; None: the name is deleted, if it is there.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong. The end of the block raises ValueError if the map would be too large.
+            TransactionError: The block has ended.
+
+        Cost: O(1) now; at the end, O(names and values in the map).
+
+        >>> from xump import Engine
+        >>> with Engine() as engine:
+        ...     jobs = engine.create_queue("jobs")
+        ...     with engine.transaction() as tx:
+        ...         tx.publish("jobs", "resize", b"cat.png")
+        ...         tx.set_meta("jobs", "position", b"17")
+        ...     jobs.ready, jobs.meta["position"]
+        (1, b'17')
+        """
+        self._check_open()
+        if not isinstance(owner, (str, QueueHandle, Store)):
+            raise TypeError(f"a map is of a queue, named by a str or given as a Queue, or of a Store; got {type(owner).__name__}")
+        self._maps.append((owner, [checked_item(name, value)]))
 
     def _answer(self, delivery: object, operation: tuple[Any, ...]) -> None:
         self._check_open()

@@ -4,7 +4,7 @@ A program uses a few of these features only, each often. So any two of them meet
 one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.
 """
 
-from tests.model.vocabulary import NANOSECOND
+from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
@@ -23,7 +23,24 @@ def seconds(nanoseconds):
     return nanoseconds * NANOSECOND
 
 
-class Drawing:
+class Maps:
+    """Draws changes of maps by `self.chance`."""
+
+    def owner(self, name):
+        return ("store", self.chance.choice(["ram", *self.world.stores])) if self.chance.random() < 0.3 else name
+
+    def meta_change(self, name):
+        """For `World.set_meta`: of the queue of that name, or of a store."""
+        choice = self.chance.choice
+        values = {choice(MAP_NAMES): choice(MAP_VALUES) for _ in range(self.chance.randint(1, 2))}
+        return self.owner(name), choice([values, values, choice(MAP_NAMES)])
+
+    def meta_operation(self, name):
+        """The same in a transaction."""
+        return "set_meta", self.owner(name), self.chance.choice(MAP_NAMES), self.chance.choice([None, *MAP_VALUES])
+
+
+class Drawing(Maps):
     """Draws by `self.chance` what is in `self.features`; `self.world` is where it goes."""
 
     def odds(self, feature, *values):
@@ -42,6 +59,8 @@ class Drawing:
         }
         for name in ("ttl", "dedup"):
             drawn[name] = drawn[name] and seconds(drawn[name])
+        if self.chance.random() < 0.1:
+            drawn["meta"] = {"m": b"first"}
         return {name: value for name, value in drawn.items() if value is not None}
 
     def is_transit(self):
@@ -106,7 +125,8 @@ class Drawing:
         index = self.chance.randint(0, 50)
         nack = ("nack", index, {"delay": seconds(4)}) if "retry" in self.features else ("nack", index)
         published = ("publish", name, address, {}, self.terms() | {"message_id": self.message_id()})
-        return self.chance.choice([published, published, ("ack", index), nack, ("nack", index), ("reject", index)])
+        return self.chance.choice(
+            [published, published, ("ack", index), nack, ("nack", index), ("reject", index), self.meta_operation(name)])
 
     # ---- calls that some programs make
 

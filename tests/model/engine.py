@@ -39,9 +39,10 @@ back what every object and every list held before: see `transactions.all_or_noth
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 
-from tests.model import bounds, deliveries, due, graph, laws, publishing, requests, routing, transactions
+from tests.model import bounds, deliveries, due, graph, laws, maps, publishing, requests, routing, transactions
 from tests.model.entries import EITHER, Message
 from tests.model.matching import INFINITE
 from tests.model.publishing import fresh
@@ -67,6 +68,7 @@ class ModelEngine:
         self.offers = []                # bound and outstanding entries that your program may take, in order of offering
         self.taken = []                 # unpaid deliveries in your program's hands, in order of taking
         self.stores = ["ram"]
+        self.store_maps = defaultdict(dict)
         self.reopened = []              # queues that are held until a building block ends
         self.strayed = set()            # bodies of durable messages that were copied into RAM: such a copy knows no origin
         self.publishers = []            # that wait for room, first come first
@@ -118,7 +120,7 @@ class ModelEngine:
                 self.depth = outside
 
     def create_queue(self, name=None, *, store="ram", limit=None, history_limit=0, auto_delete=False, dead_letter=None,
-                     delivery_limit=None, **terms):
+                     delivery_limit=None, meta=None, **terms):
         if any(n is not None and n < least for n, least in ((limit, 0), (history_limit, 0), (delivery_limit, 1))):
             raise ValueError("a limit must not be negative, and delivery_limit not below 1")
         if name is None:
@@ -136,6 +138,7 @@ class ModelEngine:
                 if self.queues[name].properties != queue.properties:
                     raise Conflict(f"queue {name!r} exists with other properties")
                 return self.queues[name]
+            queue.items.update(maps.checked(dict(meta or {})))
             self.queue_by_name[name] = queue
             self.names.append(name)
         return queue
@@ -158,6 +161,9 @@ class ModelEngine:
             if not selector.consuming:
                 routing.start_copying(self, selector, start)
         return selector
+
+    def store_meta(self, name):
+        return maps.Meta(lambda: self.store_maps[name], self._call, name)
 
     def delete_selector(self, selector, *, recall=True):
         selector = self.selectors.get(getattr(selector, "id", selector))
@@ -294,6 +300,7 @@ class ModelEngine:
                     "history": q.history, "settled": q.settled, "dropped": dict(q.dropped), "deleted": q.deleted,
                     "dead_lettered": dict(q.dead_lettered), "duplicates": q.duplicates,
                     "late": q.dropped.get("late", 0),
+                    "meta_bytes": sum(len(name.encode()) + len(value) for name, value in q.items.items()),
                 } for q in self.queues.values()
             },
             "selectors": {

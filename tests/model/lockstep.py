@@ -70,6 +70,19 @@ class World(Pair):
             self.both(lambda engine, side: blocks[side].__enter__(), "build() in")
             self.blocks.append(blocks)
 
+    @recorded
+    def set_meta(self, owner, changes):
+        """`owner`: the name of a queue, or of a store as ("store", name). `changes`: a dict; or a name, to be deleted. A
+        value that is a number is so many bytes."""
+        def change(engine, side):
+            meta = meta_of(engine, owner) if isinstance(owner, tuple) else engine.queues[owner].meta
+            if isinstance(changes, dict):
+                meta.update({name: value_of(value) for name, value in changes.items()})
+            else:
+                del meta[changes]
+            return dict(meta)
+        self.same(change, f"set_meta({owner!r}, {changes!r})")
+
     # ---- time
 
     @recorded
@@ -151,9 +164,9 @@ class World(Pair):
     @recorded
     def transact(self, operations, fail):
         """Operations are ("publish", queue, address, headers), perhaps with keywords of `publish`; or ("ack", index),
-        ("nack", index, keywords) and ("reject", index)."""
+        ("nack", index, keywords) and ("reject", index); or ("set_meta", owner, name, value), as in `set_meta`."""
         if not self.deliveries:
-            operations = [operation for operation in operations if operation[0] == "publish"]
+            operations = [operation for operation in operations if operation[0] in ("publish", "set_meta")]
 
         def run(engine, side):
             tx = engine.transaction()
@@ -163,6 +176,10 @@ class World(Pair):
                         if verb == "publish":
                             terms = rest[2] if len(rest) > 2 else {}
                             tx.publish(first, rest[0], b"x", rest[1], **terms)
+                        elif verb == "set_meta":
+                            if isinstance(first, tuple):
+                                first = engine.stores[first[1]] if side else meta_of(engine, first)
+                            tx.set_meta(first, rest[0], value_of(rest[1]))
                         else:
                             delivery = self.deliveries[first % len(self.deliveries)][side]
                             getattr(tx, verb)(delivery, **(rest[0] if rest else {}))
@@ -236,6 +253,15 @@ class World(Pair):
         if self.deliveries:
             pairs = [self.deliveries[index % len(self.deliveries)] for index in indexes]
             self.both(lambda engine, side: engine.ack([pair[side] for pair in pairs]), f"ack_many({indexes!r})")
+
+
+def meta_of(engine, owner):
+    """The map of a store, ("store", name)."""
+    return engine.stores[owner[1]].meta if hasattr(engine.stores, "items") else engine.store_meta(owner[1])
+
+
+def value_of(value):
+    return bytes(value) if isinstance(value, int) else value
 
 
 VERDICTS = {

@@ -155,6 +155,9 @@ class Pair:
             assert queue.held == modelled.held, self.told(f"queue {name!r} is held: {queue.held}")
             assert modelled.durable_id <= queue.durable_id < modelled.next_id or not queue.durable_id, self.told(
                 f"queue {name!r} is durable up to {queue.durable_id}, at least {modelled.durable_id}")
+        for name in ("ram", *self.stores):
+            told, seen = [dict(meta) for meta in (self.model.store_meta(name), self.engine.stores[name].meta)]
+            assert told == seen, self.told(f"the map of store {name!r}: model {told}, engine {seen}")
         self.compare_those_who_wait()
 
     def compare_those_who_wait(self):

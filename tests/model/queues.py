@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tests.model import books, routing
+from tests.model import books, maps, routing
 from tests.model.entries import READY
 from tests.model.matching import passes_quietly
 from tests.model.values import COUNT_MAX, duration, integer, nanoseconds, optional_duration
@@ -39,6 +39,7 @@ class Queue:
         self.dropped = {}               # reason -> count
         self.dead_lettered = {}
         self.durable_id = 0             # ids up to it were there at the last sync
+        self.items = {}                 # its map
         self.handed = 0                 # the highest id that was offered to your program, here or downstream
 
     def set_terms(self, *, retry_delay=None, ttl=None, priority=None, group=None, dedup=None, dedup_limit=100_000,
@@ -99,6 +100,10 @@ class Queue:
     def overflow(self):
         return next((s for s in self.selectors if s.role == "overflow" and s.enabled), None)
 
+    @property
+    def meta(self):
+        return maps.Meta(lambda: self._live().items, self._call)
+
     def find(self, id):
         return next((e for e in self.entries if e.id == id), None)
 
@@ -131,10 +136,13 @@ class Queue:
                 books.delete_entry(self.engine, entry)
         return len(found)
 
-    def _call(self):
+    def _live(self):
         if self.engine.queues.get(self.name) is not self:
             raise QueueNotFound(f"queue {self.name!r} was deleted")
-        return self.engine._call()
+        return self
+
+    def _call(self):
+        return self._live().engine._call()
 
     def browse(self, start="head", *, state=None, where=None, limit=None, reverse=False):
         if state not in (None, "ready", "delayed", "outstanding", "history"):

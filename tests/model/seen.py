@@ -6,7 +6,7 @@ HEADERS = pyarrow.struct([("n", pyarrow.int64()), ("to", pyarrow.string())])
 TIMED = {"at": pyarrow.int64(), "expires": pyarrow.int64(), "priority": pyarrow.int64(), "correlation_id": pyarrow.string()}
 STATES = ("ready", "delayed", "outstanding", "history")
 QUEUE_KEYS = ("entered", "ready", "delayed", "outstanding", "history", "settled", "dropped", "deleted", "dead_lettered",
-              "duplicates", "late")
+              "duplicates", "late", "meta_bytes")
 # Not "errors": selectors that share a condition share its evaluations, the model makes one for each.
 SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "dropped", "paid", "returned", "blocked")
 
@@ -36,6 +36,7 @@ def seen_of(engine):
         "frontiers": {name: queue.frontier for name, queue in sorted(engine.queues.items())},
         "oldest": {name: queue.oldest for name, queue in sorted(engine.queues.items())},
         "next_due": engine.next_due,
+        "maps": {name: dict(queue.meta) for name, queue in sorted(engine.queues.items())},
     }
 
 

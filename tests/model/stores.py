@@ -28,6 +28,7 @@ def reopened(model, crashed):
     """A new engine over the stores of this one, whose calls are all over."""
     new = ModelEngine(clock=model.clock, hop_limit=model.hop_limit, dead_letter=model.dead_letter)
     new.stores, new.strayed = model.stores, model.strayed
+    new.store_maps.update({name: items for name, items in model.store_maps.items() if name != "ram"})
     queues = [queue for queue in model.queues.values() if queue.durable]
     queues.sort(key=lambda queue: model.stores.index(queue.store))
     frontiers = {queue: queue.frontier for queue in queues}
@@ -104,6 +105,7 @@ def open_queue(new, old, crashed):
         dead_letter=old.dead_letter, delivery_limit=old.delivery_limit, **old.terms)
     queue.held = queue.reopened = True
     queue.window = old.window
+    queue.items = old.items
     new.reopened.append(queue)
     queue.next_id, queue.timestamp, queue.entered = old.next_id, old.timestamp, old.entered
     queue.durable_id = old.next_id - 1

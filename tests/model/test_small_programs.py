@@ -36,7 +36,7 @@ class Dense(Drawing, AtRandom):
     """A small graph of selectors that are alike, and what is done with it."""
 
     CALLS = ["publish", "publish_many", "take", "conclude", "link", "on_selector", "on_queue", "delete_selector", "transact",
-             "block", "delete_queue", "queue", "reopen", "sync", "wait"]
+             "block", "delete_queue", "queue", "reopen", "sync", "wait", "set_meta"]
     MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
                   "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
 
@@ -158,6 +158,9 @@ class Dense(Drawing, AtRandom):
         verb = self.chance.choice([("hold",), ("release",), ("release",), ("purge",), ("delete", 1), ("delete", 2)])
         if (name := self.name()) in self.world.engine.queues:
             self.world.on_queue(name, *verb)
+
+    def set_meta(self):
+        self.world.set_meta(*self.meta_change(self.name()))
 
     def delete_selector(self):
         self.world.delete_selector(self.chance.choice([*self.world.engine.selectors, 1]), self.chance.random() < 0.5)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.drawing import seconds
 from tests.model.lockstep import World
-from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, QUEUES, STARTS
+from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, MAP_NAMES, MAP_VALUES, QUEUES, STARTS
 from xump import field
 from xump.durability import opening
 
@@ -62,11 +62,15 @@ terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
     "correlation_id": st.sampled_from(["c", "request-1"])}))
 row_terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
     "at": moments, "expires": moments, "priority": st.sampled_from([1, 7]), "correlation_id": st.just("c")}))
+owners = st.one_of(queues, st.just(("store", "ram")))
+map_changes = st.one_of(
+    st.dictionaries(st.sampled_from(MAP_NAMES), st.sampled_from(MAP_VALUES), max_size=2), st.sampled_from(MAP_NAMES))
 messages = st.tuples(addresses, bodies, headers, replies, message_ids)
 operations = st.one_of(
     st.tuples(st.just("publish"), queues, addresses, headers, terms), st.tuples(st.just("ack"), indexes),
     st.tuples(st.just("nack"), indexes, st.sampled_from([{}, {"delay": seconds(4)}, {"requeue": False}])),
-    st.tuples(st.just("reject"), indexes))
+    st.tuples(st.just("reject"), indexes),
+    st.tuples(st.just("set_meta"), owners, st.sampled_from(MAP_NAMES), st.sampled_from([None, *MAP_VALUES])))
 
 
 class Machine(RuleBasedStateMachine):
@@ -202,6 +206,10 @@ class Machine(RuleBasedStateMachine):
     def on_message(self, name, verb, id):
         self.world.on_queue(name, verb, id)
 
+    @rule(owner=owners, changes=map_changes)
+    def set_meta(self, owner, changes):
+        self.world.set_meta(owner, changes)
+
     @rule(name=queues, start=st.sampled_from(["head", "current", 1, 3]), limit=st.sampled_from([None, 0, 2]),
           state=st.sampled_from([None, "ready", "delayed", "history", "outstanding"]), reverse=st.booleans())
     def browse(self, name, start, limit, state, reverse):
@@ -258,6 +266,10 @@ class DurableMachine(Machine):
         """One in three queues is in RAM."""
         in_memory = place % 3 == 0 or (chosen.get("transit") and place % 5)     # a transit queue in a store is refused
         self.world.create_queue(name, **chosen, store="ram" if in_memory else self.stores[place % len(self.stores)])
+
+    @rule(place=st.integers(0, 1), changes=map_changes)
+    def set_meta_of_a_store(self, place, changes):
+        self.world.set_meta(("store", self.stores[place % len(self.stores)]), changes)
 
     @rule()
     def sync(self):

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tests.model.drawing import Drawing, features_drawn
+from tests.model.drawing import Drawing, Maps, features_drawn
 from tests.model.lockstep import AtRandom, World
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
@@ -24,11 +24,11 @@ MIXES = {
 }
 
 
-class Flow(AtRandom):
+class Flow(Maps, AtRandom):
     """A graph in which messages go forward as a rule, and what is done with it."""
 
     RULES = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["reopen"] * 3 + ["transact", "on_queue", "sync"] * 2 + [
-             "link", "delete", "delete_selector", "delete_queue"])
+             "link", "delete", "delete_selector", "delete_queue", "set_meta"])
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
@@ -70,7 +70,8 @@ class Flow(AtRandom):
 
     def transact(self):
         published = [("publish", self.chance.choice(NAMES), "x", {}) for _ in range(self.chance.randint(0, 2))]
-        self.world.transact([*published, ("ack", self.chance.randint(0, 50))], self.chance.random() < 0.1)
+        self.world.transact([*published, ("ack", self.chance.randint(0, 50)), self.meta_operation(self.chance.choice(NAMES))],
+                            self.chance.random() < 0.1)
 
     def delete(self):
         self.world.on_queue(self.chance.choice(NAMES), "delete", self.chance.randint(1, 9))
@@ -81,6 +82,9 @@ class Flow(AtRandom):
     def link(self):
         if len(self.world.engine.selectors) < 8:
             self.build([self.drawn_link(self.chance.randint(0, 3))])
+
+    def set_meta(self):
+        self.world.set_meta(*self.meta_change(self.chance.choice(NAMES)))
 
     def delete_selector(self):
         self.world.delete_selector(self.chance.randint(1, 7))

@@ -2,13 +2,13 @@
 
 from contextlib import contextmanager
 
-from tests.model import deliveries, letters, publishing
+from tests.model import deliveries, letters, maps, publishing
 from tests.model.entries import Message
 from tests.model.values import name_of
 from xump.errors import StaleDelivery, TransactionError
 
 
-def check_stores(engine, work):
+def check_stores(engine, work, plans):
     """What a transaction enters, and what its answers settle or send away, upstream too, is in one durable store."""
     queues = []
     for verb, *arguments in work:
@@ -20,26 +20,31 @@ def check_stores(engine, work):
             if verb == "reject" or (verb == "nack" and deliveries.is_at_its_limit(engine, entry)):
                 queues.append(letters.dead_letter_of(engine, entry))
     stores = {queue.store for queue in queues if queue is not None and queue.durable}
+    stores |= {store for _, _, store in plans if store != "ram"}
     if len(stores) > 1:
         raise TransactionError(f"a transaction in more than one store: {sorted(stores)}")
 
 
-def commit(engine, work, in_one_store=False):
+def commit(engine, work, in_one_store=False, metas=()):
     """All of it, in order, then one run; or an error and none of it."""
     ids = []
     with engine._call(), all_or_nothing(engine):
+        plans = maps.planned(engine, metas)
         answered = [arguments[0] for verb, *arguments in work if verb != "publish" and not arguments[0].settled]
         for i, delivery in enumerate(answered):
             deliveries.check_fresh(engine, delivery)
             if delivery in answered[:i]:
                 raise StaleDelivery(f"delivery {delivery.id} of queue {delivery.queue.name!r} is given twice")
         if in_one_store:
-            check_stores(engine, work)
+            check_stores(engine, work, plans)
         for verb, *arguments in work:
             if verb == "publish":
                 ids.append(publishing.publish(engine, *arguments, in_turn=True))
             else:
                 deliveries.answer(engine, verb, *arguments)
+        for items, new, _ in plans:
+            items.clear()
+            items.update(new)
     return ids
 
 
@@ -66,6 +71,7 @@ class Transaction:
     def __init__(self, engine):
         self.engine = engine
         self.work = []                  # ("publish", queue, message, terms) or (verb, delivery, argument)
+        self.metas = []                 # (owner, name, value)
         self.ended = False
         self.ids = None
 
@@ -83,6 +89,10 @@ class Transaction:
     def reject(self, delivery, reason="rejected"):
         self._answer(delivery, *deliveries.rejected(reason))
 
+    def set_meta(self, owner, name, value):
+        self._check_open()
+        self.metas.append((owner, name, value))
+
     def _answer(self, given, verb, argument):
         self._check_open()
         self.work += [(verb, delivery, argument) for delivery in (given if isinstance(given, list) else [given])]
@@ -97,4 +107,4 @@ class Transaction:
     def __exit__(self, kind, error, traceback):
         self.ended = True
         if kind is None:
-            self.ids = commit(self.engine, self.work, in_one_store=True)
+            self.ids = commit(self.engine, self.work, in_one_store=True, metas=self.metas)

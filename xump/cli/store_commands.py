@@ -23,6 +23,7 @@ from xump.cli.store_report import (
     is_or_are,
     json_of_message,
     line_of_message,
+    map_as_json,
     print_json,
     show_compacted,
     show_damage,
@@ -314,9 +315,10 @@ def _stats(options: argparse.Namespace) -> int:
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:
         queues = {name: _numbers(queue, queue_bytes(queue)) for name, queue in engine.queues.items()}
+        meta = map_as_json(engine.stores[path].meta)
         status = _warned(engine, path)
     live = sum(numbers["bytes"] for numbers in queues.values())
-    stats = {"path": path, "type": type, "file_bytes": file_bytes(path), "live_bytes": live, "queues": queues}
+    stats = {"path": path, "type": type, "file_bytes": file_bytes(path), "live_bytes": live, "meta": meta, "queues": queues}
     if options.json:
         print_json(stats, indent=1)
     else:
@@ -329,7 +331,7 @@ def _numbers(queue: Queue, size: int) -> dict[str, Any]:
     if queue.group is not None:
         properties["group"] = queue.group.name
     return {"ready": queue.ready, "delayed": queue.delayed, "history": queue.history, "bytes": size, "last_id": queue.last_id,
-            **properties}
+            **properties, "meta": map_as_json(queue.meta)}
 
 
 @contextmanager

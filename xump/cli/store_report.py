@@ -39,6 +39,8 @@ HEADERS_CHARS_MAX = 60
 BOUNCED = ("xump_reason", "xump_bounced_from", "xump_detail", "xump_original_address")
 """The headers of dead letters, which say why they are there. A line shows them first."""
 BOUNCED_CHARS_MAX = 100
+MAP_CHARS_MAX = 100
+"""So much of a value of a map is shown."""
 
 
 class Progress:
@@ -154,13 +156,29 @@ def show_compacted(path: str, before: int, after: int) -> None:
 
 
 def show_stats(stats: Mapping[str, Any]) -> None:
-    """Print the size of a store, and a table of its queues."""
+    """Print the size of a store, a table of its queues, and what is in their maps."""
     size, live, queues = stats["file_bytes"], stats["live_bytes"], stats["queues"]
     share = f" ({min(1.0, live / size):.1%})" if size else ""
     print(f"{stats['path']}: a store of type {stats['type']}, {counted(len(queues), 'queue')}; {size_text(size)} on the disk, "
           f"of which {size_text(live)}{share} is live")
-    if not queues:
-        return
+    if queues:
+        show_queues(queues)
+    maps = {"of the store": stats["meta"], **{f"of queue {name!r}": numbers["meta"] for name, numbers in queues.items()}}
+    for whose, meta in maps.items():
+        if meta:
+            print(f"\nmap {whose}")
+        for name, value in meta.items():
+            text = f"base64 {value['base64']}" if isinstance(value, dict) else value
+            print(f"  {shortened(_word(name), WORD_CHARS_MAX)}  {shortened(body_text(text.encode()), MAP_CHARS_MAX)}".rstrip())
+
+
+def map_as_json(meta: Mapping[str, bytes]) -> dict[str, Any]:
+    """The map of a queue or store: values that are text as such, others as {"base64": …}."""
+    return {name: _json_body(value) for name, value in sorted(meta.items())}
+
+
+def show_queues(queues: Mapping[str, Any]) -> None:
+    """Print the table of queues."""
     rows = [("queue", "ready", "delayed", "history", "bytes", "last id", "properties")]
     rows += [(printable(name), f"{numbers['ready']:,}", f"{numbers['delayed']:,}", f"{numbers['history']:,}",
               size_text(numbers["bytes"]), f"{numbers['last_id']:,}", properties(numbers)) for name, numbers in queues.items()]

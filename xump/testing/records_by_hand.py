@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from xump_ext.records import crc
 from xump_ext.records.kinds import (
@@ -20,6 +21,7 @@ from xump_ext.records.kinds import (
     MAGIC,
     MARK,
     MARKED,
+    META,
     NO_TEXT,
     QUEUE,
     RARE,
@@ -95,6 +97,12 @@ def seen(number: int, id: int, hash: tuple[int, int], time: int = 0) -> Record:
 
 def forget(number: int, id: int) -> Record:
     return FORGET, 0, number, id, b"", b""
+
+
+def meta(number: int, id: int, items: Mapping[str, bytes]) -> Record:
+    """`number`: of the queue; 0: of the store. `id`: the number of the map."""
+    data = b"".join(struct.pack("<II", len(name.encode()), len(value)) + name.encode() + value for name, value in items.items())
+    return META, 0, number, id, struct.pack("<II", len(items), len(data)) + data + bytes(-len(data) % 8), b""
 
 
 def settle(number: int, id: int, count: int = 1, marked: bool = False) -> Record:

@@ -16,9 +16,10 @@ from xump_ext.check.structure cimport broken, of_entry, of_queue
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.live_sizes cimport size_class
+from xump_ext.log.meta cimport Map, map_length, queue_map
 from xump_ext.log.owners cimport Owner, has_owner
 from xump_ext.log.seen cimport seen_bytes
-from xump_ext.log.writer cimport entry_charge, made_bytes, store_queue
+from xump_ext.log.writer cimport charge_of, entry_charge, made_bytes, store_queue
 from xump_ext.records.kinds cimport GONE, MAGIC, MARK, SETTLE, STATE, group_record_t, head_t, seen_record_t
 from xump_ext.state.constants cimport HISTORY, OWNED, SHADOW, STAINED, UNLIMITED
 from xump_ext.state.graph cimport SIZE_CLASSES, entry_t, fence_t, queue_t, store_t
@@ -283,10 +284,16 @@ cdef int check_frontier(queue_t* queue, list ids) except -1:
     return 0
 
 
+cdef list map_charges(Map map):
+    """What the record of a map takes, if it has one."""
+    return [] if map is None or map.number == 0 else [charge_of(map_length(map.items))]
+
+
 cdef int check_bytes(store_t* store, list waiting) except -1:
-    """Bytes of contents in memory, and of messages in the store. Those count in that have ended without the log saying so."""
+    """Bytes of contents in memory, and of messages and maps in the store. Messages count in that have ended without the log
+    saying so."""
     cdef uint64_t resident = 0, live = 0
-    cdef list charges = list(waiting)
+    cdef list charges = list(waiting) + map_charges((<Journal> store.handle).map)
     cdef list sizes = [0] * SIZE_CLASSES
     cdef uint32_t top = 0
     cdef cursor_t at
@@ -299,6 +306,7 @@ cdef int check_bytes(store_t* store, list waiting) except -1:
                 resident += made_bytes(entry)
             charges.append(entry_charge(entry))
             entry = cursor_step(&at)
+        charges += map_charges(queue_map(<queue_t*> <uintptr_t> address))
         charges += [sizeof(seen_record_t)] * (seen_bytes(<queue_t*> <uintptr_t> address) // sizeof(seen_record_t))
     for charge in charges:
         live += charge

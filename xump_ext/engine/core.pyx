@@ -25,10 +25,13 @@ from xump_ext.engine.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
 )
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle, none_if_never
+from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
 from xump_ext.errors import QueueFull, no_pickle
+from xump_ext.log.journal cimport Journal
+from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.match.filter cimport Filter
 from xump_ext.memory.heap cimport heap_free
 from xump_ext.message.content cimport content_release
@@ -181,10 +184,17 @@ cdef class Core(EnginePublish):
 
     # ---- queues and selectors
 
-    def _create_queue(self, QueueHandle handle, dict properties, journal):
+    def _create_queue(self, QueueHandle handle, dict properties, Journal journal, dict items):
+        """`items`: what its map has from the start."""
+        cdef int64_t charge = map_charge(items) if items else 0
         self.begin_call()
         try:
+            if items and journal is not None:
+                self.make_room(journal, charge + kept_bytes(&journal.store, charge, COMES_IN))
+                check_map_fits(journal, charge, charge, handle.name)
             queue_create(&self.e, handle, properties, self.spare_slots, journal, 0)
+            if items:
+                map_begin(handle.queue, items)
             go_on(&self.e)
         finally:
             self.unlock()

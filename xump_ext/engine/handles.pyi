@@ -139,6 +139,7 @@ class QueueHandle(QueueRef):
     @property
     def transit(self) -> bool:
         """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
+    def _items(self) -> dict[str, bytes]: ...
     def _properties(self) -> dict[str, Any]: ...
     @property
     def held(self) -> bool:

@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
 from xump_ext.infinite import INFINITE
+from xump_ext.log.meta cimport Map, queue_map
 from xump_ext.memory.document cimport document
 from xump_ext.memory.short_call cimport call_t, name_count, short_call
 from xump_ext.message.times import seconds_of
@@ -212,6 +213,11 @@ cdef class QueueHandle(QueueRef):
         """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
         return bool(self.live().transit)
 
+    def _items(self):
+        """The names and values of its map, a dict that nothing changes."""
+        cdef Map map = queue_map(self.live())
+        return {} if map is None else map.items
+
     def _properties(self):
         """All properties but the store, as the core keeps them: times in nanoseconds, the group as the name of a field."""
         cdef queue_t* queue = self.live()
@@ -272,7 +278,7 @@ cdef class QueueHandle(QueueRef):
             "history": queue.history.count, "settled": queue.settled, "deleted": queue.deleted,
             "dropped": counts_by_reason(queue.dropped), "dead_lettered": counts_by_reason(queue.dead_lettered),
             "delayed": queue.delayed, "duplicates": queue.duplicates, "late": queue.dropped[REASON_LATE],
-            "held": bool(queue.held),
+            "held": bool(queue.held), "meta_bytes": 0 if queue.meta == NULL else queue_map(queue).bytes,
         }
 
 

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.maps cimport MapChanges
 from xump_ext.errors import QueueFull, TransactionError, no_queue
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport no_room, store_has_room
@@ -415,6 +416,7 @@ cdef class EnginePublish(EngineStores):
         and state."""
         cdef list operations = transaction._operations
         cdef Admissions batch = Admissions.__new__(Admissions)
+        cdef MapChanges maps = MapChanges(self, transaction._maps) if transaction._maps else None
         cdef Py_ssize_t i
         cdef queue_t* queue
         cdef list ids = []
@@ -430,14 +432,22 @@ cdef class EnginePublish(EngineStores):
         try:
             for i, times in timed:
                 set_times(&self.e, &batch.items[i], times)
+            if maps is not None:
+                maps.make_room(<int64_t> batch.bytes())
             for name in batch.names.values():
                 queue = self.queue_of(name)
                 if queue != NULL and queue.durable:
                     self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
                     break
             batch = self.transaction_batch(operations, batch)
-            one_store(batch)
+            one_store(batch, maps)
+            if maps is not None:
+                maps.check()
+                if maps.journal is not None:
+                    batch.store, batch.charge = &maps.journal.store, maps.bytes
             batch.check()
+            if maps is not None:
+                maps.carry_out()
             if batch.answers:
                 for operation in operations:
                     if operation[0] != "publish":
@@ -587,12 +597,21 @@ cdef int check_undelayed(queue_t* queue, int64_t due) except -1:
     return 0
 
 
-cdef int one_store(Admissions batch) except -1:
-    """Raise TransactionError unless all durable queues that the transaction enters or settles in, upstream too, are in one store:
-    it is one group there."""
+cdef int one_store(Admissions batch, MapChanges maps) except -1:
+    """Raise TransactionError unless all durable queues that the transaction enters or settles in, upstream too, and all maps that
+    it changes, are in one store: it is one group there."""
     cdef store_t* store = NULL
     cdef entry_t* entry
+    cdef Journal journal
     cdef Py_ssize_t i
+    if maps is not None:
+        maps.plan()
+        for owner, _, journal, _, _ in maps.owners.values():
+            if journal is not None:
+                if store != NULL and store != &journal.store:
+                    raise TransactionError(f"a transaction's durable effects must lie in one store: the map of {owner.name!r} is "
+                                           f"in {journal.name!r}, others are in {(<Journal> store.handle).name!r}")
+                store = &journal.store
     for i in range(batch.count):
         entry = batch.items[i].paid
         if batch.items[i].queue != NULL:

@@ -3,7 +3,7 @@
 `EngineStores` is the second of the four parts of the engine's class: `engine_lock.pxd` has the first, `publish.pxd` the third.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
 from xump_ext.log.journal cimport Journal
@@ -11,6 +11,7 @@ from xump_ext.state.graph cimport queue_t
 
 cdef class EngineStores(EngineLock):
     cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes, uint64_t largest) except? NULL
+    cdef int make_room(self, Journal journal, int64_t bytes) except -1
     cdef int detach(self, Journal journal) except -1
 
 cdef class StorePort:

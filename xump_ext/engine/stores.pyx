@@ -186,10 +186,13 @@ cdef class EngineStores(EngineLock):
 
         The engine lock is given up meanwhile, so the call must not have changed anything yet.
         """
-        cdef Journal journal = <Journal> queue.store.handle
         bytes += kept_bytes(queue.store, <int64_t> largest, COMES_IN)
-        if queue.store.room >= <int64_t> bytes or queue.store.failed or journal.committer is None:
-            return queue
+        return self.queue_of(name) if self.make_room(<Journal> queue.store.handle, <int64_t> bytes) else queue
+
+    cdef int make_room(self, Journal journal, int64_t bytes) except -1:
+        """The same for a store that should have so many bytes of room: True if the lock was given up."""
+        if journal.store.room >= bytes or journal.store.failed or journal.committer is None:
+            return False
         self.unlock_now()
         try:
             journal.committer.make_room(bytes)
@@ -197,7 +200,7 @@ cdef class EngineStores(EngineLock):
             self.lock()
             if self.clock is not None:
                 self.read_clock()
-        return self.queue_of(name)
+        return True
 
     @property
     def _broken(self):

@@ -184,6 +184,7 @@ cdef int retry_delays_set(queue_t* queue, tuple delays) except -1:
 cdef int queue_forget(queue_t* queue) except -1:
     """Free the struct, and what its properties own."""
     Py_XDECREF(<PyObject*> queue.dead_letter)
+    Py_XDECREF(<PyObject*> queue.meta)
     field_free(&queue.group_field)
     free(queue.retry_delays)
     if queue.window != NULL:

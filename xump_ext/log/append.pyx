@@ -20,6 +20,7 @@ from libc.string cimport memcpy, memset
 from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
+from xump_ext.log.meta cimport map_leave
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
     charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record,
@@ -293,6 +294,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     owners_leave(store, queue.number)
     if queue.window != NULL:
         seen_leave(queue, window_count(<const window_t*> queue.window))
+    map_leave(queue)
     if store.fence_count or fences_needed(store):
         fence_push(store, GONE, queue.number, 0, 0, 0)
         (<set> store.leaving).add(queue.number)

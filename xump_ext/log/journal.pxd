@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.log.group cimport Group
+from xump_ext.log.meta cimport Map
 from xump_ext.state.graph cimport engine_t, queue_t, store_t
 
 cdef class Journal:
@@ -11,6 +12,7 @@ cdef class Journal:
     cdef readonly object backend
     cdef readonly str name
     cdef dict queues                # number -> address of the queue_t
+    cdef readonly Map map           # of the store
     cdef set leaving                # numbers of deleted queues whose GONE waits behind a fence
     cdef uint32_t last_number       # the highest that was issued
     cdef uint64_t synced            # position up to which the log was synced …

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from xump_ext.log.meta import Map
 from xump_ext.store import Committer
 
 class Journal:
@@ -12,6 +13,8 @@ class Journal:
     def backend(self) -> Any: ...
     @property
     def name(self) -> str: ...
+    @property
+    def map(self) -> Map: ...
     @property
     def open_group(self) -> int: ...
     @property

@@ -17,14 +17,15 @@ from xump_ext.log.append cimport log_carried, log_queue, log_state
 from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
 from xump_ext.log.group cimport Group, merge_ends
+from xump_ext.log.meta cimport Map, queue_map
 from xump_ext.log.owners cimport Owner, carried_anyway
 from xump_ext.log.seen cimport is_remembered
 from xump_ext.log.writer cimport mark_record, record_again, settle_record, store_queue, stored_content, stored_position, touch
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport (
-    ENTER, MARK, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, SEEN, STATE, enter_record_t, group_record_t, head_t, queue_record_t,
-    state_record_t,
+    ENTER, MARK, META, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, SEEN, STATE, enter_record_t, group_record_t, head_t,
+    queue_record_t, state_record_t,
 )
 from xump_ext.records.record cimport RECORD_WHOLE, incarnation_new, record_state
 from xump_ext.state.constants cimport DELAYED, HISTORY, MOVED, NEVER, OFFERED, REDELIVERED, STAINED, TAKEN
@@ -49,6 +50,7 @@ cdef class Journal:
         self.backend = backend
         self.name = name
         self.queues = {}
+        self.map = Map.__new__(Map)
         self.unsynced = set()
         self.leaving = set()
         self.store.queues = <void*> self.queues
@@ -301,6 +303,7 @@ cdef class Journal:
         cdef uint64_t at = 0, before = self.store.size
         cdef const head_t* head
         cdef queue_t* queue
+        cdef Map map
         cdef set waiting = carried_anyway(&self.store)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -317,6 +320,10 @@ cdef class Journal:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == SEEN:
                     if is_remembered(queue, head.id):
+                        record_again(&self.store, head)
+                elif head.kind == META and (queue != NULL or head.queue == 0):
+                    map = self.map if queue == NULL else queue_map(queue)
+                    if map is not None and head.id == map.number:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else a later one is there
                     log_queue(queue)

@@ -39,7 +39,7 @@ store, and so is any selection of records that leaves out what later records und
                                                          88  dedup_key u64[2]  of the hashes of message ids
     GONE     the queue was deleted with all it held     104  delivery_limit u32
                                                         108  retry_count u32
-    META, ADOPT   have their kinds; not written yet     112  meta_bytes u32    0
+    ADOPT   has its kind; it is not written yet         112  meta_bytes u32    0
                                                         116  name_bytes u16
     ENTER    id: of the message                         118  dead_letter_bytes u16   65535: none
     32  timestamp i64                                   120  group_bytes u16         65535: none
@@ -73,6 +73,11 @@ store, and so is any selection of records that leaves out what later records und
     then address, reply_to, message_id, destination, correlation_id, annex, headers (message/headers.pyx), body
     flags: REDELIVERED, DEAD_ENTRY, HISTORIC, RARE, TIMED, ROUTED, UNROUTED
 
+    META     the whole map of a queue; queue 0: of the store. `id`: its number: of several, the one with the highest counts
+    32  count u32         names in it
+    36  bytes u32         of what follows, without the padding
+    40  for each name: name_bytes u32, value_bytes u32, name, value
+
 **What is routed.** Below the frontier of the STATE messages are routed, and their copies made. Some go out of turn: they are
 delayed, or no selector matches them, or your program took one by hand. Such a message says so for itself: it has a `due`, or the
 flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed.
@@ -101,7 +106,7 @@ cdef enum:
     SETTLE = 7
     SEEN = 8
     FORGET = 9
-    META = 10               # reserved: small mappings of a store or queue
+    META = 10
     ADOPT = 11              # reserved: messages of staged queues become another queue's
     KINDS = 12
     # flags of ENTER and MARK
@@ -158,6 +163,11 @@ cdef packed struct seen_record_t:
     uint64_t hash_low
     uint64_t hash_high
     int64_t time
+
+cdef packed struct meta_record_t:
+    head_t head
+    uint32_t count
+    uint32_t bytes
 
 cdef packed struct state_record_t:
     head_t head

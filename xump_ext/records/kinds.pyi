@@ -24,6 +24,7 @@ KEY_STATE: bytes
 KEY_ENTER: bytes
 KEY_MARK: bytes
 KEY_SEEN: bytes
+KEY_META: bytes
 MAGIC_BYTES: bytes
 MAGIC: int
 GROUP: int
@@ -35,6 +36,7 @@ MARK: int
 SETTLE: int
 SEEN: int
 FORGET: int
+META: int
 REDELIVERED: int
 DEAD_ENTRY: int
 HISTORIC: int

@@ -14,8 +14,9 @@ from libc.stdlib cimport free, qsort, realloc
 from xump_ext.message.times cimport NEVER
 from xump_ext.records.crc cimport crc32c, crc32c_soft
 from xump_ext.records.kinds cimport (
-    ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, enter_record_t,
-    group_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
+    ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, enter_record_t,
+    group_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
+    state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
 
@@ -41,6 +42,8 @@ cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
         return sizeof(head_t) if head.length == sizeof(head_t) else 0
     if head.kind == QUEUE:
         return head.length if head.length >= sizeof(queue_record_t) else 0
+    if head.kind == META:
+        return head.length if head.length >= sizeof(meta_record_t) else 0
     return 0
 
 
@@ -314,11 +317,13 @@ cdef inline uint8_t key_kind(uint8_t kind) noexcept nogil:
 
     Keys in order are records in an order in which they may be applied.
     """
-    return 1 if kind == QUEUE else 2 if kind == STATE else 3 if kind == ENTER else 4 if kind == MARK else 5 if kind == SEEN else 0
+    if kind == ENTER:
+        return 3
+    return 1 if kind == QUEUE else 2 if kind == STATE else 4 if kind == MARK else 5 if kind == SEEN else 6 if kind == META else 0
 
 
 cdef inline uint64_t key_id(const head_t* head) noexcept nogil:
-    """The id in the key of a record: a queue has one QUEUE and one STATE."""
+    """The id in the key of a record: a queue has one QUEUE, one STATE and one META."""
     return head.id if head.kind == ENTER or head.kind == MARK or head.kind == SEEN else 0
 
 
@@ -422,8 +427,8 @@ def items(data):
     """What a group changes in a keyed store: (puts, gone), each a list in order of the keys.
 
     `puts` has (key, record), each key once. `gone` has (first, last): all keys from first to last, both included, are deleted,
-    and none of them is among the puts. `data` is a whole group, as `write` gets it. The QUEUE and STATE of a deleted queue are
-    in `gone`; its messages were deleted before. O(records), and a sort where they are not in order.
+    and none of them is among the puts. `data` is a whole group, as `write` gets it. The QUEUE, STATE and META of a deleted queue
+    are in `gone`; its messages were deleted before. O(records), and a sort where they are not in order.
     """
     cdef Py_buffer view
     cdef const head_t* head
@@ -439,6 +444,7 @@ def items(data):
                 gone.add(key_kind(QUEUE), head.queue, 0, 0, NULL)
                 gone.add(key_kind(STATE), head.queue, 0, 0, NULL)
                 gone.add(key_kind(SEEN), head.queue, 0, UINT64_MAX, NULL)
+                gone.add(key_kind(META), head.queue, 0, 0, NULL)
             elif head.kind == FORGET:
                 gone.add(key_kind(SEEN), head.queue, 0, head.id, NULL)
             elif head.kind != GROUP:
@@ -546,4 +552,6 @@ cdef dict described(const head_t* head, uint64_t left):
         found["name"] = PyUnicode_DecodeUTF8(name_of(queue), queue.name_bytes, "replace")
     elif head.kind == GROUP:
         found.update(count=group.count, bytes=group.bytes, synced=group.synced)
+    elif head.kind == META:
+        found.update(count=(<const meta_record_t*> head).count, bytes=(<const meta_record_t*> head).bytes)
     return found

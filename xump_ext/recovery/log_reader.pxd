@@ -3,8 +3,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.log.journal cimport Journal
+from xump_ext.log.meta cimport Map
 from xump_ext.records.kinds cimport (
-    enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t,
+    enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t,
 )
 from xump_ext.recovery.recovered cimport recovered_t
 from xump_ext.state.graph cimport entry_t
@@ -14,6 +15,7 @@ cdef class Recovered:
     cdef str name
     cdef dict properties        # as `QueueHandle._properties` gives them; None: its QUEUE record was not read yet
     cdef bint renamed           # a newer queue has its name
+    cdef Map map                # None: there is none
 
 cdef class Recovery:
     cdef Journal journal
@@ -36,6 +38,7 @@ cdef class Recovery:
     cdef int apply_queue(self, const queue_record_t* record) except -1
     cdef int apply_state(self, const state_record_t* record) except -1
     cdef int apply_enter(self, const enter_record_t* record) except -1
+    cdef int apply_meta(self, const meta_record_t* record) except -1
     cdef int apply_seen(self, const seen_record_t* record) except -1
     cdef int apply_mark(self, const mark_record_t* record) except -1
     cdef int forget_early(self, uint32_t queue, uint64_t id, uint64_t count) except -1

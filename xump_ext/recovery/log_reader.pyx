@@ -13,6 +13,7 @@ time, and says what each of them is:
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -20,13 +21,14 @@ from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt
 from xump_ext.log.append cimport log_queue
+from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ENTER, FORGET, GONE, GROUP, MARK, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE,
+    ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE,
     RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED,
-    RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, enter_record_t, head_t, mark_record_t, queue_record_t, rare_t, seen_record_t,
-    settle_record_t, state_record_t, timed_t,
+    RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
+    seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
@@ -114,6 +116,8 @@ cdef class Recovery:
             return self.apply_state(<const state_record_t*> head)
         if head.kind == QUEUE:
             return self.apply_queue(<const queue_record_t*> head)
+        if head.kind == META:
+            return self.apply_meta(<const meta_record_t*> head)
         if head.kind == GROUP:
             return self.settle_all()
         if head.kind == GONE:
@@ -154,6 +158,16 @@ cdef class Recovery:
     cdef int apply_state(self, const state_record_t* record) except -1:
         self.recovered(record.head.queue).state = record[0]
         return 0
+
+    cdef int apply_meta(self, const meta_record_t* record) except -1:
+        cdef Recovered queue
+        if record.head.queue == 0:
+            return map_read(self.journal.map, record)
+        self.recovered(record.head.queue)
+        queue = <Recovered> self.found[record.head.queue]
+        if queue.map is None:
+            queue.map = Map.__new__(Map)
+        return map_read(queue.map, record)
 
     # ---- messages
 
@@ -342,6 +356,8 @@ cdef class Recovery:
         cdef uint64_t count = 0
         cdef set exact = set()
         self.settle_all()
+        if self.journal.map.number:
+            map_come(self.journal.map, &self.journal.store)
         self.retries_valid()
         hidden = self.hidden()
         self.rename()
@@ -352,6 +368,7 @@ cdef class Recovery:
             self.create(number, found.name, found.properties)
             queue = store_queue(&self.journal.store, number)
             queue_take_over(queue, &found.c)
+            map_take_over(queue, found.map)
             if found.c.state.head.flags & (RECORD_EXACT | RECORD_UPSTREAM_FAILED) == RECORD_EXACT:
                 exact.add(number)
             if found.renamed:
@@ -374,6 +391,13 @@ cdef class Recovery:
         self.last = NULL
         self.found.clear()
         return count
+
+
+cdef void map_take_over(queue_t* queue, Map map) noexcept:
+    if map is not None:
+        Py_INCREF(map)
+        queue.meta = <void*> map
+        map_come(map, queue.store)
 
 
 cdef object text_here(const char** at, uint16_t size):

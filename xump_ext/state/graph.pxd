@@ -408,6 +408,7 @@ cdef struct queue_t:
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
     uint64_t dead_lettered[REASON_COUNT]
+    void* meta               # Map, owned; NULL: nothing was ever in it                                       log/meta.pyx
     # time, order, duplicates, bounds
     uint64_t delayed         # entries that are DELAYED
     uint64_t limit_given     # of what is ready or delayed; UNLIMITED: none
