@@ -90,8 +90,8 @@ class Broker:
         """How much a client may ask for."""
         self.connections: dict[Connection, None] = {}
         """The clients, in the order in which they came."""
-        self.buffer = bytearray(BUFFER_BYTES)
-        """What all connections read into."""
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
+        """What all connections read into. A view, since asyncio's TLS reads into slices of it."""
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens."""
         self._server: asyncio.Server | None = None

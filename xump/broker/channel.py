@@ -92,6 +92,7 @@ class Channel:
         self.connection.output.deliver(
             self.number, consumer.tag.encode(), tag, delivery.redelivered, envelope.exchange, envelope.key, envelope.properties,
             message.body)
+        self.connection.flush_much()
         if consumer.no_ack:
             delivery.ack()
             return

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 
+FLUSH_BYTES = 64 << 10
+"""What deliveries gather before it is written."""
+
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 
 
@@ -86,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._deadline = self.broker.loop.call_later(self.limits.handshake_seconds, self._too_slow)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop may put what comes."""
         return self.broker.buffer
 
@@ -96,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         start = self._read_header(nbytes) if self.state == "header" else 0
         if self.state in ("header", "closed") or start == nbytes:
             return
-        self.decoder.feed(memoryview(self.broker.buffer)[start:nbytes], nbytes - start)
+        self.decoder.feed(self.broker.buffer[start:nbytes], nbytes - start)
         self._read()
         self.flush()
 
@@ -278,6 +281,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._reading and self.transport.get_write_buffer_size() > self.limits.output_bytes_max:
                 self._reading = False
                 self.transport.pause_reading()
+
+    def flush_much(self) -> None:
+        """Write what there is if it is much: the transport then says whether the client reads it."""
+        if len(self.output) >= FLUSH_BYTES:
+            self.flush()
 
     def look_after(self, now: float) -> None:
         """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read."""

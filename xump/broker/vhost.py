@@ -284,6 +284,8 @@ class Vhost:
             await wait(self.engine, lambda: self.pump(queue), queue.handle, None)
         except (QueueNotFound, Closed):
             self._ended(queue)
+        except XumpError:
+            logger.exception("queue %r delivers nothing more", queue.name)
 
     def pump_soon(self, queue: BrokerQueue) -> None:
         """Deliver when what happens now is over."""
@@ -382,6 +384,8 @@ class Vhost:
             await wait(self.engine, self._each_dead_letter, self.engine.queues[DEAD_LETTERS], None)
         except (QueueNotFound, Closed):
             return
+        except XumpError:
+            logger.exception("dead letters are kept in queue %r", DEAD_LETTERS)
 
     def _each_dead_letter(self) -> None:
         while (delivery := self.engine.get(DEAD_LETTERS)) is not None:

@@ -1,0 +1,209 @@
+"""A client that vanishes, stalls, floods or sends nonsense harms nobody else."""
+
+import socket
+import struct
+
+import pika
+import pytest
+
+import xump
+from tests.broker.raw_client import Link
+from tests.broker.steps import Connect
+from xump.broker import Broker, Limits
+
+
+@pytest.fixture
+def link(broker):
+    made = []
+
+    def connect():
+        made.append(Link("a", broker.address, []))
+        made[-1].connect(Connect())
+        return made[-1]
+
+    yield connect
+    for one in made:
+        one.socket.close()
+
+
+def limited(engine, **limits):
+    return Broker(engine, amqp="127.0.0.1:0", limits=Limits(**limits))
+
+
+def queue_of(link, name="jobs", **bits):
+    link.send(1, "queue.declare", queue=name, **bits)
+    assert link.read_until({"queue.declareok"}, channel=1)
+
+
+def ready(link, name="jobs"):
+    link.send(2, "queue.declare", queue=name, passive=True)
+    assert link.read_until({"queue.declareok"}, channel=2)
+    return link.last["message_count"]
+
+
+def has_ended(one):
+    """Whether the other side closes the socket without a word."""
+    try:
+        return one.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def content(body, key="jobs", channel=1):
+    """The frames of a message, one by one."""
+    method = struct.pack(">HHHBB", 60, 40, 0, 0, len(key)) + key.encode() + b"\0"
+    for kind, payload in ((1, method), (2, struct.pack(">HHQ", 60, 0, len(body)) + b"\0\0"), (3, body)):
+        yield struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xCE"
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_client_that_goes_in_the_middle_of_a_message_has_published_nothing(link, frames):
+    other, gone = link(), link()
+    queue_of(other)
+    for frame in list(content(b"x" * 1000))[:frames]:
+        gone.write(frame)
+    gone.write(list(content(b"x" * 1000))[frames][:50])
+    gone.socket.close()
+    assert ready(other) == 0
+
+
+def test_a_client_that_vanishes_gives_everything_back(link, broker):
+    other, gone = link(), link()
+    queue_of(other)
+    for number in range(3):
+        other.write(b"".join(content(b"%d" % number)))
+    gone.send(1, "basic.consume", queue="jobs", consumer_tag="c")
+    gone.read_until({"basic.consumeok"})
+    while len([said for said in gone.said if said[1] == "basic.deliver"]) < 3:
+        found = gone.event()
+        if found is not None:
+            gone.note(*found)
+    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))     # a reset, not an end
+    gone.socket.close()
+    while ready(other) < 3:
+        pass
+    other.send(1, "basic.get", queue="jobs", no_ack=True)
+    other.read_until({"basic.getok"})
+    assert other.last["redelivered"] is True
+
+
+def test_a_client_that_does_not_read_gets_no_more_than_fits(engine):
+    """What it does not read stays in the queue, and the others have theirs."""
+    with limited(engine, stalled_seconds=0.2) as broker:
+        frozen, other = Link("a", broker.address, []), Link("b", broker.address, [])
+        try:
+            frozen.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            frozen.connect(Connect())
+            other.connect(Connect())
+            queue_of(other)
+            frozen.send(1, "basic.consume", queue="jobs", consumer_tag="c", no_ack=True)
+            for _message in range(400):
+                other.write(b"".join(content(b"x" * 100_000)))
+            assert ready(other) > 200
+            while len(broker.connections) > 1:          # it is disconnected for that
+                ready(other)
+            left = ready(other)
+            other.send(1, "basic.get", queue="jobs", no_ack=True)
+            assert other.read_until({"basic.getok"})
+            assert ready(other) == left - 1
+        finally:
+            frozen.socket.close()
+            other.socket.close()
+
+
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\1\1\0\x0a", b"AMQP\0\1\0\0", b"\0" * 8])
+def test_another_protocol_is_told_which_one_it_is(broker, first):
+    with socket.create_connection(broker.address, 10) as one:
+        one.sendall(first)
+        said = b""
+        while more := one.recv(100):
+            said += more
+    assert said == b"AMQP\0\0\x09\x01"
+
+
+def test_whoever_does_not_log_in_is_disconnected(engine):
+    with limited(engine, handshake_seconds=0.05) as broker, socket.create_connection(broker.address, 10) as one:
+        one.sendall(b"AMQP\0\0\x09\x01")
+        while one.recv(1000):
+            pass
+
+
+def test_one_connection_too_many_is_closed(engine):
+    with limited(engine, connections_max=1) as broker:
+        host, port = broker.address
+        first = pika.BlockingConnection(pika.ConnectionParameters(host, port))
+        with socket.create_connection(broker.address, 10) as one:
+            one.sendall(b"AMQP\0\0\x09\x01")
+            assert has_ended(one)
+        first.channel().queue_declare("jobs")
+        first.close()
+
+
+def test_a_body_that_is_too_large_ends_its_channel(engine):
+    with limited(engine, body_bytes_max=1000) as broker:
+        link = Link("a", broker.address, [])
+        link.connect(Connect())
+        queue_of(link)
+        link.write(b"".join(content(b"x" * 1001)))
+        link.read_until({"channel.close"}, channel=1)
+        assert (link.last["reply_code"], link.last["reply_text"]) == (
+            406, "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000")
+        assert ready(link) == 0
+        link.socket.close()
+
+
+def test_silence_ends_a_connection_that_agreed_on_heartbeats(engine):
+    with limited(engine, heartbeat=1) as broker:
+        link = Link("a", broker.address, [])
+        link.socket.sendall(b"AMQP\0\0\x09\x01")
+        link.read_until({"connection.start"})
+        link.send(0, "connection.startok", mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US")
+        link.read_until({"connection.tune"})
+        assert link.last["heartbeat"] == 1
+        link.send(0, "connection.tuneok", channel_max=10, frame_max=4096, heartbeat=1)
+        link.send(0, "connection.open", virtual_host="/")
+        link.read_until({"connection.openok"})
+        kinds = []
+        while link.open:
+            kinds.append(link.read_frame()[0])
+        assert kinds.count(8) >= 2              # ours came until then
+        link.socket.close()
+
+
+def test_a_queue_that_the_program_deletes_cancels_its_consumers(link, engine):
+    one = link()
+    queue_of(one)
+    one.send(1, "basic.consume", queue="jobs", consumer_tag="c")
+    one.read_until({"basic.consumeok"})
+    engine.delete_queue("jobs")
+    assert one.read_until({"basic.cancel"}, channel=1)
+    assert one.last["consumer_tag"] == "c"
+
+
+def test_bytes_of_nonsense_end_their_own_connection_only(link, engine):
+    import random
+
+    chance = random.Random(1)
+    good = link()
+    queue_of(good)
+    for _client in range(50):
+        bad = link()
+        frame = bytearray(b"".join(content(b"x" * 50)))
+        frame[chance.randrange(len(frame))] ^= 1 << chance.randrange(8)
+        bad.write(bytes(frame) + chance.randbytes(100))
+        bad.socket.shutdown(socket.SHUT_WR)
+        while bad.open:
+            bad.event()
+    good.write(b"".join(content(b"good")))
+    assert ready(good) >= 1
+    engine.check()
+
+
+def test_two_engines_are_two_virtual_hosts():
+    with xump.Engine() as one, xump.Engine() as two, Broker({"/": one, "other": two}, amqp="127.0.0.1:0") as broker:
+        host, port = broker.address
+        for name in ("/", "other"):
+            connection = pika.BlockingConnection(pika.ConnectionParameters(host, port, virtual_host=name))
+            connection.channel().queue_declare(f"jobs of {name}")
+            connection.close()
+        assert (list(one.queues), list(two.queues)) == (["jobs of /"], ["jobs of other"])
