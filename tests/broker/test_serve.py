@@ -88,6 +88,50 @@ def test_durable_queues_keep_what_was_confirmed(serve, tmp_path, store, how):
     assert [channel.basic_get("jobs", auto_ack=True)[2] for _number in range(50)] == [b"%d" % number for number in range(50)]
 
 
+@pytest.mark.parametrize("store", ["ring", "lmdb"])
+def test_exchanges_and_bindings_are_as_they_were(serve, tmp_path, store):
+    options = ("--store", store, "--path", str(tmp_path / "broker.xump"))
+    served = serve(*options)
+    channel = served.connect().channel()
+    for name, durable in (("news", True), ("sport", True), ("passing", False), ("gone", True)):
+        channel.exchange_declare(name, "topic", durable=durable)
+    channel.queue_declare("chess", durable=True, arguments={"x-max-length": 5, "x-dead-letter-exchange": ""})
+    channel.queue_declare("fleeting")
+    channel.exchange_bind("sport", "news", "sport.#")
+    channel.queue_bind("chess", "sport", "#.chess")
+    channel.queue_bind("chess", "passing", "#")
+    channel.queue_bind("chess", "news", "once")
+    channel.queue_unbind("chess", "news", "once")
+    channel.queue_bind("chess", "gone", "#")
+    channel.exchange_delete("gone")
+    channel.queue_declare("deleted", durable=True)
+    channel.queue_bind("deleted", "news", "#")
+    channel.queue_delete("deleted")
+    for first in (True, False):
+        channel.exchange_delete("again")
+        channel.exchange_declare("again", "fanout", durable=True)
+        channel.queue_bind("chess", "again")
+        if first:
+            channel.exchange_bind("again", "news", "again")
+    channel.confirm_delivery()
+    channel.basic_publish("news", "sport.chess", b"draw", mandatory=True)
+    served.end(signal.SIGKILL)
+    connection = serve(*options).connect()
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.exchange_declare("news", "topic", durable=True)
+    channel.exchange_declare("gone", "topic", durable=True)
+    channel.queue_declare("chess", durable=True, arguments={"x-max-length": 5, "x-dead-letter-exchange": ""})
+    channel.basic_publish("news", "sport.chess", b"mate", mandatory=True)
+    assert [channel.basic_get("chess", auto_ack=True)[2] for _message in range(3)] == [b"draw", b"mate", None]
+    for exchange, key in (("news", "once"), ("news", "again"), ("gone", "x")):
+        with pytest.raises(exceptions.UnroutableError):
+            channel.basic_publish(exchange, key, b"x", mandatory=True)
+    for what, name in (("exchange", "passing"), ("queue", "fleeting"), ("queue", "deleted")):
+        with pytest.raises(exceptions.ChannelClosedByBroker, match=f"no {what} '{name}'"):
+            getattr(connection.channel(), f"{what}_declare")(name, passive=True)
+
+
 def test_the_queues_of_a_topology_are_there(serve, tmp_path):
     page = tmp_path / "network.toml"
     page.write_text('version = 1\n[queues.jobs]\nlimit = 10\n[queues.copies]\n'

@@ -106,6 +106,8 @@ class Broker:
         """Listen."""
         self.loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        for vhost in self.vhosts.values():
+            vhost.read()
         self._server = await self.loop.create_server(
             lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
         name = self._server.sockets[0].getsockname()

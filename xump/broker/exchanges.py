@@ -65,6 +65,8 @@ class Exchange:
     """Its arguments."""
     bindings: dict[tuple[Destination, str, bytes], Binding] = field(default_factory=dict)
     """The bindings from it, in the order in which they came."""
+    serial: bytes = b""
+    """Tells it from others of its name, before and after it, in bindings that are kept."""
     _remembered: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
 
     @property

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from xump._aio_wait import wait
+from xump.broker import keeping
 from xump.broker.dead_letters import DEAD_LETTERS, dead_letter
 from xump.broker.envelope import ANNEX, headers_of
 from xump.broker.errors import not_found
@@ -51,10 +52,39 @@ class Vhost:
         """The exchanges by name."""
         self.queues: dict[str, BrokerQueue] = {}
         """What is known of the queues, by name."""
+        self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
+        self._read_again = store != "ram"
         self._unsynced: list[Callable[[BaseException | None], None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._dead_letters: asyncio.Task[None] | None = None
         self._timers: set[asyncio.Handle] = set()
+
+    def read(self) -> None:
+        """Find again what was durable."""
+        if not self._read_again or self._kept is None:
+            return
+        self._read_again = False
+        for exchange in keeping.read_exchanges(self._kept):
+            self.exchanges[exchange.name] = exchange
+        self._read_bindings(self._kept, None)
+        for name, handle in self.engine.queues.items():
+            if handle.store.name != self.store or name == DEAD_LETTERS:
+                continue
+            auto_delete, arguments = keeping.read_queue(handle.meta)
+            queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)
+            self._read_bindings(handle.meta, name)
+            self.used(queue)
+            if "x-dead-letter-exchange" in arguments:
+                self._begin_dead_letters()
+
+    def _read_bindings(self, kept: keeping.Map, queue: str | None) -> None:
+        for one in keeping.read_bindings(kept):
+            source = self.exchanges.get(one.source)
+            destination = Destination("queue", queue) if queue is not None else Destination("exchange", one.exchange or "")
+            if source is None or source.serial != one.serial or (queue is None and destination.name not in self.exchanges):
+                del kept[one.name]
+            else:
+                source.bind(_binding_key(destination, one.key, one.arguments), Binding(destination, one.key, one.arguments))
 
     # ---- exchanges and bindings
 
@@ -67,22 +97,43 @@ class Vhost:
 
     def declare_exchange(self, exchange: Exchange) -> None:
         """Add an exchange."""
+        if exchange.durable and self._kept is not None:
+            exchange.serial = keeping.new_serial()
+            keeping.keep_exchange(self._kept, exchange)
         self.exchanges[exchange.name] = exchange
 
     def delete_exchange(self, name: str) -> None:
         """Remove an exchange, and the bindings from it and to it."""
         gone = self.exchanges.pop(name, None)
         if gone is not None:
+            if gone.durable and self._kept is not None:
+                keeping.forget_exchange(self._kept, name)
             self._forget(Destination("exchange", name))
 
     def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
         """Bind a queue or an exchange to an exchange."""
-        self.exchanges[source].bind(_binding_key(destination, key, arguments), Binding(destination, key, arguments))
+        exchange = self.exchanges[source]
+        kept = self._map_of(exchange, destination)
+        if kept is not None:
+            keeping.keep(kept, *keeping.binding(exchange, key, arguments, _exchange_name(destination)))
+        exchange.bind(_binding_key(destination, key, arguments), Binding(destination, key, arguments))
+
+    def _map_of(self, source: Exchange, destination: Destination) -> keeping.Map | None:
+        """Where a binding is kept; None: nowhere, since one of its ends is not durable."""
+        if not source.durable or self._kept is None:
+            return None
+        if destination.kind == "exchange":
+            return self._kept if self.exchanges[destination.name].durable else None
+        queue = self.queues[destination.name]
+        return queue.handle.meta if queue.stored and queue.handle.store.name == self.store else None
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
         """Remove a binding; an exchange with auto-delete goes with its last one."""
         exchange = self.exchanges.get(source)
         if exchange is not None and exchange.unbind(_binding_key(destination, key, arguments)):
+            kept = self._map_of(exchange, destination)
+            if kept is not None:
+                del kept[keeping.binding(exchange, key, arguments, _exchange_name(destination))[0]]
             self._left(exchange)
 
     def _forget(self, destination: Destination) -> None:
@@ -130,6 +181,8 @@ class Vhost:
         if "x-dead-letter-exchange" in arguments:
             self._begin_dead_letters()
             properties["dead_letter"] = DEAD_LETTERS
+        if store != "ram":
+            properties["meta"] = keeping.queue_map(auto_delete, arguments)
         handle = self.engine.create_queue(name, store=store, **properties)
         made = self.queues[name] = BrokerQueue(self.name, handle, durable, owner, auto_delete, arguments)
         self.used(made)
@@ -423,6 +476,10 @@ def _each(answer: Callable[[], None]) -> None:
         answer()
     except StaleDelivery:                   # its queue was deleted: there is nothing to settle
         return
+
+
+def _exchange_name(destination: Destination) -> str | None:
+    return destination.name if destination.kind == "exchange" else None
 
 
 def _binding_key(destination: Destination, key: str, arguments: Table) -> tuple[Destination, str, bytes]:
