@@ -32,6 +32,7 @@ from xump._names import name_of
 from xump._queue_properties import check_transit, checked_properties, differing
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
+from xump.durability.call_backs import Patience
 from xump.durability.closing import close_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
 from xump.durability.opening import open_store
@@ -58,6 +59,7 @@ class Graph(Core):
 
     def _begin_graph(self) -> None:
         self._build_lock = threading.RLock()
+        self._patience = Patience()
         self._stores["ram"] = ram = Store("ram", "ram", {})
         ram._engine = self
         self._last_selector = 0

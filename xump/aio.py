@@ -8,14 +8,16 @@ nothing. Any number of tasks, loops and threads may wait for one destination (co
 Something may fall due while tasks wait: a delay or a retry ends, a message expires. One timer of the loop, for all of its tasks
 that wait for an engine, then calls `engine.tick()`, and that wakes those for whom something came.
 
-The engine's other calls wait for nothing in RAM: call them as they are. Calls that wait for a disk belong in a thread, as in
-`await asyncio.to_thread(engine.sync)`. Await nothing inside a `building()` block: other tasks would be in it, too.
+The engine's other calls wait for nothing in RAM: call them as they are. With queues on disk, enter `engine.not_waiting()` once
+in the loop's thread, and await `durable(engine)` instead of calling `engine.sync()`. Await nothing inside a `building()` block:
+other tasks would be in it, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
@@ -270,6 +272,85 @@ async def request(
     if reply is None:
         raise no_reply(queue, timeout)
     return reply
+
+
+async def durable(engine: Engine) -> None:
+    """Wait until everything that was done before this call is durable, without blocking the loop.
+
+    Args:
+        engine: The engine whose stores to wait for.
+
+    Raises:
+        StoreFailed: A write or an fsync failed.
+        Closed: The engine is closed.
+
+    Durable is what `Engine.when_durable` calls so. If the engine is closed meanwhile, that makes everything durable, too. A
+    task that is cancelled does not wait any more; the changes become durable all the same.
+
+    Cost: the stores write at once what they have gathered; tasks that wait at the same time share that.
+
+    >>> import asyncio
+    >>> from xump import Engine
+    >>> async def confirm(engine):
+    ...     number = engine.publish("jobs", "resize")
+    ...     await durable(engine)
+    ...     return number
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     asyncio.run(confirm(engine))
+    1
+    """
+    await _told(engine.when_durable)
+
+
+async def relieved(engine: Engine) -> None:
+    """Wait until the engine is not `pressed`, without blocking the loop. Returns at once if it is not.
+
+    Args:
+        engine: The engine in which to publish less; see `Engine.not_waiting`.
+
+    Raises:
+        StoreFailed: A store has failed, and will not catch up.
+        Closed: The engine is closed.
+
+    >>> import asyncio
+    >>> from xump import Engine
+    >>> async def fill(engine):
+    ...     with engine.not_waiting():
+    ...         for number in range(1000):
+    ...             engine.publish("jobs", str(number))
+    ...             if engine.pressed:
+    ...                 await relieved(engine)
+    >>> with Engine() as engine:
+    ...     jobs = engine.create_queue("jobs")
+    ...     asyncio.run(fill(engine))
+    ...     jobs.ready
+    1000
+    """
+    if engine.pressed or engine.closed:
+        await _told(engine.when_relieved)
+
+
+async def _told(ask: Callable[[Callable[[BaseException | None], object]], None]) -> None:
+    """Wait until the engine calls back; raise the error that it calls with."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
+            loop.call_soon_threadsafe(_settle, future, error)
+
+    ask(tell)
+    await future
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():                           # it was cancelled
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def _nobody() -> None:

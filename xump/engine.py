@@ -1,7 +1,7 @@
 """The engine: one graph of queues and selectors in one process. Arguments are checked here; `xump_ext` does the work.
 
-The class `Engine` is in four files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
-deliveries, `xump._requests` waits for replies, and this file has the rest.
+The class `Engine` is in five files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
+deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks, and this file has the rest.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from xump._arguments import HOP_LIMIT_MAX, check_count, check_timeout, queue_name
-from xump._requests import Requesting
-from xump.durability.closing import open_engines, raise_first, sync_stores
+from xump._arguments import HOP_LIMIT_MAX, check_count, queue_name
+from xump._durable import Durable
+from xump.durability.closing import open_engines, raise_first
 from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import publish_batch
@@ -30,7 +30,7 @@ logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
 
 
-class Engine(Requesting):
+class Engine(Durable):
     """A message engine: queues, and selectors (bindings and subscriptions) that join them. It is an object, not a server.
 
     Args:
@@ -176,34 +176,6 @@ class Engine(Requesting):
         """
         self._check_open()
         return Transaction(self)
-
-    def sync(self, *, timeout: float | None = None) -> None:
-        """Wait until everything that was published or acked before this call is durable (on disk).
-
-        Args:
-            timeout: How many seconds to wait; None: for ever.
-
-        Raises:
-            TimeoutError: Not everything is durable after `timeout`. Nothing is lost: call it again to go on waiting.
-            StoreFailed: A write or an fsync failed.
-            Closed: The engine is closed.
-            TypeError, ValueError: `timeout` is wrong.
-
-        Cost: an fsync of each durable store that has changes; nothing for RAM. Other threads can go on with the engine meanwhile.
-
-        >>> import tempfile
-        >>> from xump import Engine
-        >>> with Engine() as engine:
-        ...     store = engine.create_store("orders", "ring", path=tempfile.mkdtemp() + "/orders.xump", min_bytes=0)
-        ...     jobs = engine.create_queue("jobs", store="orders")
-        ...     number = jobs.publish("resize")
-        ...     engine.sync()
-        ...     jobs.durable_id
-        1
-        """
-        check_timeout(timeout)
-        self._check_open()
-        sync_stores(self._committers(), timeout)
 
     # ---- watching
 

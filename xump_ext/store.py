@@ -131,6 +131,10 @@ class Committer(Protocol):
         """A call lacks room for so many bytes: writes the open group and cleans the log. The call has changed nothing yet."""
 
 
+    def when(self, ticket: int, fence: int, told: Callable[[BaseException | None], object], /) -> object:
+        """Have `told` called when the changes of this ticket are as durable as the store promises."""
+
+
 class Backend(ABC):
     """A durable store. `factory(name, **options)` returns an open one."""
 

@@ -147,7 +147,7 @@ def test_the_thread_does_not_wait_for_who_writes_already(tmp_path, kind, monkeyp
     fifth of the time of a group in LMDB."""
     engine, backend = engine_on(tmp_path / "store", kind, "group")
     committer, commit, turns = engine._stores["disk"].committer, Committer._commit_for_others, []
-    monkeypatch.setattr(Committer, "_commit_for_others", lambda self: turns.append(self) or commit(self))
+    monkeypatch.setattr(Committer, "_commit_for_others", lambda self, *wanted: turns.append(self) or commit(self, *wanted))
     with engine:
         backend.entered.clear()
         backend.go_on.clear()

@@ -100,6 +100,11 @@ class ModelEngine:
         for queue in self.queues.values():
             queue.durable_id = queue.next_id - 1 if queue.durable else 0
 
+    def when_durable(self, callable):
+        """What was done so far is durable when the call-back is called: the model's disk is idle."""
+        self.sync()
+        callable(None)
+
     # calls that build the graph
 
     @contextmanager

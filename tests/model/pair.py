@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from functools import wraps
 from pathlib import Path
+from queue import SimpleQueue
 from unittest.mock import patch
 
 import xump
@@ -15,7 +16,7 @@ from tests.model.seen import delivery_seen, differences, plain, seen_of
 from tests.model.stores import reopened
 from xump_ext.engine import core
 
-# Nobody commits but `sync` and `close` in "group" durability here; every call does in "process".
+# Nobody commits but `sync`, `when_durable` and `close` in "group" durability here; every call does in "process".
 STORES = {
     "lmdb": {"durability": "group", "group_ms": 60_000},
     "ring": {"durability": "group", "group_ms": 60_000, "segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 22},
@@ -185,13 +186,23 @@ class Pair:
             assert queue.durable_id == self.model.queues[name].durable_id, self.told(f"durable_id of {name}: {queue.durable_id}")
 
     @recorded
+    def wait_to_be_told(self):
+        """`when_durable`; where every call is written, it does not sync."""
+        told = SimpleQueue()
+        self.engine.when_durable(told.put)
+        if not self.written:
+            self.model.when_durable(lambda error: None)
+        assert told.get(timeout=60) is None, self.told("when_durable told of an error")
+        self.compare()
+
+    @recorded
     def reopen(self, crash=False):
         """The engine ends, in order or by a crash, and another one opens its stores. What a crash leaves is a copy of the files,
         taken when all was synced, or, where every call is written and there is one store, at any time."""
         if self.blocks or not self.stores:
             return
         if crash and not (self.written and len(self.stores) == 1):
-            self.sync()
+            (self.sync if len(self.journal) % 2 else self.wait_to_be_told)()
         self.journal.append(f"reopen({crash})")
         if crash:
             self.places.append(self.places[-1].with_name(f"{self.places[0].name}-{len(self.places)}"))

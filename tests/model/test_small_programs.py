@@ -173,7 +173,7 @@ class Dense(Drawing, AtRandom):
         self.world.build()
 
     def sync(self):
-        self.world.sync()
+        self.chance.choice([self.world.sync, self.world.wait_to_be_told])()
 
     def reopen(self):
         self.world.reopen(self.chance.random() < 0.5)

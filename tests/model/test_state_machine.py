@@ -271,9 +271,9 @@ class DurableMachine(Machine):
     def set_meta_of_a_store(self, place, changes):
         self.world.set_meta(("store", self.stores[place % len(self.stores)]), changes)
 
-    @rule()
-    def sync(self):
-        self.world.sync()
+    @rule(told=st.booleans())
+    def sync(self, told):
+        self.world.wait_to_be_told() if told else self.world.sync()
 
     @rule(crash=st.booleans(), workers=st.lists(
         st.tuples(queues, st.sampled_from(ACTIONS), st.sampled_from(CREDITS)), max_size=3))

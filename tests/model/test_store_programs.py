@@ -94,7 +94,7 @@ class Flow(Maps, AtRandom):
         self.build([])
 
     def sync(self):
-        self.world.sync()
+        self.chance.choice([self.world.sync, self.world.wait_to_be_told])()
 
     def reopen(self):
         """The same program begins again; or its queues only, which are not held any more then, too; or they stay held."""

@@ -7,6 +7,10 @@ When it writes depends on the durability of the store:
     process   each call writes what it changed before it returns, without an fsync
     none      a thread writes what came in during `group_ms`, without an fsync
 
+If somebody waits for a group, by `when`, the thread writes it as soon as the disk is idle. Where a call does not wait
+(`Patience`), the thread does all the work, also of `sync` and `process`; a store with much to do is *pressed* until its thread
+has caught up.
+
 One thread writes at a time; it has *the turn*. Sealing a group takes the engine lock for an instant. The CRCs, the write and
 the fsync hold no lock that others need: publishers, other stores and queues in RAM go on. After a write or an fsync that
 failed, the store counts as failed: everything that was reported durable is on disk, and the rest is unknown. Ctrl-C and SIGTERM
@@ -23,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from xump.durability.call_backs import CallBacks, Patience, Told
 from xump.errors import Closed, StoreFailed
 from xump_ext.engine.signals import DeferredSignals
 
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 
+PRESSED_GROUPS = 4
+"""A store is pressed when a call that does not wait finds so many times `group_bytes` gathered."""
 
 _here = threading.local()
 """`changed`: while this thread writes for a store, the committers of the stores that its own calls of the engine change."""
@@ -51,10 +58,12 @@ class Committer:
 
     `xump_ext.engine.stores` has a drawing of the two and the port between them.
 
-    `others` returns the committers of all stores of the engine.
+    `others` returns the committers of all stores of the engine; `patience` says whether a call waits.
     """
 
-    def __init__(self, name: str, backend: Backend, port: StorePort, others: Callable[[], list[Committer]]) -> None:
+    def __init__(
+        self, name: str, backend: Backend, port: StorePort, others: Callable[[], list[Committer]], patience: Patience
+    ) -> None:
         self.name = name
         """The name of the store."""
         self.error: BaseException | None = None
@@ -75,20 +84,41 @@ class Committer:
         self._hurry = threading.Event()
         self._asking = threading.Lock()
         self._asked: list[queue.SimpleQueue[BaseException | None]] = []     # calls of `sync` with a deadline, which wait
+        self._patience = patience
+        self._calls = CallBacks(self)
+        self._wanted: int | None = None     # the room that a call lacked which does not wait
+        self._in_vain = (-1, 0)             # the ticket, and the room wanted, when the thread made room the last time
         self._each_call = backend.durability in ("sync", "process")
+        self._gather_seconds = 0.0 if self._each_call else backend.group_ms / 1000
         port.connect(self, self._each_call)
         if not self._each_call:
-            self._thread = threading.Thread(target=self._run, name=f"xump store {name}", daemon=True)
-            self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        """Start the thread. With `sync` and `process` there is one only if somebody waits, or does not."""
+        with self._asking:
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._run, name=f"xump store {self.name}", daemon=True)
+                self._thread.start()
+
+    def _hasten(self) -> None:
+        """Have the thread look at once for what there is to do."""
+        if self._thread is None:
+            self._start()
+        self._hurry.set()
+        self._changed.set()
 
     # ---- requests to write
 
     def changed(self) -> None:
-        """Called when a call has changed something in the store. With `sync` and `process` it is written when this returns."""
+        """Called when a call has changed something in the store. With `sync` and `process` it is written when this returns, if
+        the call waits."""
         if self.error is not None:
             self._refuse()
         elif self._each_call:
             self._commit_call()
+        elif not self._patience.waits and self._is_far_behind():
+            self._leave_to_thread()
         else:
             self._changed.set()
 
@@ -97,30 +127,105 @@ class Committer:
         if changed is not None:     # a call of this module's own, made while it writes: the write comes first
             changed.add(self)
             return
+        if not self._patience.waits:
+            self._leave_to_thread()
+            return
         group = self._port.open_group
         with self._writing():
             if self._written < group:       # else an earlier turn has written it
                 self._write(self._syncs)
 
+    def _leave_to_thread(self) -> None:
+        """A call that does not wait has changed something: the thread writes it."""
+        if self._is_far_behind():
+            self._calls.press()
+        self._hasten()
+
+    def _is_far_behind(self) -> bool:
+        return self._port.open_bytes >= PRESSED_GROUPS * self._backend.group_bytes
+
     def _run(self) -> None:
         while not self._closing.is_set() and self.error is None:
             self._changed.wait()
-            self._hurry.wait(self._backend.group_ms / 1000)
+            if not self._calls.hurry:
+                self._hurry.wait(self._gather_seconds)
             self._hurry.clear()
             self._changed.clear()
-            if self._port.waiting:       # else another thread writes it already, and there is no need to wait for its turn
-                self._commit_for_others()
+            wanted, self._wanted = self._wanted, None
+            if wanted is not None or self._has_work():      # else another thread writes it already: do not wait for its turn
+                self._commit_for_others(wanted)
+            if self._calls.pressed:
+                self._catch_up(wanted)
+            self._calls.look()
+            self._calls.call()
 
-    def _commit_for_others(self) -> None:
+    def _has_work(self) -> bool:
+        """Whether there is something to write. What was gathered while the store was opened counts if somebody waits for it."""
+        return self._port.waiting or (self._calls.hurry and self._port.ticket == self._port.open_group)
+
+    def _catch_up(self, wanted: int | None) -> None:
+        """The thread has made room, or written what there was: the pressure is over, unless there is more to do already."""
+        if wanted is not None:
+            self._in_vain = self._port.ticket, wanted
+        if self._wanted is not None or self._port.open_bytes >= self._backend.group_bytes:
+            self._hasten()
+        else:
+            self._calls.relieve()
+
+    def _commit_for_others(self, wanted: int | None = None) -> None:
         """Write what was gathered. If that fails, it is logged, and the next call that needs this store raises."""
         told = self._told
         try:
             with self._writing():
                 if self.error is None:
-                    self._write(self._syncs)
+                    self._write(self._syncs, wanted=wanted)
         except Exception as error:
             logger.error("%s", error, exc_info=not isinstance(error, StoreFailed))
             self._told = told
+
+    # ---- call-backs
+
+    def when(self, ticket: int, fence: int, told: Told) -> None:
+        """Have `told` called when the changes of this ticket are as durable as the store promises, and the records up to `fence`
+        wait for other stores no more."""
+        if self._calls.add(ticket, fence, told):
+            self._hasten()
+
+    def when_relieved(self, told: Told) -> None:
+        """Have `told` called when the store has caught up."""
+        self._calls.add_relief(told)
+
+    @property
+    def everything(self) -> tuple[int, int]:
+        """The ticket, and the number of the last fenced record, of all that was gathered until now."""
+        return self._port.ticket, self.last_fenced
+
+    @property
+    def pressed(self) -> bool:
+        """Whether the store has to catch up, so that calls that do not wait should pause."""
+        return self._calls.pressed
+
+    @property
+    def last_sealed(self) -> int:
+        """The number of the last group that was sealed."""
+        return self._port.open_group - 1
+
+    def is_safe(self, ticket: int) -> bool:
+        """Whether the changes of this ticket are as durable as the store promises."""
+        return self._port.passed >= ticket
+
+    def outcome(self) -> BaseException | None:
+        """What a call-back is told: None, or why its changes may not be durable."""
+        if self.error is None:
+            return None
+        told, failure = self._told, self.failure()
+        self._told = told       # a program that looks away hears of it when it closes the store
+        return failure
+
+    def _look(self) -> None:
+        """Find the call-backs that are due, and have the thread call them."""
+        if (self._calls.hurry or self._calls.pressed) and self._calls.look() and threading.current_thread() is not self._thread:
+            self._hasten()
 
     def sync(self, deadline: float | None) -> bool:
         """Make durable what was gathered. Returns False if the deadline, a time of `time.monotonic`, came first.
@@ -210,17 +315,27 @@ class Committer:
         If the thread does not keep up, the call that brings more writes it. Other programs may have taken the room that the
         disk had when the last group was written, so the store is asked for its room again.
         """
-        if self.error is None:
+        if self.error is None and self._patience.waits:
             self._port.has_room(self._backend.room() - self._on_its_way)
         changed: set[Committer] | None = getattr(_here, "changed", None)
-        if changed is None and self._hurry.is_set():
+        if changed is None and not self._patience.waits:
+            self._leave_to_thread()
+        elif changed is None and self._hurry.is_set():
             self.make_room(0)
         else:
             self._hurry.set()
 
     def make_room(self, wanted: int) -> None:
-        """Called when a call lacks room for so many bytes: writes what was gathered, and cleans the log."""
+        """Called when a call lacks room for so many bytes: writes what was gathered, and cleans the log. For a call that does not
+        wait the thread does so, unless it did so in vain since the store last changed."""
         if getattr(_here, "changed", None) is not None:     # called from inside a turn
+            return
+        if not self._patience.waits:
+            ticket, in_vain = self._in_vain
+            if ticket != self._port.ticket or wanted < in_vain:
+                self._wanted = max(wanted, self._wanted or 0)
+                self._calls.press()
+                self._hasten()
             return
         with self._writing():
             if self.error is None:
@@ -266,6 +381,7 @@ class Committer:
             self._went_on = True
         if sync:
             self._port.synced(self._written)
+        self._look()
         if group is not None:
             self._port.has_room(self._backend.room())
 
@@ -286,6 +402,7 @@ class Committer:
         self._port.failed()
         self._went_on = True        # fences of a failed store hold nothing back
         self._port.connect(self, True)      # each call that changes something more raises
+        self._look()
 
     # ---- the end
 
@@ -335,6 +452,7 @@ class Committer:
             errors.append(error)
         finally:
             close_backend(self._backend, errors)
+            self._calls.end()
 
     def mark_failed(self, reason: str) -> None:
         """Count the store as failed: what was gathered is not to be trusted, so nothing more is written."""

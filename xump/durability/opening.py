@@ -61,5 +61,5 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
             backend.close()
         raise
     store.journal = journal
-    store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers)
+    store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
     return queues

@@ -298,6 +298,21 @@ cdef class StorePort:
         return self.journal.open_group
 
     @property
+    def open_bytes(self):
+        """How many bytes were gathered for that group."""
+        return self.journal.open_bytes
+
+    @property
+    def ticket(self):
+        """The number of the last group in which there is anything."""
+        return self.journal.ticket
+
+    @property
+    def passed(self):
+        """All groups up to this one are as durable as the store promises."""
+        return self.journal.passed
+
+    @property
     def waiting(self):
         """Whether there is something to write, or something waits for another store."""
         return self.journal.waiting

@@ -20,6 +20,7 @@ from xump_ext.log.group cimport Group, merge_ends
 from xump_ext.log.meta cimport Map, queue_map
 from xump_ext.log.owners cimport Owner, carried_anyway
 from xump_ext.log.seen cimport is_remembered
+from xump_ext.log.tickets cimport ticket_of
 from xump_ext.log.writer cimport mark_record, record_again, settle_record, store_queue, stored_content, stored_position, touch
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
@@ -106,6 +107,21 @@ cdef class Journal:
     def open_group(self):
         """The number of the group that is being gathered."""
         return self.store.group
+
+    @property
+    def open_bytes(self):
+        """How many bytes were gathered for that group."""
+        return self.store.size
+
+    @property
+    def ticket(self):
+        """The number of the last group in which there is anything."""
+        return ticket_of(&self.store)
+
+    @property
+    def passed(self):
+        """All groups up to this one are as durable as the store promises."""
+        return self.store.passed
 
     @property
     def fenced(self):
@@ -401,6 +417,12 @@ cdef int tell_stores(engine_t* engine) except -1:
             error = raised
     if error is not None:
         raise error
+    return 0
+
+
+cdef int when_passed(Journal journal, uint64_t ticket, object told) except -1:
+    """Have `told(error)` called once, when that ticket is passed: see `tickets.pxd`. Called without the engine lock."""
+    journal.committer.when(ticket, 0, told)
     return 0
 
 
