@@ -128,5 +128,6 @@ class Durable(Requesting):
 
 
 def check_callable(value: object) -> None:
+    """Raises TypeError unless the value can be a call-back."""
     if not callable(value):
         raise TypeError(f"a call-back is called with None or an error, got {type(value).__name__}, which is not callable")

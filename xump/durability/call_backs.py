@@ -26,6 +26,7 @@ class Patience(threading.local):
     """Whether the calls of a thread wait for disks; an engine has one."""
 
     waits = True
+    """Whether they do."""
 
 
 class Waiting:
@@ -35,8 +36,11 @@ class Waiting:
 
     def __init__(self, ticket: int, fence: int, told: Told) -> None:
         self.ticket = ticket
+        """The number of the group that has the changes."""
         self.fence = fence
+        """The number of the last record that has to pass its fence; 0: none has."""
         self.told = told
+        """What is called."""
 
 
 class CallBacks:
