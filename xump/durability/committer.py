@@ -89,7 +89,6 @@ class Committer:
         self._wanted: int | None = None     # the room that a call lacked which does not wait
         self._in_vain = (-1, 0)             # the ticket, and the room wanted, when the thread made room the last time
         self._each_call = backend.durability in ("sync", "process")
-        self._gather_seconds = 0.0 if self._each_call else backend.group_ms / 1000
         port.connect(self, self._each_call)
         if not self._each_call:
             self._start()
@@ -148,7 +147,7 @@ class Committer:
         while not self._closing.is_set() and self.error is None:
             self._changed.wait()
             if not self._calls.hurry:
-                self._hurry.wait(self._gather_seconds)
+                self._hurry.wait(0 if self._each_call else self._backend.group_ms / 1000)
             self._hurry.clear()
             self._changed.clear()
             wanted, self._wanted = self._wanted, None
