@@ -334,16 +334,17 @@ MORE = {
         "i": ("x", b"ab"),
         "j": ("u", 5), "k": ("i", 5), "m": ("B", 200), "n": ("L", 5)}), get()],
     "rejected again and again": [
-        queue("dead"), queue(args=DEAD), publish(), get(no_ack=False), reject(1, requeue=False), get("dead", no_ack=False),
-        publish(),
-        get(no_ack=False), reject(3, requeue=False), get("dead")],
-    "dead letters with an expiration": [queue("dead"), queue(args=DEAD), publish(expiration="50000"), get(no_ack=False),
-                                        reject(1, requeue=False), get("dead")],
+        queue("dead"), queue(args=DEAD), consume("dead", "d", no_ack=True), publish(), get(no_ack=False),
+        reject(1, requeue=False), wait(), publish(), get(no_ack=False), reject(3, requeue=False), wait()],
+    "dead letters with an expiration": [
+        queue("dead"), queue(args=DEAD), publish(expiration="50000"), get(no_ack=False), reject(1, requeue=False),
+        consume("dead", "d", no_ack=True), wait()],
     "round by itself": [
         queue(args={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 1}), publish(), queue("r"),
         publish("r"), get("r")],
     "reject-publish-dlx": [queue("dead"), queue(args={**DEAD, "x-max-length": 1, "x-overflow": "reject-publish-dlx"}),
-                           do("confirm.select"), publish(), publish(body="y"), confirms(2), get("dead"), get()],
+                           do("confirm.select"), publish(), publish(body="y"), confirms(2), get(),
+                           consume("dead", "d", no_ack=True), wait()],
     "a fanout with one refusal": [
         exchange(kind="fanout"), queue(args={"x-max-length": 1, "x-overflow": "reject-publish"}), bind(), queue("r"), bind("r"),
         do("confirm.select"), publish("", to="e"), publish("", to="e"), confirms(2), get(), get(), get("r"), get("r")],
