@@ -52,6 +52,7 @@ from xump.selector import Selector
 from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump_ext.engine.delivery import Delivery
+from xump_ext.message.annex import register_annex
 
 __version__ = "0.1.0"
 
@@ -96,6 +97,7 @@ __all__ = [
     "match",
     "move_to",
     "overflow",
+    "register_annex",
     "register_operator",
     "register_store",
     "where",

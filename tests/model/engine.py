@@ -192,9 +192,10 @@ class ModelEngine:
 
     # calls that put messages in
 
-    def publish(self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, timeout=0.0, **terms):
-        """Nothing in the model waits: `timeout` is as if it were over."""
-        message = Message(address, body, dict(headers or {}), reply_to, message_id)
+    def publish(self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, timeout=0.0, annex=None,
+                **terms):
+        """Nothing in the model waits: `timeout` is as if it were over. What the reader of an annex yields is in the headers."""
+        message = Message(address, body, dict(headers or {}), reply_to, message_id, annex=annex)
         checked = publishing.terms_of(**terms)
         with self._call():
             return publishing.publish(self, queue, message, checked)

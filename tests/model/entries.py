@@ -33,6 +33,7 @@ class Message:
     expires: int | None = None
     priority: int = 0
     correlation_id: str | None = None
+    annex: tuple | None = None
 
     def replace(self, **changes):
         return replace(self, **changes)

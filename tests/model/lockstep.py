@@ -5,10 +5,27 @@ that a failure prints as a program that can be read and run again; `shrink.py` m
 both and compares.
 """
 
+import xump
 from tests.model import shrink
 from tests.model.pair import Pair, recorded
 from tests.model.publishing import fresh, terms_of
 from tests.model.seen import delivery_seen, message_seen, parts_of, plain, row_seen, rows_seen, table_of
+
+
+KIND = 999
+
+
+def annexed(n, to):
+    return b"%d %s" % (n, to.encode())
+
+
+def read_annex(data):
+    """The reader of such annexes."""
+    n, _, to = data.decode().partition(" ")
+    return {"n": int(n), "to": to} if to else {"n": int(n)}
+
+
+xump.register_annex(KIND, "of the model", read_annex)
 
 
 class World(Pair):
@@ -103,6 +120,15 @@ class World(Pair):
             lambda engine, side: engine.publish(
                 queue, address, body, headers, reply_to=reply_to, message_id=message_id, **terms),
             f"publish({queue!r}, {address!r}, {headers!r}, {reply_to!r}, {body!r}, {message_id!r}, **{terms})")
+
+    @recorded
+    def publish_annexed(self, queue, address, n, to):
+        """A message that has its headers in an annex."""
+        annex = KIND, annexed(n, to)
+        self.same(
+            lambda engine, side: engine.publish(queue, xump.Message(address, b"x", annex=annex)) if side
+            else engine.publish(queue, address, b"x", read_annex(annex[1]), annex=annex),
+            f"publish_annexed({queue!r}, {address!r}, {n}, {to!r})")
 
     @recorded
     def publish_many(self, queue, messages, **terms):

@@ -13,7 +13,8 @@ SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "drop
 
 def message_seen(message):
     return (message.id, message.address, message.body, dict(message.headers), message.reply_to, message.message_id,
-            message.destination, message.timestamp, message.hops, message.expires, message.priority, message.correlation_id)
+            message.destination, message.timestamp, message.hops, message.expires, message.priority, message.correlation_id,
+            message.annex)
 
 
 def delivery_seen(delivery):

@@ -35,7 +35,8 @@ MIXES = {
 class Dense(Drawing, AtRandom):
     """A small graph of selectors that are alike, and what is done with it."""
 
-    CALLS = ["publish", "publish_many", "take", "conclude", "link", "on_selector", "on_queue", "delete_selector", "transact",
+    CALLS = ["publish", "publish_annexed", "publish_many", "take", "conclude", "link", "on_selector", "on_queue",
+             "delete_selector", "transact",
              "block", "delete_queue", "queue", "reopen", "sync", "wait", "set_meta"]
     MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
                   "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
@@ -115,6 +116,10 @@ class Dense(Drawing, AtRandom):
     def publish(self):
         address, body, headers, reply_to, message_id = self.message()
         self.world.publish(self.name(), address, headers, reply_to, body, message_id, **self.terms())
+
+    def publish_annexed(self):
+        choice = self.chance.choice
+        self.world.publish_annexed(self.name(), choice(ADDRESSES), choice([0, 1]), choice(["", "a", "b"]))
 
     def publish_waiting(self):
         address, body, headers, reply_to, message_id = self.message()

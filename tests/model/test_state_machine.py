@@ -128,6 +128,10 @@ class Machine(RuleBasedStateMachine):
     def publish(self, queue, address, headers, reply_to):
         self.world.publish(queue, address, headers, reply_to)
 
+    @rule(queue=queues, address=addresses, n=st.integers(0, 4), to=st.sampled_from(["", *QUEUES]))
+    def publish_annexed(self, queue, address, n, to):
+        self.world.publish_annexed(queue, address, n, to)
+
     @rule(queue=queues, address=addresses, headers=headers, reply_to=replies, body=bodies, message_id=message_ids, drawn=terms)
     def publish_more(self, queue, address, headers, reply_to, body, message_id, drawn):
         self.world.publish(queue, address, headers, reply_to, body, message_id, **self.at(drawn))

@@ -61,6 +61,8 @@ class Flow(Maps, AtRandom):
     def publish(self):
         for _ in range(self.chance.randint(1, 3)):
             self.world.publish(self.chance.choice("aaabc"), self.chance.choice("xxy"), {}, self.chance.choice([None, "b"]))
+        if self.chance.random() < 0.3:
+            self.world.publish_annexed(self.chance.choice("aaabc"), self.chance.choice("xxy"), 1, self.chance.choice(["", "b"]))
 
     def take(self):
         self.world.take(self.chance.randint(1, 2), None)

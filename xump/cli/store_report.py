@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from xump.topology.graph import printable, shortened
+from xump_ext.message.headers import annex_name
 
 if TYPE_CHECKING:
     from xump_ext.message.message import Message
@@ -256,6 +257,9 @@ def line_of_message(message: Message, state: str, until: int | None) -> str:
         text = getattr(message, name)
         if text is not None:
             line += f"  {name}={shortened(_word(text), WORD_CHARS_MAX)}"
+    if message.annex is not None:
+        kind, data = message.annex
+        line += f"  annex={_word(annex_name(kind) or str(kind))} {size_text(len(data))}"
     for headers, chars in ((bounced, BOUNCED_CHARS_MAX), (others, HEADERS_CHARS_MAX)):
         text = " ".join(f"{_word(name)}={_value(value)}" for name, value in headers)
         line += f"  {shortened(text, chars)}" if text else ""
@@ -297,6 +301,7 @@ def json_of_message(message: Message, state: str, until: int | None) -> dict[str
         "headers": {name: _json_value(value) for name, value in message.headers.items()}, "reply_to": message.reply_to,
         "message_id": message.message_id, "correlation_id": message.correlation_id, "expires": message.expires,
         "priority": message.priority, "destination": message.destination, "hops": message.hops,
+        "annex": None if message.annex is None else {"kind": message.annex[0], **_json_value(message.annex[1])},
         "body": _json_body(message.body),
     }
 

@@ -70,20 +70,21 @@ def state(number: int, next_id: int, frontier: int = 1, handed: int = 0, timesta
 def enter(number: int, id: int, address: str = "", body: bytes = b"", headers: bytes = b"", header_count: int = 0,
           reply_to: str | None = None, message_id: str | None = None, destination: str | None = None, timestamp: int = 0,
           origin: tuple[int, int, int] = (0, 0, 0), delivery_count: int = 0, hops: int = 0, flags: int = 0, *,
-          expires: int = NEVER, due: int = NEVER, correlation_id: str | None = None, priority: int = 0) -> Record:
+          expires: int = NEVER, due: int = NEVER, correlation_id: str | None = None, priority: int = 0,
+          annex: tuple[int, bytes] = (0, b"")) -> Record:
     """`origin`: (store, queue, id)."""
     texts = [None if text is None else text.encode() for text in (reply_to, message_id, destination)]
     answers = None if correlation_id is None else correlation_id.encode()
-    payload = address.encode() + b"".join(text or b"" for text in [*texts, answers]) + headers + body
+    payload = address.encode() + b"".join(text or b"" for text in [*texts, answers]) + annex[1] + headers + body
     payload += bytes(-len(payload) % 8)
     fixed = struct.pack("<qIIIIHHHH", timestamp, 0, len(body), len(headers), header_count, delivery_count, hops,
                         len(address.encode()), 0)
     if any(origin) or texts != [None] * 3:
         flags |= RARE
         fixed += struct.pack("<QIIHHHH", *origin[::-1], *map(_size, texts), 0)
-    if (expires, due, answers, priority) != (NEVER, NEVER, None, 0):
+    if (expires, due, answers, priority, annex) != (NEVER, NEVER, None, 0, (0, b"")):
         flags |= TIMED
-        fixed += struct.pack("<qqIHHB7x", expires, due, 0, 0, _size(answers), priority)
+        fixed += struct.pack("<qqIHHB7x", expires, due, len(annex[1]), annex[0], _size(answers), priority)
     return ENTER, flags, number, id, fixed, payload
 
 

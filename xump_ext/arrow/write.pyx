@@ -48,8 +48,8 @@ from xump_ext.arrow.c_data cimport ARROW_FLAG_NULLABLE
 from xump_ext.arrow.export cimport children_alloc, written_t
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free, u32_vector_t
 from xump_ext.message.headers cimport (
-    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, header_next, header_t,
-    headers_of,
+    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, field_count, header_next,
+    header_t, headers_of,
 )
 from xump_ext.message.message cimport Message
 from xump_ext.message.times cimport NEVER
@@ -544,7 +544,7 @@ cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count,
     cdef Py_ssize_t row
     cdef bint has_bytes = False
     for row in range(count):
-        entries += rows[row].content.header_count
+        entries += field_count(rows[row].content)
         position = header_next(rows[row].content, 0, &header)
         while position:
             has_bytes |= header.type == HEADER_BYTES

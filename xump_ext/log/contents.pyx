@@ -1,10 +1,11 @@
 """Makes the content of a message from its verified record in a store."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint16_t
 from libc.string cimport memcpy
 
 from xump_ext.message.content cimport content_of_buffers, no_parts, parts_t, pointer_or_null
-from xump_ext.message.headers cimport headers_of, text_new
+from xump_ext.message.headers cimport annex_new, annex_release, headers_of, text_new
 from xump_ext.records.kinds cimport NO_TEXT, rare_t, timed_t
 from xump_ext.records.record cimport payload_of, rare_of, timed_of
 
@@ -39,8 +40,13 @@ cdef content_t* content_of_record(const enter_record_t* record) except NULL:
         parts.correlation_id = pointer_or_null(correlation_id)
         parts.expires = timed.expires
         parts.priority = timed.priority
+        if timed.annex_kind:
+            parts.annex = annex_new(timed.annex_kind, PyBytes_FromStringAndSize(at, timed.annex_bytes))
         at += timed.annex_bytes
-    content = content_of_buffers(
-        address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)
+    try:
+        content = content_of_buffers(
+            address, at + record.header_bytes, record.body_bytes, &parts, record.header_count, record.header_bytes)
+    finally:
+        annex_release(parts.annex)
     memcpy(<char*> headers_of(content), at, record.header_bytes)
     return content

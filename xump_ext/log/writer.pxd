@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
-from xump_ext.message.headers cimport content_t, correlation_of, raw_text_of
+from xump_ext.message.headers cimport annex_bytes, content_t, correlation_of, raw_text_of
 from xump_ext.records.kinds cimport MAGIC, RECORD_RARE, RECORD_TIMED, head_t, settle_record_t
 from xump_ext.records.record cimport enter_fixed, padded
 from xump_ext.state.constants cimport LINKED, TIMED
@@ -83,7 +83,7 @@ cdef inline uint64_t enter_bytes(const content_t* content, int flags) noexcept:
         size += text_size(content.reply_to) + text_size(content.message_id) + text_size(content.destination)
     if is_timed(content):
         flags |= RECORD_TIMED
-        size += text_size(correlation_of(content))
+        size += text_size(correlation_of(content)) + annex_bytes(content)
     return padded(size + enter_fixed(flags))
 
 cdef inline int flags_made(const entry_t* entry) noexcept:

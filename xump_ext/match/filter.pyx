@@ -29,7 +29,7 @@ from xump_ext.match.filter_layout cimport (
 from xump_ext.memory.short_copy cimport same_short
 from xump_ext.message.headers cimport (
     HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, content_t, field_after, field_name_bytes, field_read,
-    header_find, header_t, headers_of,
+    fields_of, header_find, header_t,
 )
 from xump_ext.message.message cimport Message
 
@@ -168,8 +168,9 @@ cdef void node_write(node_t* node, Row row, const char* text) noexcept:
 
 cdef void resolve(const content_t* content, node_t** names, uint32_t count, resolved_t* resolved) noexcept nogil:
     """Finds the headers of all names in one pass."""
-    cdef const char* at = headers_of(content)
-    cdef const char* last = at + content.header_bytes
+    cdef uint32_t bytes
+    cdef const char* at = fields_of(content, &bytes)
+    cdef const char* last = at + bytes
     cdef header_t* header = resolved.headers    # the place of the next one
     cdef const node_t* wanted
     cdef uint32_t slot, next = 0, missing = count

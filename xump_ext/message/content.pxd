@@ -6,7 +6,7 @@ from cpython.ref cimport Py_XINCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from xump_ext.memory.slab cimport cell_get
-from xump_ext.message.headers cimport content_t, correlation_of, expires_of, trailer_place, trailer_t
+from xump_ext.message.headers cimport annex_of, annex_t, content_t, correlation_of, expires_of, trailer_place, trailer_t
 from xump_ext.message.times cimport NEVER
 
 cdef struct parts_t:        # the parts that few messages have; borrowed
@@ -17,13 +17,14 @@ cdef struct parts_t:        # the parts that few messages have; borrowed
     int64_t expires         # POSIX ns; NEVER
     uint8_t priority
     uint8_t expires_later   # `content_expiring` will follow
+    annex_t* annex          # or NULL
 
 cdef inline parts_t no_parts() noexcept:
-    return parts_t(NULL, NULL, NULL, NULL, NEVER, 0, False)
+    return parts_t(NULL, NULL, NULL, NULL, NEVER, 0, False, NULL)
 
 cdef inline parts_t parts_of(const content_t* content) noexcept:
     return parts_t(content.reply_to, content.message_id, content.destination, correlation_of(content), expires_of(content),
-                   content.priority, False)
+                   content.priority, False, annex_of(content))
 
 cdef inline content_t* content_alloc(
     PyObject* address, PyObject* body, uint32_t header_count, uint32_t header_bytes, uint32_t inline_bytes, bint has_trailer
@@ -41,7 +42,7 @@ cdef inline content_t* content_alloc(
     content.body_inline = body == NULL
     content.priority = 0
     content.has_trailer = has_trailer
-    content.reserved = 0
+    content.has_annex = False
     content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
     content.address = address
     content.body = body

@@ -12,7 +12,8 @@ from libc.string cimport memcpy
 
 from xump_ext.memory.slab cimport cell_put
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, checked_utf8, headers_dict, headers_measure, headers_of, headers_write, trailer_of,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, annex_release, annex_share, checked_utf8, headers_dict, headers_measure, headers_of,
+    headers_write, trailer_of,
 )
 
 cdef extern from "Python.h":
@@ -55,7 +56,7 @@ cdef content_t* content_full(object address, object body, const parts_t* parts, 
 
 
 cdef inline bint needs_trailer(const parts_t* parts) noexcept:
-    return parts.expires != NEVER or parts.correlation_id != NULL or parts.expires_later
+    return parts.expires != NEVER or parts.correlation_id != NULL or parts.expires_later or parts.annex != NULL
 
 
 cdef inline void parts_fill(content_t* content, const parts_t* parts) noexcept:
@@ -69,7 +70,8 @@ cdef inline void parts_fill(content_t* content, const parts_t* parts) noexcept:
         Py_XINCREF(<PyObject*> parts.message_id)
         Py_XINCREF(<PyObject*> parts.destination)
     if content.has_trailer:
-        trailer_of(content)[0] = trailer_t(parts.expires, parts.correlation_id, NULL, 0, 0)
+        trailer_of(content)[0] = trailer_t(parts.expires, parts.correlation_id, annex_share(parts.annex))
+        content.has_annex = parts.annex != NULL
         Py_XINCREF(<PyObject*> parts.correlation_id)
 
 
@@ -77,6 +79,7 @@ cdef void content_free(content_t* content) noexcept:
     cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
     if content.has_trailer:
         Py_XDECREF(<PyObject*> trailer_of(content).correlation_id)
+        annex_release(trailer_of(content).annex)
         size = trailer_place(size) + sizeof(trailer_t)
     Py_XDECREF(<PyObject*> content.address)
     Py_XDECREF(<PyObject*> content.body)

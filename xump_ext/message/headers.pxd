@@ -3,7 +3,7 @@
 Also the declarations of `headers.pyx`.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
@@ -46,16 +46,33 @@ cdef struct content_t:      # 64 bytes: one cache line
     uint8_t body_inline
     uint8_t priority        # 0 to 255
     uint8_t has_trailer
-    uint8_t reserved
+    uint8_t has_annex       # in its trailer
     # char headers[header_bytes]; char body[body_bytes] if body_inline; a trailer_t at the next multiple of 8 if has_trailer
+
+# Fields one behind another, as they grow.                                                                     message/annex.pxd
+cdef struct fields_t:
+    char* at
+    uint32_t bytes
+    uint32_t capacity
+    uint32_t count
+
+# The annex of a message: opaque bytes of a registered kind, shared by all contents that were made of one another, and the headers
+# that the reader of that kind has yielded.
+cdef struct annex_t:
+    Py_ssize_t references
+    void* data              # bytes
+    uint32_t kind
+    bint is_read
+    fields_t fields
+
+# Reads an annex and puts fields; returns -1 if it cannot be read, or has no memory. Called with the interpreter's lock.
+ctypedef int (*annex_reader_t)(const char* data, uint32_t bytes, fields_t* fields) noexcept
 
 # What few contents have.
 cdef struct trailer_t:
     int64_t expires         # POSIX ns; NEVER
     void* correlation_id    # str or NULL
-    void* annex             # reserved: NULL
-    uint32_t annex_bytes    # reserved: 0
-    uint32_t annex_kind     # reserved: 0
+    annex_t* annex          # or NULL; shared
 
 # One header as it was read; the pointers reach into the content.
 cdef struct header_t:
@@ -88,6 +105,45 @@ cdef inline int64_t expires_of(const content_t* content) noexcept nogil:
 cdef inline void* correlation_of(const content_t* content) noexcept nogil:
     """The `correlation_id`, a str; NULL: it has none."""
     return trailer_of(content).correlation_id if content.has_trailer else NULL
+
+cdef inline annex_t* annex_of(const content_t* content) noexcept nogil:
+    return trailer_of(content).annex if content.has_annex else NULL
+
+cdef inline uint32_t annex_bytes(const content_t* content) noexcept:
+    return <uint32_t> PyBytes_GET_SIZE(<object> annex_of(content).data) if content.has_annex else 0
+
+cdef inline annex_t* annex_share(annex_t* annex) noexcept:
+    if annex != NULL:
+        annex.references += 1
+    return annex
+
+cdef inline void annex_release(annex_t* annex) noexcept:
+    if annex != NULL:
+        annex.references -= 1
+        if annex.references == 0:
+            annex_free(annex)
+
+# An annex of these bytes, an exact `bytes` object.
+cdef annex_t* annex_new(uint32_t kind, object data) except NULL
+cdef void annex_free(annex_t* annex) noexcept
+# Has annexes of that kind read by this function, or by a Python function if it is NULL. None: they are not read.
+cdef int annex_register(uint32_t kind, str name, annex_reader_t compiled, object function) except -1
+# What the annex of a content yields: the fields, and their bytes. Reads it at the first demand.
+cdef const char* annex_fields(const content_t* content, uint32_t* bytes) noexcept nogil
+
+cdef inline const char* fields_of(const content_t* content, uint32_t* bytes) noexcept nogil:
+    """The headers, one behind another, and their bytes: those that its annex yields, if the message has none of its own."""
+    if content.header_bytes == 0 and content.has_annex:
+        return annex_fields(content, bytes)
+    bytes[0] = content.header_bytes
+    return headers_of(content)
+
+cdef inline uint32_t field_count(const content_t* content) noexcept:
+    cdef uint32_t bytes
+    if content.header_bytes == 0 and content.has_annex:
+        annex_fields(content, &bytes)
+        return annex_of(content).fields.count
+    return content.header_count
 
 cdef extern from *:
     """
@@ -197,8 +253,9 @@ cdef inline const char* field_after(const char* at) noexcept nogil:
 
 cdef inline const char* field_find(const content_t* content, const char* name, uint16_t name_bytes) noexcept nogil:
     """The start of the field of that name, or NULL. Of the other fields only the sizes are read, and names of the same length."""
-    cdef const char* at = headers_of(content)
-    cdef const char* last = at + content.header_bytes
+    cdef uint32_t bytes
+    cdef const char* at = fields_of(content, &bytes)
+    cdef const char* last = at + bytes
     while at < last:
         if field_name_bytes(at) == name_bytes and same_short(at + 3, name, name_bytes):
             return at

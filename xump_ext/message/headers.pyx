@@ -7,14 +7,24 @@
             str, bytes    value_bytes u32, then the bytes (UTF-8 for str)
 
 Short, plain headers are written in one pass (`headers_small`). All others are measured and checked first, then written.
+
+A message may have an **annex** instead: bytes that only the reader of their kind understands. Whatever asks for headers, compiled
+or not, comes by `fields_of`, which has the reader called when the first one asks; what it yields stays with the annex.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
-from libc.string cimport memcpy
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from xump_ext.memory.slab cimport cell_get, cell_put
 
 cdef extern from "Python.h":
     void PyErr_Clear()
+    void PyErr_SetInterrupt()
+    void PyErr_SetObject(object, object)
+    void PyErr_WriteUnraisable(object)
     bint PyUnicode_CheckExact(object)
     bint PyBytes_Check(object)
     bint PyUnicode_Check(object)
@@ -164,9 +174,11 @@ cdef inline char* bytes_write(char* out, const char* text, Py_ssize_t size) noex
 # ---- reading
 
 cdef uint32_t header_next(const content_t* content, uint32_t position, header_t* header) noexcept nogil:
-    if position >= content.header_bytes:
+    cdef uint32_t bytes
+    cdef const char* fields = fields_of(content, &bytes)
+    if position >= bytes:
         return 0
-    return <uint32_t> (field_read(headers_of(content) + position, header) - headers_of(content))
+    return <uint32_t> (field_read(fields + position, header) - fields)
 
 
 cdef bint header_find(const content_t* content, const char* name, uint16_t name_bytes, header_t* header) noexcept nogil:
@@ -186,3 +198,98 @@ cdef dict headers_dict(const content_t* content):
         headers[header_name(&header)] = header_value(&header)
         position = header_next(content, position, &header)
     return headers
+
+
+# ---- annexes
+
+cdef class Reader:
+    cdef str name
+    cdef annex_reader_t compiled    # NULL: there is none
+    cdef object function            # or None
+
+
+cdef dict readers = {}              # by kind
+
+
+cdef annex_t* annex_new(uint32_t kind, object data) except NULL:
+    cdef annex_t* annex = <annex_t*> cell_get(sizeof(annex_t))
+    memset(annex, 0, sizeof(annex_t))
+    annex.references = 1
+    annex.kind = kind
+    Py_INCREF(data)
+    annex.data = <void*> data
+    return annex
+
+
+cdef void annex_free(annex_t* annex) noexcept:
+    Py_XDECREF(<PyObject*> annex.data)
+    free(annex.fields.at)
+    cell_put(annex, sizeof(annex_t))
+
+
+cdef int annex_register(uint32_t kind, str name, annex_reader_t compiled, object function) except -1:
+    cdef Reader reader = Reader.__new__(Reader)
+    reader.name, reader.compiled, reader.function = name, compiled, function
+    readers[kind] = reader
+    return 0
+
+
+def annex_name(kind):
+    """The name of a registered kind of annexes; None: it is not registered."""
+    return (<Reader> readers[kind]).name if kind in readers else None
+
+
+cdef const char* annex_fields(const content_t* content, uint32_t* bytes) noexcept nogil:
+    cdef annex_t* annex = annex_of(content)
+    if not annex.is_read:
+        with gil:
+            annex_read(annex)
+    bytes[0] = annex.fields.bytes
+    return annex.fields.at
+
+
+cdef void annex_read(annex_t* annex) noexcept:
+    """Have the annex read. An annex of a kind that is not registered yields nothing until it is."""
+    cdef Reader reader = readers.get(annex.kind)
+    cdef fields_t fields
+    if reader is None:
+        return
+    memset(&fields, 0, sizeof(fields))
+    try:
+        read_by(reader, <object> annex.data, &fields)
+    except KeyboardInterrupt:       # nothing can raise here: it is raised as soon as something can
+        PyErr_SetInterrupt()
+        free(fields.at)
+        return
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        PyErr_WriteUnraisable(reader.function)
+        free(fields.at)
+        memset(&fields, 0, sizeof(fields))
+    if annex.is_read:               # another thread was faster
+        free(fields.at)
+        return
+    annex.fields = fields
+    annex.is_read = True
+
+
+cdef int read_by(Reader reader, object data, fields_t* fields) except -1:
+    cdef Py_ssize_t size
+    cdef uint32_t count = 0
+    if reader.compiled != NULL:
+        if reader.compiled(PyBytes_AS_STRING(data), <uint32_t> PyBytes_GET_SIZE(data), fields) < 0:
+            raise ValueError(f"an annex of the kind {reader.name!r} cannot be read")
+        if fields.bytes > <uint32_t> HEADERS_BYTES_MAX:
+            raise ValueError(f"the reader of the kind {reader.name!r} yields {fields.bytes} bytes of headers, allowed are "
+                             f"{HEADERS_BYTES_MAX}")
+        return 0
+    if reader.function is None:
+        return 0
+    headers = dict(reader.function(data))
+    size = headers_measure(headers, &count, HEADERS_BYTES_MAX)
+    fields.at = <char*> malloc(size or 1)
+    if fields.at == NULL:
+        raise MemoryError()
+    headers_write(headers, fields.at)
+    fields.bytes, fields.count = <uint32_t> size, count
+    return 0

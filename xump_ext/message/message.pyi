@@ -21,6 +21,7 @@ class _Changes(TypedDict, total=False):
     correlation_id: str | None
     expires: datetime.datetime | int | None
     priority: int
+    annex: tuple[int, _Body] | None
 
 @final
 class Headers(Mapping[str, Any]):
@@ -62,6 +63,8 @@ class Message:
         correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
         expires: The moment after which nobody is handed the message: an aware datetime, or POSIX nanoseconds.
         priority: 0 to 255; queues with a priority take higher ones first.
+        annex: (kind, bytes): bytes that travel with the message, and which only the reader of that kind understands
+            (`register_annex`); at most 1 MiB. Without `headers`, the message has those that the reader yields.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -86,6 +89,7 @@ class Message:
         correlation_id: str | None = None,
         expires: datetime.datetime | int | None = None,
         priority: int = 0,
+        annex: tuple[int, _Body] | None = None,
     ) -> None: ...
     @property
     def address(self) -> str:
@@ -114,6 +118,9 @@ class Message:
     def priority(self) -> int:
         """0 to 255: queues with a priority take higher ones first; 0 is the default."""
     @property
+    def annex(self) -> tuple[int, bytes] | None:
+        """(kind, bytes) of the message's annex, or None. Its headers are in `headers`, if there is a reader of that kind."""
+    @property
     def destination(self) -> str | None:
         """The destination that `deliver(destination, queue)` stamped on the message; None until then."""
     @property
@@ -130,7 +137,7 @@ class Message:
 
         Args:
             changes: The new values, by name: `address`, `body`, `headers`, `reply_to`, `message_id`, `correlation_id`, `expires`,
-                `priority`.
+                `priority`, `annex`.
 
         Raises:
             TypeError, ValueError: A value is wrong, or cannot be replaced.
@@ -167,4 +174,5 @@ def _rebuild(
     correlation_id: str | None,
     expires: int | None,
     priority: int,
+    annex: tuple[int, bytes] | None = None,
 ) -> Message: ...

@@ -25,8 +25,9 @@ from xump_ext.message.content cimport (
     content_stamped, content_without_destination, no_parts, object_or_none,
 )
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, ascii_of, correlation_of, expires_of, field_find,
-    field_value, headers_dict, headers_measure, headers_of, headers_small, headers_write, raw_text_of,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, annex_new, annex_of, annex_release, annex_t, ascii_of,
+    correlation_of, expires_of, field_count, field_find, field_value, fields_of, headers_dict, headers_measure, headers_of,
+    headers_small, headers_write, raw_text_of,
 )
 from xump_ext.message.headers import headers_bytes_max as _headers_bytes_max
 from xump_ext.message.times cimport NEVER, moment_ns
@@ -49,6 +50,7 @@ cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
 cdef object DEFAULT_PRIORITY = 0
 cdef object PRIORITY_MAX = 255
+cdef object ANNEX_KIND_MAX = 65535
 
 address_bytes_max = ADDRESS_BYTES_MAX
 body_bytes_max = BODY_BYTES_MAX
@@ -88,6 +90,25 @@ cdef parts_t parts_given(str correlation_id, object expires, object priority) ex
             raise ValueError(f"priority must be from 0 to {PRIORITY_MAX}, got {priority}")
         parts.priority = priority
     return parts
+
+
+cdef annex_t* annex_given(object annex) except? NULL:
+    """A new annex of (kind, bytes); NULL for None."""
+    if annex is None:
+        return NULL
+    if not isinstance(annex, tuple) or len(annex) != 2:
+        raise TypeError(f"annex must be a tuple (kind, bytes) or None, got {annex!r:.60}")
+    kind, data = annex
+    if isinstance(kind, bool) or not isinstance(kind, int):
+        raise TypeError(f"the kind of an annex must be an int, got {type(kind).__name__}")
+    if not 1 <= kind <= ANNEX_KIND_MAX:
+        raise ValueError(f"the kind of an annex must be from 1 to {ANNEX_KIND_MAX}, got {kind}")
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"an annex must be bytes, got {type(data).__name__}")
+    data = bytes(data)
+    if len(data) > HEADERS_BYTES_MAX:
+        raise ValueError(f"the annex has {len(data)} bytes, allowed are {HEADERS_BYTES_MAX}")
+    return annex_new(kind, data)
 
 
 def _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority):
@@ -173,6 +194,7 @@ cdef content_t* content_checked(
     cdef parts_t parts = no_parts() if given == NULL else given[0]
     cdef content_t* content
     cdef content_t* shared
+    cdef const char* fields
     cdef Py_ssize_t size = 0
     cdef uint32_t count = 0
     address = checked_text(address, "address")
@@ -186,7 +208,8 @@ cdef content_t* content_checked(
     if headers is not None:
         if isinstance(headers, Headers):
             shared = (<Headers> headers).content
-            return content_of_headers(address, body, &parts, headers_of(shared), shared.header_count, shared.header_bytes)
+            fields = fields_of(shared, &count)
+            return content_of_headers(address, body, &parts, fields, field_count(shared), count)
         if not PyDict_CheckExact(headers):
             if not isinstance(headers, Mapping):
                 raise TypeError(f"headers must be a mapping of str to values, got {type(headers).__name__}")
@@ -295,7 +318,7 @@ cdef class Headers:
         return field_named(self.content, name) != NULL
 
     def __len__(self):
-        return self.content.header_count
+        return field_count(self.content)
 
     def __iter__(self):
         return iter(headers_dict(self.content))
@@ -334,7 +357,7 @@ Mapping.register(Headers)
 @cython.final
 cdef class Message:
     """Message(address='', body=b'', headers=None, *, reply_to=None, message_id=None, correlation_id=None, expires=None, \
-priority=0)\n--\n
+priority=0, annex=None)\n--\n
     An immutable message: an address, a body and headers.
 
     Args:
@@ -346,6 +369,8 @@ priority=0)\n--\n
         correlation_id: The `message_id` of the message that this one answers, or what else joins the two.
         expires: The moment after which nobody is handed the message: an aware datetime, or POSIX nanoseconds.
         priority: 0 to 255; queues with a priority take higher ones first.
+        annex: (kind, bytes): bytes that travel with the message, and which only the reader of that kind understands
+            (`register_annex`); at most 1 MiB. Without `headers`, the message has those that the reader yields.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -364,16 +389,22 @@ priority=0)\n--\n
             message_fill(self, content_share(nothing))
 
     def __init__(
-        self, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, expires=None, priority=0
+        self, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, expires=None,
+        priority=0, annex=None,
     ):
         cdef parts_t given
         cdef content_t* content
-        if correlation_id is None and expires is None and <PyObject*> priority == <PyObject*> DEFAULT_PRIORITY:
+        if (correlation_id is None and expires is None and <PyObject*> priority == <PyObject*> DEFAULT_PRIORITY
+                and annex is None):
             content = content_new(address, body, headers, reply_to, message_id, NULL)
         else:
             correlation_id = optional_text(correlation_id, "correlation_id")
             given = parts_given(correlation_id, expires, priority)
-            content = content_new(address, body, headers, reply_to, message_id, &given)
+            given.annex = annex_given(annex)
+            try:
+                content = content_new(address, body, headers, reply_to, message_id, &given)
+            finally:
+                annex_release(given.annex)
         if self.content != nothing:
             content_release(content)
             raise TypeError("a message is immutable: use replace()")
@@ -408,6 +439,12 @@ priority=0)\n--\n
         return self.content.priority
 
     @property
+    def annex(self):
+        """(kind, bytes) of the message's annex, or None. Its headers are in `headers`, if there is a reader of that kind."""
+        cdef annex_t* annex = annex_of(self.content)
+        return None if annex == NULL else (annex.kind, <object> annex.data)
+
+    @property
     def destination(self):
         """The destination that `deliver(destination, queue)` stamped on the message; None until then."""
         return object_or_none(self.content.destination)
@@ -417,7 +454,7 @@ priority=0)\n--\n
 
         Args:
             changes: The new values, by name: `address`, `body`, `headers`, `reply_to`, `message_id`, `correlation_id`, `expires`,
-                `priority`.
+                `priority`, `annex`.
 
         Raises:
             TypeError, ValueError: A value is wrong, or cannot be replaced.
@@ -428,7 +465,8 @@ priority=0)\n--\n
         >>> Message("a", b"x").replace(address="b").address
         'b'
         """
-        values = {name: changes.pop(name, getattr(self, name)) for name in CHANGEABLE}
+        values = {name: changes.pop(name, own_headers(self.content) if name == "headers" else getattr(self, name))
+                  for name in CHANGEABLE}
         if changes:
             raise TypeError(f"cannot replace {', '.join(map(repr, changes))}; allowed are {', '.join(CHANGEABLE)}")
         return Message(values.pop("address"), values.pop("body"), values.pop("headers"), **values)
@@ -445,6 +483,8 @@ priority=0)\n--\n
         parts = [repr(self.address), repr(self.body if len(self.body) <= 60 else self.body[:60] + b"...")]
         if self.content.header_count:
             parts.append(repr(self.headers))
+        if self.content.has_annex:
+            parts.append(f"annex={self.annex if len(self.annex[1]) <= 60 else (self.annex[0], self.annex[1][:60] + b'...')!r}")
         for name in ("reply_to", "message_id", "correlation_id", "destination", "expires"):
             if getattr(self, name) is not None:
                 parts.append(f"{name}={getattr(self, name)!r}")
@@ -455,21 +495,31 @@ priority=0)\n--\n
         return f"Message({', '.join(parts)})"
 
     def __reduce__(self):
-        return _rebuild, (self.address, self.body, headers_dict(self.content), self.reply_to, self.message_id,
-                          self.destination, self.id, self.timestamp, self.hops, self.correlation_id, self.expires, self.priority)
+        return _rebuild, (self.address, self.body, own_headers(self.content), self.reply_to, self.message_id, self.destination,
+                          self.id, self.timestamp, self.hops, self.correlation_id, self.expires, self.priority, self.annex)
 
 
-CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority")
+CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority", "annex")
+
+
+cdef dict own_headers(const content_t* content):
+    """The headers without those that an annex yields."""
+    return headers_dict(content) if content.header_bytes else {}
 
 
 def _rebuild(
-    address, body, headers, reply_to, message_id, destination, id, timestamp, hops, correlation_id, expires, priority
+    address, body, headers, reply_to, message_id, destination, id, timestamp, hops, correlation_id, expires, priority, annex=None
 ):
     """A message from its pickle. A bounced message may have more headers than can be published."""
     cdef str correlation = optional_text(correlation_id, "correlation_id")
     cdef parts_t given = parts_given(correlation, expires, priority)
-    cdef content_t* content = content_checked(address, body, headers, reply_to, message_id, &given, BOUNCED_BYTES_MAX)
+    cdef content_t* content
     cdef content_t* stamped
+    given.annex = annex_given(annex)
+    try:
+        content = content_checked(address, body, headers, reply_to, message_id, &given, BOUNCED_BYTES_MAX)
+    finally:
+        annex_release(given.annex)
     if destination is not None:
         stamped = content_stamped(content, checked_text(destination, "destination"))
         content_release(content)

@@ -65,8 +65,8 @@ store, and so is any selection of records that leaves out what later records und
     with the flag TIMED, behind that:
      0  expires i64       of the message itself; the highest number: never
      8  due i64           the end of the delay that it entered with; the highest number: it had none
-    16  annex_bytes u32   0
-    20  annex_kind u16    0
+    16  annex_bytes u32
+    20  annex_kind u16    0: there is none
     22  correlation_id_bytes u16     65535: there is none
     24  priority u8
     25  reserved u8[7]

@@ -539,7 +539,7 @@ cdef dict described(const head_t* head, uint64_t left):
         timed = timed_of(enter)
         if timed != NULL:
             found.update(expires=None if timed.expires == NEVER else timed.expires, due=None if timed.due == NEVER else timed.due,
-                         priority=timed.priority)
+                         priority=timed.priority, annex_kind=timed.annex_kind or None)
         if head.length <= left and enter_fits(enter):
             found["address"] = PyUnicode_DecodeUTF8(payload_of(enter), enter.address_bytes, "replace")
     elif head.kind == SETTLE:
