@@ -177,7 +177,7 @@ def test_messages_for_programs(run, path):
         "id": 1, "state": "ready", "until": None, "timestamp": 1_700_000_000_123_456_789, "time": "2023-11-14T22:13:20.123Z",
         "address": "", "correlation_id": None, "expires": None, "priority": 0,
         "headers": {"nan": {"float": "nan"}, "raw": {"base64": "AQ=="}}, "reply_to": "me", "message_id": "m", "destination": None,
-        "hops": 0, "body": {"base64": "AP8="},
+        "hops": 0, "annex": None, "body": {"base64": "AP8="},
     }
     assert [json.loads(line)["body"] for line in run("browse", path, "jobs", "--json", "--limit", 2)[1].splitlines()] == [
         "cat1.png", "cat2.png"]
