@@ -53,6 +53,7 @@ from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump_ext.engine.delivery import Delivery
 from xump_ext.message.annex import register_annex
+from xump_ext.outcome import Outcome, OutcomeFlag
 
 __version__ = "0.1.0"
 
@@ -68,6 +69,8 @@ __all__ = [
     "InvalidPattern",
     "InvariantError",
     "Message",
+    "Outcome",
+    "OutcomeFlag",
     "Parrot",
     "Queue",
     "QueueFull",

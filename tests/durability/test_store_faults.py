@@ -10,7 +10,8 @@ import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf
 from xump import (
-    INFINITE, Closed, Engine, QueueFull, StoreCorrupt, StoreFailed, always, copy_to, deliver, field, match, move_to, overflow,
+    INFINITE, Closed, Engine, OutcomeFlag, QueueFull, StoreCorrupt, StoreFailed, always, copy_to, deliver, field, match, move_to,
+    overflow,
 )
 from xump.durability import opening
 from xump.store_types import register_store
@@ -117,6 +118,17 @@ def test_a_failed_store_does_not_stop_another_one():
     assert engine.publish("a") == 1 and engine.publish("ram") == 1      # their copies are dropped
     engine.stores["l"].committer.sync(None)
     assert engine.queues["a"].durable_id == 1
+    engine.check()
+    engine.close()
+
+
+def test_an_outcome_says_that_a_store_has_failed():
+    engine = opened("b r")
+    Worse.unwritable.add("r")
+    engine.publish("b")
+    with pytest.raises(StoreFailed):
+        engine.sync()
+    assert engine.publish_many("b", [("m",), ("n",)], outcomes=True) == [(0, 0, 0, OutcomeFlag.STORE_FAILED)] * 2
     engine.check()
     engine.close()
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, discard, move_to
+from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to
 from xump.store_types import register_store
 from xump.stores.ring import RingStore
 from xump_ext.records import describe
@@ -36,6 +36,21 @@ def drained(engine):
             delivery.ack()
             count += 1
     return count
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_an_outcome_says_that_a_store_is_full(tmp_path, kind):
+    options = RING | {"max_bytes": 8 * SEGMENT} if kind == "ring" else {"max_bytes": 1 << 20}
+    with engine_on(tmp_path / "s", kind, **options) as engine:
+        engine.create_queue("jobs", store="s")
+        engine.create_queue("x", transit=True)
+        engine.create_selector("x", when=always, do=copy_to("jobs"))
+        told = engine.publish_many("jobs", [("x", bytes(4000))] * 1000, outcomes=True)
+        taken = engine.queues["jobs"].last_id
+        assert told == [(id, 1, 0, 0) for id in range(1, taken + 1)] + [(0, 0, 0, OutcomeFlag.STORE_FULL)] * (1000 - taken)
+        assert 0 < taken < 1000
+        assert engine.publish_many("x", [("x", bytes(4000))] * 100, outcomes=True)[-1] == (0, 0, 1, OutcomeFlag.DROPPED)
+        engine.check()
 
 
 @pytest.mark.parametrize("credit", [1, 100, INFINITE])

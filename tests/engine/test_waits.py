@@ -167,7 +167,7 @@ TERMS = ("correlation_id", "delay", "at", "ttl", "expires", "priority")
 
 @pytest.mark.parametrize(("call", "more"), [
     (Engine.publish, ("timeout",)), (Queue.publish, ("timeout",)), (xump.aio.publish, ("timeout",)), (Transaction.publish, ()),
-    (Engine.publish_many, ())])
+    (Engine.publish_many, ("outcomes",))])
 def test_what_a_publish_may_say_it_may_say_anywhere(call, more):
     parameters = inspect.signature(call).parameters
     named = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]

@@ -38,6 +38,7 @@ def enter(engine, queue, message, visited, *, parent=None, dead=False, dead_entr
         engine.strayed.add(message.body)
     if end is not None:
         entry.state, entry.due, entry.since, entry.came_delayed = "delayed", end, end, True
+        entry.visited = None        # whoever asked for its outcome knows that it is delayed
     if overflows:
         entry.state = "entering"    # what overflow takes never counts as ready
         take(engine, queue.overflow, entry)

@@ -8,7 +8,7 @@ from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit", "rank", "ahead"]
+            "room", "requests", "transit", "outcomes", "rank", "ahead"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -85,6 +85,10 @@ class Drawing(Maps):
     def shared_terms(self):
         """Of all messages of a `publish_many`."""
         return {name: value for name, value in self.terms().items() if name != "correlation_id"}
+
+    def asking(self):
+        """Whether the publisher wants to know."""
+        return {"outcomes": True} if "outcomes" in self.features and self.chance.random() < 0.7 else {}
 
     def message_id(self):
         return self.odds("dedup", *MESSAGE_IDS)

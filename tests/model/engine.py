@@ -208,8 +208,10 @@ class ModelEngine:
             self.publishers.append(publisher)
         return publisher
 
-    def publish_many(self, queue, messages, **terms):
+    def publish_many(self, queue, messages, *, outcomes=False, **terms):
         checked = publishing.terms_of(**terms)
+        if outcomes:
+            return self.publish_asking(queue, [(fresh(message), checked) for message in messages])
         return self.publish_rows(queue, [(fresh(message), checked) for message in messages])
 
     def publish_rows(self, queue, rows):
@@ -220,6 +222,11 @@ class ModelEngine:
             found = [publishing.publish_once(self, queue, message, checked) for message, checked in rows]
         ids = [id for id, is_new in found if is_new]
         return range(ids[0], ids[-1] + 1) if ids else range(0)
+
+    def publish_asking(self, queue, rows):
+        with self._call(), transactions.all_or_nothing(self):
+            trips = [publishing.publish_asking(self, queue, message, checked) for message, checked in rows]
+        return [trip.outcome for trip in trips]
 
     def request(self, queue, address="", body=b"", headers=None, *, timeout=30.0):
         """The reply, if there is one when the call ends."""

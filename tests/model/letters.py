@@ -2,6 +2,7 @@
 
 from tests.model import books
 from tests.model.entries import bounced
+from tests.model.outcomes import end_of, tell
 from tests.model.room import has_room
 from tests.model.values import count
 
@@ -26,13 +27,22 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     owner, came = books.inherited_owner(engine, entry), books.owner_of(engine, entry)
     if enter_dead(engine, target, message, reason, queue.name, detail, entry.visited, owner, came):
         count(queue.dead_lettered, reason)
+        tell_end(entry, reason, True)
         books.settle(engine, entry)
     elif or_keep:
         entry.state, entry.kept = "unrouted", True
     else:
         books.remove(engine, entry)
         count(queue.dropped, reason)
+        tell_end(entry, reason, False)
         books.pay_supplier(engine, entry)
+
+
+def tell_end(entry, reason, was_sent):
+    """What its publisher is told: of a dead letter, nothing more."""
+    if not entry.dead:
+        was_counted = reason == "unroutable" and not entry.queue.transit
+        tell(entry.visited, flags=end_of(reason, was_sent), copies=-was_counted)
 
 
 def enter_dead(engine, target, message, reason, from_name, detail, visited, owner=None, came=None):

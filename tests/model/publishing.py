@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from tests.model import books, due, letters, routing
 from tests.model.entries import Message
+from tests.model.outcomes import Trip, rests, tell
 from tests.model.room import has_room
 from tests.model.values import after, count, integer, moment, name_of, optional_duration
 from xump.errors import QueueFull, QueueNotFound
+from xump_ext.outcome import OutcomeFlag
 
 
 @dataclass(frozen=True)
@@ -49,42 +51,62 @@ def publish(engine, queue, message, terms, in_turn=False):
     return publish_once(engine, queue, message, terms, in_turn)[0]
 
 
-def publish_once(engine, queue, message, terms, in_turn=False):
-    """The same, and whether the id is a new one. `in_turn`: a transit queue routes it in the run, not at once."""
+def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
+    """The same, and whether the id is a new one. `in_turn`: a transit queue routes it in the run, not at once. `trip`: its
+    visited set."""
     name = name_of(queue)
     message, end = on_terms(engine, message, terms)
+    trip = [] if trip is None else trip
     if name not in engine.queues:
         target = engine.queues.get(engine.dead_letter)
+        tell(trip, flags=OutcomeFlag.NO_QUEUE)
         if not letters.enter_dead(engine, target, message, "no-queue", name, None, []):
             raise QueueNotFound(f"no queue {name!r}; there are {', '.join(engine.queues)}")
+        tell(trip, flags=OutcomeFlag.DEAD_LETTERED)
         return 0, False
     queue = engine.queues[name]
     if queue.transit:
-        return publish_through(engine, queue, message, end, in_turn)
+        return publish_through(engine, queue, message, end, in_turn, trip)
     first = first_of(engine, queue, message)
     if first is not None:
         queue.duplicates += 1
+        tell(trip, flags=OutcomeFlag.DUPLICATE)
         return first, False
     if due.is_late(engine, message):
-        entry = books.enter(engine, queue, message, [], late=True)
+        entry = books.enter(engine, queue, message, trip, late=True)
         letters.dead_letter(engine, entry, "expired")
     elif has_room(engine, queue, message, pushes=True, delayed=end is not None):
-        entry = books.enter(engine, queue, message, [], end=end)
+        entry = books.enter(engine, queue, message, trip, end=end)
     elif letters.enter_dead(engine, letters.own_dead_letter(engine, queue), message, "overflow", name, None, []):
         count(queue.dead_lettered, "overflow")
+        tell(trip, refused=1, flags=OutcomeFlag.DEAD_LETTERED)
         return 0, False
     else:
+        tell(trip, refused=1)
         raise QueueFull(f"queue {name!r} has no room within limit={queue.limit}, limit_bytes={queue.limit_bytes}")
+    tell(trip, copies=1)
     remember(engine, queue, entry)
     return entry.id, True
 
 
-def publish_through(engine, queue, message, end, in_turn):
+def publish_asking(engine, queue, message, terms):
+    """As a row, for which nothing is raised: the trip that tells its outcome."""
+    trip = Trip()
+    try:
+        trip.id, _ = publish_once(engine, queue, message, terms, trip=trip)
+    except (QueueFull, QueueNotFound):
+        pass
+    return trip
+
+
+def publish_through(engine, queue, message, end, in_turn, trip):
     """A transit queue routes what is published into it before anything else happens, and gives no id."""
     if end is not None:
         raise ValueError(f"queue {queue.name!r} keeps nothing, so it delays nothing")
     late = due.is_late(engine, message)
-    entry = books.enter(engine, queue, message, [], late=late)
+    entry = books.enter(engine, queue, message, trip, late=late)
+    if rests(engine, queue) and not late:
+        tell(trip, copies=1)
     if late:
         letters.dead_letter(engine, entry, "expired")
     elif not (in_turn or engine.depth or queue.held):

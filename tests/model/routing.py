@@ -5,10 +5,12 @@ from datetime import datetime
 from tests.model import books, bounds, due, letters, requests
 from tests.model.matching import evaluate, holds, makes, names_target, target_of
 from tests.model.order import everywhere, may_take
+from tests.model.outcomes import rests, tell
 from tests.model.room import has_room, may_put, prune_lines
 from tests.model.entries import READY
 from tests.model.values import count, nanoseconds
 from xump.errors import QueueFull
+from xump_ext.outcome import OutcomeFlag
 
 
 def finish(engine, lets_in=True):
@@ -189,6 +191,8 @@ def copy(engine, selector, entry, visited, replaying=False):
     if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True):
         books.enter(engine, target, message, visited, dead=entry.dead, came=books.owner_of(engine, entry))
         selector.copied += 1
+        if rests(engine, target) and not entry.dead:
+            tell(visited, copies=1)
         return
     visited.append(target)
     if message.hops > engine.hop_limit:
@@ -198,10 +202,15 @@ def copy(engine, selector, entry, visited, replaying=False):
     else:
         reason, place, dead_letter = "overflow", target, letters.own_dead_letter(engine, target)
     came = books.owner_of(engine, entry)
+    if not entry.dead:
+        tell(visited, refused=reason == "overflow")
     if not entry.dead and letters.enter_dead(engine, dead_letter, message, reason, place.name, None, visited, came=came):
         count(place.dead_lettered, reason)
+        tell(visited, flags=OutcomeFlag.DEAD_LETTERED)
     else:
         selector.dropped += 1
+        if not entry.dead:
+            tell(visited, flags=OutcomeFlag.DROPPED)
 
 
 def start_copying(engine, selector, start):

@@ -127,7 +127,7 @@ class Dense(Drawing, AtRandom):
 
     def publish_many(self):
         self.world.publish_many(
-            self.name(), [self.message() for _ in range(self.chance.randint(0, 4))], **self.shared_terms())
+            self.name(), [self.message() for _ in range(self.chance.randint(0, 4))], **self.shared_terms(), **self.asking())
 
     def publish_batch(self):
         self.world.publish_batch(

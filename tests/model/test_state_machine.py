@@ -152,10 +152,10 @@ class Machine(RuleBasedStateMachine):
     def end_request(self, index):
         self.world.end_request(index)
 
-    @rule(queue=queues, messages=st.lists(messages, max_size=4), drawn=terms)
-    def publish_many(self, queue, messages, drawn):
+    @rule(queue=queues, messages=st.lists(messages, max_size=4), drawn=terms, outcomes=st.booleans())
+    def publish_many(self, queue, messages, drawn, outcomes):
         shared = {name: value for name, value in self.at(drawn).items() if name != "correlation_id"}
-        self.world.publish_many(queue, messages, **shared)
+        self.world.publish_many(queue, messages, **shared, **({"outcomes": True} if outcomes else {}))
 
     @rule(queue=queues, messages=st.lists(st.tuples(messages, row_terms), max_size=4))
     def publish_batch(self, queue, messages):

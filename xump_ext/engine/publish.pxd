@@ -10,8 +10,17 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
 from xump_ext.route.admission cimport Admissions, admission_t
 from xump_ext.route.arrivals cimport enter_due
-from xump_ext.state.graph cimport queue_t
+from xump_ext.state.graph cimport queue_t, tally_t, visited_t
 from xump_ext.state.sleeper cimport Sleeper
+
+cdef enum:
+    # what became of a message that a call lets in
+    ADMITTED = 0
+    SENT_NO_QUEUE = 1       # to the engine's dead letter queue: there is no queue of that name
+    SENT_FULL = 2           # to the queue's own one
+    NO_QUEUE = 3            # these three: nothing has changed, and the caller still has the content
+    FULL = 4
+    NO_ROOM = 5             # in the store
 
 cdef class Publisher(Sleeper):
     """A publish that waits for room."""
@@ -29,7 +38,7 @@ cdef class EnginePublish(EngineStores):
         """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
         over the caller's reference, unless it raises."""
         if queue != NULL and queue.ready < queue.limit and not queue.uncommon:
-            return enter_due(&self.e, queue, content, due)
+            return enter_due(&self.e, queue, content, due, NULL)
         return self.admit_elsewhere(queue, name, content, due)
 
     cdef uint64_t publish_with(
@@ -37,6 +46,13 @@ cdef class EnginePublish(EngineStores):
         object correlation_id, object delay, object at, object ttl, object expires, object priority
     ) except? 0
     cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
+    cdef int let_through(
+        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, uint64_t* id
+    ) except -1
+    cdef int publish_asking(
+        self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally
+    ) except -1
+    cdef list publish_all_asking(self, Admissions batch, queue_t* queue)
     cdef int enter_late(self, Publisher publisher) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)
     cdef int admit_through(self, Admissions batch, queue_t* queue) except -1

@@ -2,11 +2,12 @@
 
 import datetime
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.engine.stores import EngineStores
 from xump_ext.message.message import Message, _Body, _HeaderValue
+from xump_ext.outcome import Outcome
 from xump_ext.state.sleeper import Sleeper
 
 class Publisher(Sleeper):
@@ -78,6 +79,7 @@ class EnginePublish(EngineStores):
         ...     engine.publish("jobs", "resize", b"cat.png", {"width": 80})
         1
         """
+    @overload
     def publish_many(
         self,
         queue: str | QueueHandle,
@@ -89,8 +91,9 @@ class EnginePublish(EngineStores):
         ttl: float | None = None,
         expires: datetime.datetime | int | None = None,
         priority: int = 0,
+        outcomes: Literal[False] = False,
     ) -> range:
-        """Publish many messages with one call and one run: all of them enter the queue, or none does.
+        """Publish many messages with one call and one run: all of them enter the queue, or none does; or each for itself.
 
         Args:
             queue: The queue that the messages enter: its name, or a `Queue`.
@@ -98,9 +101,12 @@ class EnginePublish(EngineStores):
                 headers, reply_to, message_id)`, of which you may leave out the last ones.
             correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own
                 `correlation_id`, `expires` and `priority`: beside one give none of these, and no `ttl` if it expires.
+            outcomes: Whether each message is let in for itself, as far as there is room, and told of: no exception is raised for
+                one that cannot enter.
 
         Returns:
-            The range of the ids that the queue issued.
+            The range of the ids that the queue issued. With `outcomes`: a list with an `Outcome` for each message, which says
+            what became of it in this call: its id, how many queues took it, how many refused it, and more.
 
         Raises:
             QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the messages.
@@ -119,6 +125,20 @@ class EnginePublish(EngineStores):
         ...     engine.publish_many("jobs", [("resize", b"cat.png"), ("rotate", b"dog.png")])
         range(1, 3)
         """
+    @overload
+    def publish_many(
+        self,
+        queue: str | QueueHandle,
+        messages: Iterable[Message | tuple[Any, ...]],
+        *,
+        correlation_id: str | None = None,
+        delay: float | None = None,
+        at: datetime.datetime | int | None = None,
+        ttl: float | None = None,
+        expires: datetime.datetime | int | None = None,
+        priority: int = 0,
+        outcomes: Literal[True],
+    ) -> list[Outcome]: ...
     def _publish_later(self, wake: Any, queue: Any, address: Any, body: Any, headers: Any, reply_to: Any, message_id: Any,
                        correlation_id: Any, delay: Any, at: Any, ttl: Any, expires: Any, priority: Any) -> Publisher: ...
     def _publish_no_more(self, publisher: Publisher) -> bool: ...

@@ -7,6 +7,7 @@ The engine is one class in four files (`engine_lock.pyx` says why). `EnginePubli
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
@@ -20,6 +21,7 @@ from xump_ext.message.content cimport checked_text, content_release, content_sha
 from xump_ext.message.headers cimport content_t, expires_of
 from xump_ext.message.message cimport Message, content_alone, content_new, content_of, optional_text, parts_given
 from xump_ext.message.times cimport NEVER, Times, times_given
+from xump_ext.outcome import Outcome, OutcomeFlag
 from xump_ext.route.admission cimport (
     ANSWER_ACK, ANSWER_NACK, Admissions, admission_bytes, admission_t, fullness, letters_take, sends_away,
 )
@@ -31,10 +33,14 @@ from xump_ext.route.routing cimport go_on
 from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
-from xump_ext.state.constants cimport BROKEN, IDLE, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED
+from xump_ext.state.constants cimport (
+    BROKEN, IDLE, OUTCOME_DEAD_LETTERED, OUTCOME_DUPLICATE, OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED, OUTCOME_STORE_FULL,
+    REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
+)
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.limits cimport drops, is_limited
+from xump_ext.state.visited cimport NO_SLOT, rests, tally_begin, tally_end, tally_refused, visited_new
 
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
@@ -51,6 +57,7 @@ cdef str TTL = "ttl"
 cdef str EXPIRES = "expires"
 cdef str PRIORITY = "priority"
 cdef object NO_PRIORITY = 0
+cdef tuple OUTCOME_FLAGS = tuple([OutcomeFlag(bits) for bits in range(128)])        # by their bits
 
 
 cdef class Publisher:
@@ -71,47 +78,128 @@ cdef class EnginePublish(EngineStores):
         """Admit a message to a durable queue, a full queue, one that looks for duplicates, or the dead letter queue if there is
         none. Returns its id, or that of the first one if it is a duplicate; 0: it went to a dead letter queue. Takes over
         the content if it does not raise."""
-        cdef uint64_t id
-        if queue != NULL and queue.transit:
-            check_undelayed(queue, due)
-            publish_through(&self.e, queue, content, NULL)
-            return 0
-        if queue != NULL and queue.window != NULL:
-            id = duplicate_of(queue, content)
-            if id:
-                queue.duplicates += 1
-                content_release(content)
-                return id
+        cdef uint64_t id = known_before(queue, content)
+        cdef int admitted
+        if id:
+            return id
         if queue != NULL and queue.durable:
             queue = self.with_room(queue, name, admission_bytes(content), admission_bytes(content))
         if queue == NULL:
             name = checked_text(name_text(name), "the queue's name")
+        elif queue.transit:
+            check_undelayed(queue, due)
+        admitted = self.let_through(queue, name, content, due, NULL, &id)
+        if admitted == NO_QUEUE:
+            raise no_queue(name)
+        if admitted == NO_ROOM:
+            raise no_room(queue)
+        if admitted == FULL:
+            raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room: {fullness(queue)}")
+        return id
+
+    cdef int let_through(
+        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, uint64_t* id
+    ) except -1:
+        """Let a message in that is no duplicate, with its id, or say why not. Takes over the content of one that was let in, or
+        sent to a dead letter queue. `visited`: its visited set; NULL: it gets one when it needs one."""
+        id[0] = 0
+        if queue == NULL:
             if not letters_take(queue_named(&self.e, self._dead_letter), content, name, REASON_NO_QUEUE, 1):
-                raise no_queue(name)
+                return NO_QUEUE
             self.no_queue += 1
             content_release(content)
-            return 0
+            return SENT_NO_QUEUE
+        if queue.transit:
+            publish_through(&self.e, queue, content, visited)
+            return ADMITTED
         if queue.durable and not store_has_room(queue, content):
-            raise no_room(queue)
+            return NO_ROOM
         if queue.ready >= queue.limit and expires_of(content) >= time_of(&self.e) and not drops(queue) and (
                 due != NEVER or not overflow_has_room(queue, content, NULL)):
             letters = own_dead_letter(queue)
             if not letters_take(letters, content, (<QueueHandle> queue.handle).name, REASON_OVERFLOW, 1):
-                raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room: {fullness(queue)}")
+                return FULL
             queue.dead_lettered[REASON_OVERFLOW] += 1
             if queue.durable:
                 touch(queue)
             content_release(content)
-            return 0
+            return SENT_FULL
         if queue.window == NULL:
-            return enter_due(&self.e, queue, content, due)
+            id[0] = enter_due(&self.e, queue, content, due, visited)
+            return ADMITTED
         content_share(content)      # it may end at once
         try:
-            id = enter_due(&self.e, queue, content, due)
-            remember_for_good(queue, content, id)
+            id[0] = enter_due(&self.e, queue, content, due, visited)
+            remember_for_good(queue, content, id[0])
         finally:
             content_release(content)
-        return id
+        return ADMITTED
+
+    cdef int publish_asking(
+        self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally
+    ) except -1:
+        """Let a message in whose publisher asks what becomes of it; nothing is raised for it. Takes over the content. The tally
+        is right when the call has run the graph, and `tally_end` must follow."""
+        cdef visited_t* visited
+        cdef int admitted
+        tally.id = known_before(queue, content)
+        if tally.id:
+            tally.flags = OUTCOME_DUPLICATE
+            return 0
+        visited = visited_new(&self.e, NO_SLOT if queue == NULL else queue.slot)
+        tally_begin(visited, tally)
+        admitted = self.let_through(queue, name, content, due, visited, &tally.id)
+        if admitted == ADMITTED:
+            tally.copies += rests(queue)
+        elif admitted == SENT_FULL or admitted == FULL:
+            tally_refused(tally)
+        elif admitted == NO_ROOM:
+            failed = queue.store.failed or queue.store.leaving_engine
+            tally.flags |= OUTCOME_STORE_FAILED if failed else OUTCOME_STORE_FULL
+        else:
+            tally.flags |= OUTCOME_NO_QUEUE
+        if admitted == SENT_FULL or admitted == SENT_NO_QUEUE:
+            tally.flags |= OUTCOME_DEAD_LETTERED
+        elif admitted != ADMITTED:
+            content_release(content)
+        if visited.references == 1:     # nothing of it is still to be routed
+            tally_end(&self.e, tally)
+        return 0
+
+    cdef list publish_all_asking(self, Admissions batch, queue_t* queue):
+        """Let all messages in, each for itself, and tell what became of each."""
+        cdef tally_t* tallies = <tally_t*> calloc(batch.count + 1, sizeof(tally_t))
+        cdef Py_ssize_t i
+        cdef content_t* content
+        cdef BaseException interruption = None
+        if tallies == NULL:
+            raise MemoryError()
+        try:
+            for i in range(batch.count if queue != NULL else 0):
+                check_undelayed(queue, batch.items[i].due)
+            if queue != NULL and queue.durable:
+                queue = self.with_room(queue, batch.name, batch.bytes(), batch.largest)
+            name = checked_text(name_text(batch.name), "the queue's name")
+            for i in range(batch.count):
+                content = batch.items[i].content
+                batch.items[i].content = NULL
+                try:
+                    self.publish_asking(queue, name, content, batch.items[i].due, &tallies[i])
+                except MemoryError:
+                    self.e.at_rest = BROKEN
+                    raise
+                except BaseException as error:      # a condition of a transit queue: the message is in, and waits there
+                    interruption = error
+                    content_release(content)
+            if interruption is not None:
+                raise interruption
+            go_on(&self.e)
+            return [Outcome(tallies[i].id, tallies[i].copies, tallies[i].refused, OUTCOME_FLAGS[tallies[i].flags])
+                    for i in range(batch.count)]
+        finally:
+            for i in range(batch.count):
+                tally_end(&self.e, &tallies[i])
+            free(tallies)
 
     def publish(
         self, queue, address="", body=b"", headers=None, *, reply_to=None, message_id=None, correlation_id=None, delay=None,
@@ -295,9 +383,9 @@ cdef class EnginePublish(EngineStores):
         return id
 
     def publish_many(
-        self, queue, messages, *, correlation_id=None, delay=None, at=None, ttl=None, expires=None, priority=0
+        self, queue, messages, *, correlation_id=None, delay=None, at=None, ttl=None, expires=None, priority=0, outcomes=False
     ):
-        """Publish many messages with one call and one run: all of them enter the queue, or none does.
+        """Publish many messages with one call and one run: all of them enter the queue, or none does; or each for itself.
 
         Args:
             queue: The queue that the messages enter: its name, or a `Queue`.
@@ -305,9 +393,12 @@ cdef class EnginePublish(EngineStores):
                 headers, reply_to, message_id)`, of which you may leave out the last ones.
             correlation_id, delay, at, ttl, expires, priority: As for `publish`, of all messages. A `Message` has its own
                 `correlation_id`, `expires` and `priority`: beside one give none of these, and no `ttl` if it expires.
+            outcomes: Whether each message is let in for itself, as far as there is room, and told of: no exception is raised for
+                one that cannot enter.
 
         Returns:
-            The range of the ids that the queue issued.
+            The range of the ids that the queue issued. With `outcomes`: a list with an `Outcome` for each message, which says
+            what became of it in this call: its id, how many queues took it, how many refused it, and more.
 
         Raises:
             QueueNotFound: No queue has this name, and no dead letter queue of the engine takes the messages.
@@ -345,6 +436,8 @@ cdef class EnginePublish(EngineStores):
             batch.timed = times is not None
             for i in range(batch.count if batch.timed else 0):
                 set_times(&self.e, &batch.items[i], times)
+            if outcomes:
+                return self.publish_all_asking(batch, self.queue_of(queue))
             return self.admit_all(batch, self.queue_of(queue))
         finally:
             self.unlock()
@@ -588,6 +681,17 @@ cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1:
     item.due = due_by(engine, times)
     item.content = content_timed(engine, item.content, times, item.due)
     return 0
+
+
+cdef uint64_t known_before(queue_t* queue, content_t* content) except? 0:
+    """The id of the message of which this is a duplicate, which then takes over the content; 0: it is none."""
+    cdef uint64_t id = 0
+    if queue != NULL and queue.window != NULL:
+        id = duplicate_of(queue, content)
+        if id:
+            queue.duplicates += 1
+            content_release(content)
+    return id
 
 
 cdef int check_undelayed(queue_t* queue, int64_t due) except -1:

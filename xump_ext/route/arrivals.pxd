@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times
 from xump_ext.route.ledger cimport enter, enter_special
-from xump_ext.state.graph cimport engine_t, queue_t
+from xump_ext.state.graph cimport engine_t, queue_t, visited_t
 
 # When a message that is published now is due; NEVER: at once.
 cdef int64_t due_by(engine_t* engine, Times times) noexcept
@@ -14,9 +14,11 @@ cdef int64_t due_at(engine_t* engine, int64_t moment) noexcept
 # raises: ValueError for a content that has its own `expires`.
 cdef content_t* content_timed(engine_t* engine, content_t* content, Times times, int64_t due) except NULL
 
-cdef inline uint64_t enter_due(engine_t* engine, queue_t* queue, content_t* content, int64_t due) except 0:
+cdef inline uint64_t enter_due(
+    engine_t* engine, queue_t* queue, content_t* content, int64_t due, visited_t* visited
+) except 0:
     """Enters a message that was published, delayed until `due` (NEVER: not at all), and returns its id. Takes over the reference
     to `content`, unless it raises."""
     if due == NEVER:
-        return enter(engine, queue, content, 0, 0, 0, NULL, NULL)
-    return enter_special(engine, queue, content, 0, 0, 0, NULL, NULL, due)
+        return enter(engine, queue, content, 0, 0, 0, NULL, visited)
+    return enter_special(engine, queue, content, 0, 0, 0, NULL, visited, due)

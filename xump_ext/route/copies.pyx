@@ -9,11 +9,13 @@ from xump_ext.message.content cimport content_bounced, content_release, content_
 from xump_ext.message.headers cimport content_t
 from xump_ext.route.ledger cimport can_enter, clamp, dead_letter_of, enter, hops_of, is_fresh, own_dead_letter, reason_name
 from xump_ext.select.plan cimport prefetch
-from xump_ext.state.constants cimport DEAD_IN_RUN, DEAD_ENTRY, REASON_HOPS, REASON_OVERFLOW
+from xump_ext.state.constants cimport (
+    DEAD_IN_RUN, DEAD_ENTRY, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, REASON_HOPS, REASON_OVERFLOW,
+)
 from xump_ext.state.envelope cimport names_queue_now, target_of
-from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, visited_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, tally_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.visited cimport visited_add, visited_has
+from xump_ext.state.visited cimport rests, tally_flag, tally_refused, visited_add, visited_has
 
 
 cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
@@ -46,6 +48,8 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         visited_add(visited, target.slot)
         return drop_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
     selector.copied += 1
+    if visited.tally != NULL and not fresh and rests(target):
+        visited.tally.copies += 1
     if engine.store_count == 0:
         enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD_IN_RUN if fresh else 0, NULL, visited)
         return 0
@@ -73,15 +77,21 @@ cdef int drop_copy(
     """Puts a copy that could not be made into the dead letter queue `letters`, else drops it and counts it at its selector.
     `origin` is the queue where the dead-lettering is counted."""
     cdef content_t* content
+    cdef tally_t* tally = NULL if is_fresh(engine, entry) else visited.tally
+    if tally != NULL and reason == REASON_OVERFLOW:
+        tally_refused(tally)
     if letters != NULL and not is_fresh(engine, entry):
         content = content_bounced(content_at(entry), (<object> origin.handle).name, reason_name(reason), None, False)
         if can_enter(letters, content, NULL):
             origin.dead_lettered[reason] += 1
             if origin.durable:
                 touch(origin)
+            tally_flag(visited, OUTCOME_DEAD_LETTERED)
             # one hop for the copy, and one for the bounce
             return enter_copy(
                 engine, entry, letters, content, clamp(hops_of(engine, entry) + 2), DEAD_IN_RUN | DEAD_ENTRY, visited)
         content_release(content)
+    if tally != NULL:
+        tally.flags |= OUTCOME_DROPPED
     selector.dropped += 1
     return 0

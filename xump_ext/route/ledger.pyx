@@ -31,14 +31,14 @@ from xump_ext.select.plan cimport Plan
 from xump_ext.select.unrouted cimport apart_add, apart_remove, backlog_apart, is_kept
 from xump_ext.state.constants cimport (
     APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, MOVED,
-    NACKED, OFFERED, OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW,
+    NACKED, OFFERED, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, OVERFULL, OWNED, QUEUED, REASON_COUNT, REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW,
     REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED, ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
     TIME_UNREAD, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport destination_t, offer_t, waitset_t
+from xump_ext.state.graph cimport destination_t, offer_t, tally_t, waitset_t
 from xump_ext.state.index cimport (
     entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove, plain_entry_free,
 )
@@ -625,6 +625,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     cdef uint32_t hops = hops_of(engine, entry)
     cdef content_t* content
     cdef visited_t* own
+    cdef tally_t* tally = NULL if visited == NULL or is_fresh(engine, entry) else visited.tally
     if letters != NULL and not is_fresh(engine, entry) and (reason != REASON_EXPIRED or hops < engine.hop_limit):
         content = content_bounced(content_at(entry), (<object> queue.handle).name, REASONS[reason], detail, False)
         if can_enter(letters, content, entry):
@@ -647,9 +648,22 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
                   DEAD_IN_RUN if reason == REASON_EXPIRED else DEAD_IN_RUN | DEAD_ENTRY, NULL, own)
             engine.gone_store = NULL
             visited_release(engine, own)
+            if tally != NULL:
+                tally_left(tally, queue, reason, OUTCOME_DEAD_LETTERED)
             return settle(engine, entry, PROCESSED, 0)
         content_release(content)
+    if tally != NULL:
+        tally_left(tally, queue, reason, OUTCOME_DROPPED)
     return settle(engine, entry, DROPPED, reason)
+
+
+cdef int tally_left(tally_t* tally, const queue_t* queue, int reason, uint8_t flags) except -1:
+    """The message, of which its publisher asks, left the queue. Where it was unroutable nobody has it."""
+    tally.flags |= flags
+    if reason == REASON_UNROUTABLE:
+        tally.flags |= OUTCOME_UNROUTABLE
+        tally.copies -= not queue.transit
+    return 0
 
 
 cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1:

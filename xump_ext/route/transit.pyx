@@ -18,9 +18,9 @@ from xump_ext.route.ledger cimport (
 )
 from xump_ext.select.plan cimport Plan, known_place, known_t
 from xump_ext.select.round_robin cimport choose
-from xump_ext.state.constants cimport BROKEN, DEFAULTED, REASON_UNROUTABLE, UNLIMITED, UNROUTED
+from xump_ext.state.constants cimport BROKEN, DEFAULTED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED
 from xump_ext.state.graph cimport run_item_t, selector_t
-from xump_ext.state.visited cimport visited_new, visited_release
+from xump_ext.state.visited cimport tally_flag, visited_new, visited_release
 
 
 # ---- at once
@@ -30,7 +30,8 @@ cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, v
     cdef route_t* route
     # What came before it and is not routed yet goes first: user code raised, or the message is in a transaction.
     if engine.building or queue.held or queue.unrouted or (content.has_trailer and expires_of(content) < time_of(engine)):
-        return 0 if enter(engine, queue, content, 0, 0, 0, NULL, visited) else 0
+        enter(engine, queue, content, 0, 0, 0, NULL, visited)
+        return 0
     memset(&entry, 0, sizeof(entry_t))
     queue.timestamp = max(queue.timestamp, now_of(engine))
     entry.id = queue.next_id
@@ -45,6 +46,7 @@ cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, v
         queue.settled += 1
     elif route.slot_count == 0 and dead_letter_of(engine, &entry) == NULL:
         queue.dropped[REASON_UNROUTABLE] += 1
+        tally_flag(visited, OUTCOME_UNROUTABLE | OUTCOME_DROPPED)
     else:
         return enter_at_once(engine, &entry, route, visited)
     queue.next_id += 1

@@ -122,6 +122,16 @@ cdef enum:
     REASON_COUNT = 8
 
 cdef enum:
+    # what a publisher is told of its message; the bits of `OutcomeFlag` in outcome.py
+    OUTCOME_DUPLICATE = 1
+    OUTCOME_UNROUTABLE = 2
+    OUTCOME_DEAD_LETTERED = 4
+    OUTCOME_DROPPED = 8
+    OUTCOME_NO_QUEUE = 16
+    OUTCOME_STORE_FULL = 32
+    OUTCOME_STORE_FAILED = 64
+
+cdef enum:
     # what happens to an entry when it falls due
     TIMER_EXPIRY = 0        # it is dead-lettered, or dropped
     TIMER_DELAY = 1         # the delay that it entered with ends

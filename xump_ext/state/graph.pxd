@@ -434,7 +434,15 @@ cdef struct queue_t:
     void* window             # the message ids that it remembers
     uint64_t duplicates      # publishes that were one
 
+cdef struct tally_t:        # what became of a message in the call that published it
+    uint64_t id             # in the queue that it was published to, or of the one of which it is a duplicate; 0
+    uint32_t copies         # how many queues took it, by the publish or by COPY
+    uint8_t refused         # how many were full and refused it, at most TALLY_MAX
+    uint8_t flags           # OUTCOME_DUPLICATE ..
+    visited_t* visited      # its visited set, until the call ends
+
 cdef struct visited_t:
+    tally_t* tally          # the publisher asks what becomes of the message; NULL: most do not
     uint64_t mask           # of the slots, modulo 64: answers most look-ups
     uint32_t* slots         # of the queues entered: a list while short, then a table
     uint32_t count

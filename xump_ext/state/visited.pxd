@@ -5,14 +5,15 @@ list, and a mask of the numbers modulo 64 answers most look-ups. Beyond that the
 of a Parrot costs as much for each of them as a copy to ten.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from xump_ext.state.graph cimport engine_t, visited_t
+from xump_ext.state.graph cimport engine_t, queue_t, tally_t, visited_t
 
 cdef enum:
     VISITED_LIST = 16
     NO_SLOT = 0xFFFFFFFF
+    TALLY_MAX = 255
 
 cdef int visited_grow(visited_t* visited) except -1
 cdef bint visited_search(const visited_t* visited, uint32_t slot) noexcept
@@ -49,6 +50,31 @@ cdef inline void visited_release(engine_t* engine, visited_t* visited) noexcept:
         else:
             visited.next = engine.spare_visited
             engine.spare_visited = visited
+
+# A publisher may ask what becomes of its message. Then the tally of the message hangs on its visited set, which goes along with
+# whatever the message becomes; the call that published takes it off again.
+
+cdef inline void tally_begin(visited_t* visited, tally_t* tally) noexcept:
+    tally.visited = visited
+    visited.tally = tally
+
+cdef inline void tally_end(engine_t* engine, tally_t* tally) noexcept:
+    """Nobody asks any more."""
+    if tally.visited != NULL:
+        tally.visited.tally = NULL
+        visited_release(engine, tally.visited)
+        tally.visited = NULL
+
+cdef inline bint rests(const queue_t* queue) noexcept:
+    """Whether what enters the queue is there, for now. It only passes through a transit queue."""
+    return not queue.transit or queue.held or queue.engine.building
+
+cdef inline void tally_refused(tally_t* tally) noexcept:
+    tally.refused += tally.refused < TALLY_MAX
+
+cdef inline void tally_flag(const visited_t* visited, uint8_t flags) noexcept:
+    if visited != NULL and visited.tally != NULL:
+        visited.tally.flags |= flags
 
 cdef inline bint visited_has(const visited_t* visited, uint32_t slot) noexcept:
     return (visited.mask >> (slot & 63)) & 1 and visited_search(visited, slot)

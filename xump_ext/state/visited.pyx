@@ -12,6 +12,7 @@ cdef visited_t* visited_alloc(engine_t* engine) except NULL:
         free(visited)
         raise MemoryError()
     visited.capacity = VISITED_LIST
+    visited.tally = NULL
     return visited
 
 
