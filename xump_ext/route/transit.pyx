@@ -18,7 +18,9 @@ from xump_ext.route.ledger cimport (
 )
 from xump_ext.select.plan cimport Plan, known_place, known_t
 from xump_ext.select.round_robin cimport choose
-from xump_ext.state.constants cimport BROKEN, DEFAULTED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED
+from xump_ext.state.constants cimport (
+    BROKEN, DEFAULTED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED,
+)
 from xump_ext.state.graph cimport run_item_t, selector_t
 from xump_ext.state.visited cimport tally_flag, visited_new, visited_release
 
