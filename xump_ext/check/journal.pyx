@@ -104,7 +104,7 @@ cdef int check_queues(Books books) except -1:
         queue = handle.queue
         if queue.durable != (queue.store != NULL) or (queue.store != NULL and <uintptr_t> queue.store not in stores):
             raise broken("Links", of_queue(queue), "its store is not one of this engine's")
-        if queue.uncommon != (queue.special or queue.durable):
+        if queue.uncommon != (queue.special != 0 or queue.durable):
             raise broken("Links", of_queue(queue), f"it is durable: {queue.durable}, special: {queue.special}; it says of both: "
                                                    f"{queue.uncommon}")
         if queue.durable:

@@ -9,8 +9,10 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
+from xump_ext.route.ledger cimport now_of, time_of
 from xump_ext.state.constants cimport BUSY, IDLE, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, queue_t
+from xump_ext.state.schedule cimport schedule_is_due
 from xump_ext.state.sleeper cimport Sleeper
 
 cdef extern from "Python.h":
@@ -56,8 +58,13 @@ cdef class EngineLock:
     cdef inline int begin_call(self) except -1:
         """Take the engine lock, read the user's clock, if there is one, and do what fell due."""
         self.lock()
-        if self.clock is not None or self.e.schedule.live:
+        if self.clock is not None:
             self.begin_with_clock()
+        elif self.e.schedule.live:      # the system's clock cannot fail, and most often nothing is due
+            if schedule_is_due(&self.e.schedule, max(now_of(&self.e), self.e.time)):
+                self.begin_with_clock()
+            else:
+                time_of(&self.e)
         return 0
 
     cdef inline int lock(self) except -1:

@@ -38,7 +38,7 @@ from xump_ext.log.journal cimport tell_stores
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times, later
 from xump_ext.route.oldest cimport first_free
-from xump_ext.route.ledger cimport time_of
+from xump_ext.route.ledger cimport now_of
 from xump_ext.route.routing cimport run
 from xump_ext.state.constants cimport BROKEN, BUSY, CLOSED, FORKED, IDLE, NEW, RESERVED, TIME_UNREAD
 from xump_ext.state.envelope cimport QueueRef, queue_named
@@ -218,7 +218,7 @@ cdef class EngineLock:
         """Read the clock. That of a user gives an int of 64 bits, and no bool. The lowest one is taken: it stands for a clock not
         read."""
         if self.clock is None:
-            time_of(&self.e)
+            now_of(&self.e)
             return 0
         now = self.clock()
         if not isinstance(now, int) or isinstance(now, bool):

@@ -26,7 +26,7 @@ from xump_ext.route.admission cimport (
     ANSWER_ACK, ANSWER_NACK, Admissions, admission_bytes, admission_t, fullness, letters_take, sends_away,
 )
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
-from xump_ext.route.duplicates cimport duplicate_of, remember_for_good
+from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
 from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, own_dead_letter, pay, time_of
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
@@ -608,6 +608,8 @@ cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObje
     cdef Py_ssize_t i
     cdef content_t* content
     cdef object address, body, headers
+    cdef early_t early
+    cdef bint hashed = False
     if not 1 <= count <= 4:
         return publish_long(self, args, count, names)
     for i in range(name_count(names) if names != NULL else 0):
@@ -623,7 +625,11 @@ cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObje
     if PyUnicode_CheckExact(address):
         if <void*> args[0] == (<EnginePublish> self).e.called_name:
             prefetch_known((<EnginePublish> self).e.called, address)
+            if message_id != NONE:
+                hashed = hash_early((<EnginePublish> self).e.called, message_id, &early)
         content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
+        if hashed and <void*> args[0] == (<EnginePublish> self).e.called_name:
+            hash_known((<EnginePublish> self).e.called, content, &early)
     elif isinstance(address, Message):
         content = content_alone(address, body, headers, <object> reply_to, <object> message_id, NULL)
     else:

@@ -40,7 +40,7 @@ from xump_ext.recovery.log_reader cimport Recovery
 from xump_ext.route.ledger cimport pay_for, time_of
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
-from xump_ext.state.constants cimport BROKEN, OWNED
+from xump_ext.state.constants cimport BROKEN, OWNED, SPECIAL_NOT
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_from
 from xump_ext.state.lazy_content cimport content_shown, fetched_forget
@@ -159,7 +159,7 @@ cdef class EngineStores(EngineLock):
         for address in journal.queues.values():
             queue = <queue_t*> <uintptr_t> address
             queue.durable = queue.touched = False
-            queue.uncommon = queue.special
+            queue.uncommon = queue.special != SPECIAL_NOT
             queue.store = NULL
         for entry, owner in list(self.owners.items()):
             if owner.store == &journal.store:

@@ -30,8 +30,8 @@ from xump_ext.select.runnable cimport runnable_remove
 from xump_ext.select.unrouted cimport apart_free, kept_try
 from xump_ext.state.constants cimport (
     BOUNCE, BOUND, COPY, DEDUP_LIMIT_DEFAULT, DEFAULT, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVE, MOVED, NEVER,
-    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES, SUSPENDED, TAKEN, TIME_UNREAD,
-    UNLIMITED, WAITERS,
+    OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES, SPECIAL_ENTERED, SPECIAL_NOT, SPECIAL_PUBLISHED, SUSPENDED,
+    TAKEN, TIME_UNREAD, UNLIMITED, WAITERS,
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
@@ -163,9 +163,11 @@ cdef int queue_order(queue_t* queue) except -1:
         queue.places = 2 * (queue.top_priority + 1)
     if queue.dedup != NEVER:
         queue.window = <void*> window_new(queue.dedup, queue.dedup_limit, incarnation_new(), incarnation_new())
-    queue.special = (queue.places != 0 or queue.window != NULL or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED
-                     or queue.drops_oldest or queue.transit)
-    queue.uncommon = queue.special or queue.durable
+    if queue.places or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED or queue.drops_oldest or queue.transit:
+        queue.special = SPECIAL_ENTERED
+    else:
+        queue.special = SPECIAL_NOT if queue.window == NULL else SPECIAL_PUBLISHED
+    queue.uncommon = queue.special != SPECIAL_NOT or queue.durable
     queue.active = queue.transit
     return 0
 

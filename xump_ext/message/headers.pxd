@@ -47,6 +47,7 @@ cdef struct content_t:      # 64 bytes: one cache line
     uint8_t priority        # 0 to 255
     uint8_t has_trailer
     uint8_t has_annex       # in its trailer
+    uint8_t is_hashed       # the hash of its message_id may be known: route/duplicates.pyx
     # char headers[header_bytes]; char body[body_bytes] if body_inline; a trailer_t at the next multiple of 8 if has_trailer
 
 # Fields one behind another, as they grow.                                                                     message/annex.pxd

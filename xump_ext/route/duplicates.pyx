@@ -8,7 +8,7 @@ from xump_ext.log.seen cimport log_forget, log_seen
 from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.headers cimport raw_text_of
 from xump_ext.route.ledger cimport time_of
-from xump_ext.state.window cimport window_add, window_count, window_find, window_hash, window_reserve, window_t, window_trim
+from xump_ext.state.window cimport window_add, window_ask, window_count, window_hash, window_reserve, window_t, window_trim
 
 
 cdef inline hash128_t hash_of(const window_t* window, const content_t* content) noexcept:
@@ -21,9 +21,18 @@ cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0:
     cdef window_t* window = <window_t*> queue.window
     if content.message_id == NULL:
         return 0
-    window.asked = hash_of(window, content)
-    window.asked_for = content
-    return window_find(window, &window.asked, time_of(queue.engine))
+    if not content.is_hashed or window.asked_for != content:
+        window.asked = hash_of(window, content)
+        window.asked_for = content
+    return window_ask(window, time_of(queue.engine))
+
+
+cdef void hash_known(queue_t* queue, content_t* content, const early_t* early) noexcept:
+    cdef window_t* window = <window_t*> queue.window
+    if window != NULL and window.key == early.key and window.more_key == early.more_key:
+        window.asked = early.hash
+        window.asked_for = content
+        content.is_hashed = True        # the next content at this address is another one, and says that it is not
 
 
 cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1:
@@ -32,6 +41,7 @@ cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except 
         return 0
     if window.asked_for != content:     # most often it was looked for just now
         window.asked = hash_of(window, content)
+        window.unknown = 0
     window.asked_for = NULL
     window_reserve(window)
     window_add(window, &window.asked, id, time_of(queue.engine))

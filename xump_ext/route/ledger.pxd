@@ -43,6 +43,13 @@ cdef inline int64_t now_of(engine_t* engine) noexcept:
         engine.now = system_time()
     return engine.now
 
+cdef inline int64_t time_of(engine_t* engine) noexcept:
+    """The highest time that there was, now included: spans are counted from it. A clock that runs backwards undoes nothing."""
+    cdef int64_t now = now_of(engine)
+    if engine.time < now:
+        engine.time = now
+    return engine.time
+
 cdef inline bint in_hands(const entry_t* remembered) noexcept:
     """Whether your program still has the entry that a delivery remembers: it was neither paid for nor taken back."""
     return <uintptr_t> remembered > 1
@@ -82,7 +89,6 @@ cdef uint64_t enter_special(
 # The entry, which is in no list, is delayed until `due`, or until it expires. The schedule has room for it.
 cdef int delay(engine_t* engine, entry_t* entry, int64_t due, uint8_t timer) except -1
 cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept
-cdef int64_t time_of(engine_t* engine) noexcept
 cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
 cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1
 cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1

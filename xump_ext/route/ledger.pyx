@@ -32,9 +32,9 @@ from xump_ext.select.unrouted cimport apart_add, apart_remove, backlog_apart, is
 from xump_ext.state.constants cimport (
     APART, BOUND, BROKEN, DELAYED, DISCARD, HISTORY, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, MOVED,
     NACKED, OFFERED, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, OVERFULL, OWNED, QUEUED, REASON_COUNT,
-    REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW,
-    REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED, ROOM_VARIES, SHADOW, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
-    TIME_UNREAD, UNLIMITED, UNROUTED, WAITING,
+    REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED,
+    ROOM_VARIES, SHADOW, SPECIAL_ENTERED, SUSPENDED, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIME_UNREAD, UNLIMITED, UNROUTED,
+    WAITING,
 )
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
@@ -112,10 +112,10 @@ cdef uint64_t enter_uncommon(
     """`enter` for a queue that is durable or special, or a message that may have a time; a lazy content has none."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
-    if queue.special or (<uintptr_t> content & 3 == 0 and content.has_trailer):
+    if queue.special == SPECIAL_ENTERED or (<uintptr_t> content & 3 == 0 and content.has_trailer):
         return enter_special(engine, queue, content, hops, delivery_count, flags, parent, visited, NEVER)
-    entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, True)
-    entry_comes(engine, queue, entry, visited, True)
+    entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, queue.durable)
+    entry_comes(engine, queue, entry, visited, queue.durable)
     entry_is_ready(engine, queue, entry, visited)
     return id
 
@@ -287,12 +287,6 @@ cdef int deadline_set(engine_t* engine, entry_t* entry, int64_t timeout) except 
     else:
         schedule_add(&engine.schedule, entry.extra, later(time_of(engine), timeout), TIMER_ACK)
     return 0
-
-
-cdef int64_t time_of(engine_t* engine) noexcept:
-    """The highest time that there was, now included: spans are counted from it. A clock that runs backwards undoes nothing."""
-    engine.time = max(engine.time, now_of(engine))
-    return engine.time
 
 
 cdef void expiry_set(engine_t* engine, entry_t* entry) noexcept:

@@ -65,6 +65,12 @@ cdef enum:
     HOME_PARKED = 3
 
 cdef enum:
+    # what an entering message asks of its queue beyond what it asks of a plain one
+    SPECIAL_NOT = 0
+    SPECIAL_PUBLISHED = 1   # a publish: whether it is a duplicate
+    SPECIAL_ENTERED = 2     # whatever enters: time, order, a limit of bytes
+
+cdef enum:
     # of the place of a waitset, which is twice the rank of its entries and this
     BEHIND = 1              # they are behind the first one of their key
 

@@ -348,7 +348,7 @@ cdef struct queue_t:
     uint8_t active           # has an ordinary or default selector
     uint8_t is_listed[QUEUE_LISTS]
     uint8_t durable          # has a store with a log
-    uint8_t special          # an entering message asks more of it than a plain queue: time, order, a limit of bytes
+    uint8_t special          # SPECIAL_NOT .. : an entering message asks more of it than a plain queue
     uint8_t uncommon         # it is durable, or special: so the common case is one test
     # what a leaving message reads
     uint64_t outstanding

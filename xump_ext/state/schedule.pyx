@@ -3,7 +3,7 @@
 `schedule.pxd` explains it.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport INT64_MIN, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -155,6 +155,12 @@ cdef int front_halve(schedule_t* schedule) except -1:
 # ---- falling due
 
 cdef int64_t schedule_next(schedule_t* schedule) except? -1:
+    cdef item_t* item
+    if schedule.inbox_count == 0 and schedule.front_count and schedule.soonest != INT64_MIN:    # as after `schedule_take`, mostly
+        item = &schedule.front[schedule.front_count - 1]
+        if is_live(item):
+            schedule.soonest = (<extra_t*> item.owner).due
+            return schedule.soonest
     first_live(schedule)
     return schedule.soonest
 

@@ -66,12 +66,15 @@ cdef struct window_t:
     uint64_t moved          # records below are in `table`
     hash128_t asked         # the hash of the message_id that was last looked for …
     const void* asked_for   # … and its content, whose address it is known by until it is remembered; NULL: none
+    uint64_t unknown        # no table had `asked` when the number of the next record was this, less one; 0: it was not looked for
     uint64_t replaced       # the record below was the last one whose hash was in the table already; 0: none
 
 cdef window_t* window_new(int64_t span, uint64_t limit, uint64_t key, uint64_t more_key) except NULL
 cdef void window_free(window_t* window) noexcept
 # The id of the message that came with this message_id less than `span` ago, among the newest `limit`; 0: none did.
 cdef uint64_t window_find(const window_t* window, const hash128_t* hash, int64_t now) noexcept
+# The same for `window.asked`, and `window_add` of that looks for it no more.
+cdef uint64_t window_ask(window_t* window, int64_t now) noexcept
 # Room for one more. MemoryError: nothing has changed.
 cdef int window_reserve(window_t* window) except -1
 # Remembers a message; its id is higher than all before. Reserve first.

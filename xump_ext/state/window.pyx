@@ -213,10 +213,25 @@ cdef void window_empty(window_t* window) noexcept:
 
 
 cdef uint64_t window_find(const window_t* window, const hash128_t* hash, int64_t now) noexcept:
+    return known_id(window, known_number(window, hash), now)
+
+
+cdef uint64_t window_ask(window_t* window, int64_t now) noexcept:
+    cdef uint64_t number = known_number(window, &window.asked)
+    window.unknown = window.next + 1 if number == 0 else 0
+    return known_id(window, number, now)
+
+
+cdef inline uint64_t known_number(const window_t* window, const hash128_t* hash) noexcept:
+    """The number after that of the newest record with this hash; 0: there is none."""
     cdef uint64_t number = newest(window, &window.table, hash)
-    cdef const record_t* record
     if window.before.buckets != NULL:       # a newer one may not have moved yet
         number = max(number, newest(window, &window.before, hash))
+    return number
+
+
+cdef inline uint64_t known_id(const window_t* window, uint64_t number, int64_t now) noexcept:
+    cdef const record_t* record
     if number == 0 or number - 1 < window.first or window.next - number >= window.limit:
         return 0
     record = record_numbered(window, number - 1)
@@ -278,7 +293,9 @@ cdef void window_add(window_t* window, const hash128_t* hash, uint64_t id, int64
     record.time = time
     record.id = id
     window.next = window.table.end = number + 1
-    if table_put(window, hash, number):
+    if hash == &window.asked and window.unknown == number + 1:
+        table_insert(&window.table, hash, number)
+    elif table_put(window, hash, number):
         window.replaced = number + 1
     clear_some(window, MOVED_EACH)
     if window.before.buckets != NULL:
