@@ -26,7 +26,9 @@ from xump_ext.log.writer cimport (
     charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record,
     record_again, record_new, settle_record, store_queue, text_size, touch,
 )
-from xump_ext.message.headers cimport annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of
+from xump_ext.message.headers cimport (
+    WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
+)
 from xump_ext.records.kinds cimport (
     ENTER, GONE, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
     RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
@@ -116,7 +118,7 @@ cdef void log_enter(entry_t* entry) noexcept:
         timed[0] = timed_t(expires_of(content), NEVER, 0, 0, size, content.priority, [0] * 7)
         if entry.flags & TIMED:
             timed.due = entry.extra.delayed_until
-        if content.has_annex:
+        if content.has_trailer == WITH_ANNEX:
             timed.annex_kind, timed.annex_bytes = <uint16_t> annex_of(content).kind, annex_bytes(content)
             memcpy(at, PyBytes_AS_STRING(<object> annex_of(content).data), timed.annex_bytes)
             at += timed.annex_bytes

@@ -42,7 +42,6 @@ cdef inline content_t* content_alloc(
     content.body_inline = body == NULL
     content.priority = 0
     content.has_trailer = has_trailer
-    content.has_annex = False
     content.is_hashed = False
     content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
     content.address = address

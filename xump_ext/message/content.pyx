@@ -12,8 +12,8 @@ from libc.string cimport memcpy
 
 from xump_ext.memory.slab cimport cell_put
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, annex_release, annex_share, checked_utf8, headers_dict, headers_measure, headers_of,
-    headers_write, trailer_of,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, WITH_ANNEX, annex_release, annex_share, checked_utf8, headers_dict, headers_measure,
+    headers_of, headers_write, trailer_of,
 )
 
 cdef extern from "Python.h":
@@ -71,7 +71,8 @@ cdef inline void parts_fill(content_t* content, const parts_t* parts) noexcept:
         Py_XINCREF(<PyObject*> parts.destination)
     if content.has_trailer:
         trailer_of(content)[0] = trailer_t(parts.expires, parts.correlation_id, annex_share(parts.annex))
-        content.has_annex = parts.annex != NULL
+        if parts.annex != NULL:
+            content.has_trailer = WITH_ANNEX
         Py_XINCREF(<PyObject*> parts.correlation_id)
 
 

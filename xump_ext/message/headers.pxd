@@ -27,6 +27,7 @@ cdef enum:
 cdef enum:
     HEADERS_SMALL = 512         # `headers_small` writes no more bytes
     NAME_BYTES_MAX = 65535      # a u16 in the headers
+    WITH_ANNEX = 2              # `content_t.has_trailer`
     BODY_BYTES_MAX = 1 << 26    # 64 MiB: beyond it, send a reference
     ADDRESS_BYTES_MAX = 65534   # a u16 in records, where 65535 means none; the limit of every name, too
 
@@ -45,8 +46,7 @@ cdef struct content_t:      # 64 bytes: one cache line
     uint32_t body_bytes
     uint8_t body_inline
     uint8_t priority        # 0 to 255
-    uint8_t has_trailer
-    uint8_t has_annex       # in its trailer
+    uint8_t has_trailer     # WITH_ANNEX: there is an annex in it
     uint8_t is_hashed       # the hash of its message_id may be known: route/duplicates.pyx
     # char headers[header_bytes]; char body[body_bytes] if body_inline; a trailer_t at the next multiple of 8 if has_trailer
 
@@ -108,10 +108,10 @@ cdef inline void* correlation_of(const content_t* content) noexcept nogil:
     return trailer_of(content).correlation_id if content.has_trailer else NULL
 
 cdef inline annex_t* annex_of(const content_t* content) noexcept nogil:
-    return trailer_of(content).annex if content.has_annex else NULL
+    return trailer_of(content).annex if content.has_trailer == WITH_ANNEX else NULL
 
 cdef inline uint32_t annex_bytes(const content_t* content) noexcept:
-    return <uint32_t> PyBytes_GET_SIZE(<object> annex_of(content).data) if content.has_annex else 0
+    return <uint32_t> PyBytes_GET_SIZE(<object> annex_of(content).data) if content.has_trailer == WITH_ANNEX else 0
 
 cdef inline annex_t* annex_share(annex_t* annex) noexcept:
     if annex != NULL:
@@ -134,14 +134,14 @@ cdef const char* annex_fields(const content_t* content, uint32_t* bytes) noexcep
 
 cdef inline const char* fields_of(const content_t* content, uint32_t* bytes) noexcept nogil:
     """The headers, one behind another, and their bytes: those that its annex yields, if the message has none of its own."""
-    if content.header_bytes == 0 and content.has_annex:
+    if content.header_bytes == 0 and content.has_trailer == WITH_ANNEX:
         return annex_fields(content, bytes)
     bytes[0] = content.header_bytes
     return headers_of(content)
 
 cdef inline uint32_t field_count(const content_t* content) noexcept:
     cdef uint32_t bytes
-    if content.header_bytes == 0 and content.has_annex:
+    if content.header_bytes == 0 and content.has_trailer == WITH_ANNEX:
         annex_fields(content, &bytes)
         return annex_of(content).fields.count
     return content.header_count

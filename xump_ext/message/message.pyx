@@ -25,9 +25,9 @@ from xump_ext.message.content cimport (
     content_stamped, content_without_destination, no_parts, object_or_none,
 )
 from xump_ext.message.headers cimport (
-    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, annex_new, annex_of, annex_release, annex_t, ascii_of,
-    correlation_of, expires_of, field_count, field_find, field_value, fields_of, headers_dict, headers_measure, headers_of,
-    headers_small, headers_write, raw_text_of,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, HEADERS_SMALL, NAME_BYTES_MAX, WITH_ANNEX, annex_new, annex_of, annex_release, annex_t,
+    ascii_of, correlation_of, expires_of, field_count, field_find, field_value, fields_of, headers_dict, headers_measure,
+    headers_of, headers_small, headers_write, raw_text_of,
 )
 from xump_ext.message.headers import headers_bytes_max as _headers_bytes_max
 from xump_ext.message.times cimport NEVER, moment_ns
@@ -483,7 +483,7 @@ priority=0, annex=None)\n--\n
         parts = [repr(self.address), repr(self.body if len(self.body) <= 60 else self.body[:60] + b"...")]
         if self.content.header_count:
             parts.append(repr(self.headers))
-        if self.content.has_annex:
+        if self.content.has_trailer == WITH_ANNEX:
             parts.append(f"annex={self.annex if len(self.annex[1]) <= 60 else (self.annex[0], self.annex[1][:60] + b'...')!r}")
         for name in ("reply_to", "message_id", "correlation_id", "destination", "expires"):
             if getattr(self, name) is not None:
