@@ -22,7 +22,7 @@ compile_args = {"asan": ASAN, "count": COUNT}.get(variant, RELEASE)
 compile_args += ["-fno-strict-aliasing", "-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-sign-compare"]
 link_args = ["-fsanitize=address"] if variant == "asan" else []
 if variant.startswith("canary-"):
-    compile_args.append(f"-DXUMP_CANARY_{variant.removeprefix('canary-').upper()}")
+    compile_args.append(f"-DXUMP_CANARY_{variant.removeprefix('canary-').upper()}=1")
 
 
 def extension(path: Path) -> Extension:

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 
 import xump
-from tests.builds.variants import build
+from tests.builds.variants import COUNTED, build
 from xump import INFINITE, always, deliver, discard, field, match, move_to, overflow
 
 LITTLE, MUCH = 250, 4_000
@@ -23,7 +23,7 @@ COUNTER = "unsigned long long blocks;\nvoid __sanitizer_cov_trace_pc(void) { blo
 
 def costs():
     """{case: (blocks where there is little, where there is much)}"""
-    copy = build("count")
+    copy = build("count", COUNTED)
     (copy / "counter.c").write_text(COUNTER)
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", "counter.so", "counter.c"], check=True, cwd=copy)

@@ -1,7 +1,7 @@
 """Copies of this tree under build/, with the core compiled another way: `python -m tests.builds.variants asan`.
 
 The variants are those that `setup.py` knows. A copy is made current each time and compiled where it changed. For a canary, which
-differs in the ledger alone, and for the one that counts, all else is taken over compiled.
+differs in one module, and for the one that counts, all else is taken over compiled.
 """
 
 import os
@@ -13,8 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
 FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
-# What has to be compiled anew: where the canaries' defects are, and where the loops are that a call may run.
-CANARY = ("route/ledger",)
+# What has to be compiled anew to count: where the loops are that a call may run.
 COUNTED = (
     "engine/core", "engine/engine_lock", "engine/topology_edit", "route/gather", "route/ledger", "route/requeue", "route/routing",
     "select/clause", "select/credit", "select/lanes", "select/plan", "select/waiting", "state/index", "state/offers",
@@ -23,8 +22,9 @@ COUNTED = (
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
 
 
-def build(variant):
-    """The folder of the copy, whose modules a Python started in it imports."""
+def build(variant, changed=()):
+    """The folder of the copy, whose modules a Python started in it imports. Those that are `changed` are compiled anew; none are
+    named: all."""
     copy = ROOT / "build" / variant
     for folder in FOLDERS:
         shutil.rmtree(copy / folder, ignore_errors=True)
@@ -32,8 +32,8 @@ def build(variant):
     for file in FILES:
         shutil.copy2(ROOT / file, copy / file)
     (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
-    if variant != "asan":
-        take_over(copy, COUNTED if variant == "count" else CANARY)
+    if changed:
+        take_over(copy, changed)
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     variables = os.environ | {"XUMP_BUILD": variant}
     run = subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)

@@ -26,6 +26,7 @@ from xump_ext.log.writer cimport (
     charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record,
     record_again, record_new, settle_record, store_queue, text_size, touch,
 )
+from xump_ext.memory.canaries cimport DELAY, strikes
 from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
@@ -116,7 +117,7 @@ cdef void log_enter(entry_t* entry) noexcept:
     if timed != NULL:
         at = text_put(at, correlation_of(content), &size)
         timed[0] = timed_t(expires_of(content), NEVER, 0, 0, size, content.priority, [0] * 7)
-        if entry.flags & TIMED:
+        if entry.flags & TIMED and not strikes(DELAY, entry.sequence):
             timed.due = entry.extra.delayed_until
         if content.has_trailer == WITH_ANNEX:
             timed.annex_kind, timed.annex_bytes = <uint16_t> annex_of(content).kind, annex_bytes(content)

@@ -19,6 +19,7 @@ from libc.stdint cimport uint8_t
 
 from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport gone_record, mark_record, settle_record, store_queue, touch
+from xump_ext.memory.canaries cimport SETTLEMENT
 from xump_ext.memory.grow cimport ring_grow
 from xump_ext.records.kinds cimport (
     GONE, MARK, RECORD_DEAD_ENTRY, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE,
@@ -140,7 +141,8 @@ cdef bint fences_stuck(const store_t* store) noexcept:
 
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
     cdef store_t* store = queue.store
-    if fences_needed(store) or (queue.frontier_waits and id >= queue.frontier_safe):    # copies of it may not be durable yet
+    cdef bint waits = fences_needed(store) or (queue.frontier_waits and id >= queue.frontier_safe)      # for copies of it
+    if waits and not SETTLEMENT:
         fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
     else:
         settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)

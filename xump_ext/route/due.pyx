@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
+from xump_ext.memory.canaries cimport EXPIRY, strikes
 from xump_ext.route.ledger cimport dead_letter_of, leave_ready, mark_dirty
 from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
 from xump_ext.select.credit cimport wake_where_room_varies
@@ -134,6 +135,8 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
 
 
 cdef int expire(engine_t* engine, entry_t* entry) except -1:
+    if strikes(EXPIRY, entry.sequence):
+        return 0
     if dead_letter_of(engine, entry) != NULL:
         content_at(entry)       # may fail, so it comes before any change
     return send_away(engine, entry, REASON_EXPIRED)

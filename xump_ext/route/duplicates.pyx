@@ -5,6 +5,7 @@ and what comes back neither ask nor count.
 """
 
 from xump_ext.log.seen cimport log_forget, log_seen
+from xump_ext.memory.canaries cimport DUPLICATE, strikes
 from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.headers cimport raw_text_of
 from xump_ext.route.ledger cimport time_of
@@ -54,7 +55,8 @@ cdef int remember_for_good(queue_t* queue, const content_t* content, uint64_t id
     if content.message_id != NULL:
         remember(queue, content, id)
         if queue.durable:
-            log_seen(queue)
+            if not strikes(DUPLICATE, queue.engine.sequence):
+                log_seen(queue)
     count = window_count(window)
     upto = window_trim(window, time_of(queue.engine))
     if upto and queue.durable:

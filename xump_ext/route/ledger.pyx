@@ -19,6 +19,7 @@ from xump_ext.log.owners cimport claim_take, gone_note, has_owner, owner_claim, 
 from xump_ext.log.room cimport COMES_IN, ENDS, store_takes
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.memory.heap cimport heap_sink
+from xump_ext.memory.canaries cimport LINK, PAYMENT, ROTATION, strikes
 from xump_ext.message.content cimport content_bounced, content_release
 from xump_ext.message.headers cimport expires_of
 from xump_ext.message.times cimport later
@@ -51,30 +52,6 @@ from xump_ext.state.run_queue cimport forget_suspended, parked_forget, run_queue
 from xump_ext.state.schedule cimport extra_leave, schedule_add, schedule_cancel, schedule_reserve
 from xump_ext.state.visited cimport visited_add, visited_new, visited_release, visited_share
 from xump_ext.state.waiter_table cimport waiter_in
-
-cdef extern from *:
-    """
-    /* Defects that tests/builds/canaries.py compiles in, to see that the tests find them: at every eighth entry of an engine. */
-    #define XUMP_NOW_AND_THEN(sequence) ((sequence) % 8 == 7)
-    #ifdef XUMP_CANARY_PAYMENT
-    #define xump_canary_payment(sequence) XUMP_NOW_AND_THEN(sequence)
-    #else
-    #define xump_canary_payment(sequence) 0
-    #endif
-    #ifdef XUMP_CANARY_LINK
-    #define xump_canary_link(sequence) XUMP_NOW_AND_THEN(sequence)
-    #else
-    #define xump_canary_link(sequence) 0
-    #endif
-    #ifdef XUMP_CANARY_ROTATION
-    #define xump_canary_rotation(sequence) XUMP_NOW_AND_THEN(sequence)
-    #else
-    #define xump_canary_rotation(sequence) 0
-    #endif
-    """
-    bint canary_payment "xump_canary_payment"(uint64_t sequence) noexcept nogil
-    bint canary_link "xump_canary_link"(uint64_t sequence) noexcept nogil
-    bint canary_rotation "xump_canary_rotation"(uint64_t sequence) noexcept nogil
 
 
 cdef str reason_name(int reason):
@@ -149,7 +126,7 @@ cdef inline entry_t* entry_made(
     entry.flags = <uint16_t> flags
     entry.state = UNROUTED
     entry.parent = parent
-    if parent != NULL and not canary_link(engine.sequence):
+    if parent != NULL and not strikes(LINK, engine.sequence):
         parent.below.child = entry
     return entry
 
@@ -407,7 +384,7 @@ cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
         entry.below.any = NULL
         list_remove(&supplier.holding, entry)
         entry.queue.outstanding -= 1
-        if not canary_payment(engine.sequence):
+        if not strikes(PAYMENT, engine.sequence):
             supplier.available += 1
             supplier.paid += 1
         selector_paid(engine, supplier)
@@ -511,7 +488,7 @@ cdef inline int rotate(engine_t* engine, selector_t* selector) except -1:
     if not can_take(selector):
         selector_idle(selector)
         selector.ready.key = key
-    elif not canary_rotation(engine.sequence):
+    elif not strikes(ROTATION, engine.sequence):
         selector.ready.key = key            # the highest of its rank, so it can only sink
         if selector.clause.ready.count > 1:
             heap_sink(&selector.clause.ready, &selector.ready, selector.ready.position - 1)
