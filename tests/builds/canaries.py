@@ -34,7 +34,8 @@ CANARIES = {
     "group": Canary("two messages of a key are outstanding", ("route/routing", "select/groups"), "machine"),
     "duplicate": Canary("a duplicate is let in after reopening", ("route/duplicates",), "worlds"),
     "delay": Canary("a delay is lost in a crash", ("log/append",), "power"),
-    "settlement": Canary("a message is settled before its copy in another store is durable", ("log/fences",), "power", "ring and lmdb"),
+    "settlement": Canary("a message is settled before its copy in another store is durable", ("log/fences",), "power",
+                         "ring and lmdb"),
     "checksum": Canary("the checksum of a body is not verified", ("records/record",), "damage"),
 }
 SLOW = {"settlement"}
