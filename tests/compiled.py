@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,14 +27,27 @@ def compiled(source):
     sources = [source, *sorted((ROOT / "xump_ext").rglob("*.pxd"))]
     content = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + SETUP.encode()).hexdigest()[:16]
     folder = ROOT / "build" / f"{name}-{content}"
-    if not list(folder.glob(f"{name}*.so")):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        shutil.copy(source, folder)
-        command = [sys.executable, "-c", SETUP, str(ROOT), name]
-        run = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
-        assert run.returncode == 0, run.stdout + run.stderr
+    if not folder.exists():
+        build(source, folder)
     spec = importlib.util.spec_from_file_location(name, next(folder.glob(f"{name}*.so")))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def build(source, folder):
+    """Compiles `source` apart and puts it in its place at once: other processes may be building the same."""
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as made:
+        shutil.copy(source, made)
+        command = [sys.executable, "-c", SETUP, str(ROOT), source.stem]
+        run = subprocess.run(command, check=False, cwd=made, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+        whole = Path(made, "whole")
+        whole.mkdir()
+        for module in Path(made).glob(f"{source.stem}*.so"):
+            module.rename(whole / module.name)
+        try:
+            whole.rename(folder)
+        except OSError:
+            assert folder.exists()  # another process was faster

@@ -92,6 +92,7 @@ class Durable(Requesting):
         ...     engine.pressed
         False
         """
+        self._check_open()
         before = self._patience.waits
         self._patience.waits = False
         try:

@@ -66,6 +66,7 @@ class Recorded(World):
         self.now = 10_000 if model is None else model.clock() + 1
         self.options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
         self.stores, self.places, self.durability = stores, [folder], durability
+        self.written = durability[0] in ("process", "none")
         self.model = ModelEngine(**self.options) if model is None else copied(model)
         self.model.clock = self.options["clock"]
         self.model.stores = ["ram", *stores]
@@ -106,6 +107,11 @@ class Recorded(World):
         done = super().both(called, note, any_error)
         self.end(note == "sync()")
         return done
+
+    def wait_to_be_told(self):
+        self.begin()
+        super().wait_to_be_told()
+        self.end(not self.written)
 
     # ---- opening and closing
 
@@ -150,26 +156,8 @@ class Recorded(World):
     def publish(self, queue, address, headers, reply_to, size=8, message_id=None, **terms):
         super().publish(queue, address, headers, reply_to, self.body(size), message_id, **terms)
 
-    def transact(self, operations, fail):
-        """As in `World`, with bodies."""
-        answered = self.deliveries
-        bodies = [self.body(100) for _ in operations]
-
-        def run(engine, side):
-            tx = engine.transaction()
-            try:
-                with tx:
-                    for (verb, first, *rest), body in zip(operations, bodies, strict=True):
-                        if verb == "publish":
-                            tx.publish(first, rest[0], body, rest[1], **(rest[2] if len(rest) > 2 else {}))
-                        elif answered:
-                            getattr(tx, verb)(answered[first % len(answered)][side], **(rest[0] if rest else {}))
-                    if fail:
-                        raise ZeroDivisionError
-            except ZeroDivisionError:
-                return "failed", []
-            return "done", tx.ids
-        self.same(run, f"transact({operations!r}, {fail})")
+    def body_of_its_own(self):
+        return self.body(100)
 
 
 class Program(Drawing, Flow):

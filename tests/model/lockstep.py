@@ -193,28 +193,35 @@ class World(Pair):
         ("nack", index, keywords) and ("reject", index); or ("set_meta", owner, name, value), as in `set_meta`."""
         if not self.deliveries:
             operations = [operation for operation in operations if operation[0] in ("publish", "set_meta")]
+        bodies = [self.body_of_its_own() for _ in operations]
 
         def run(engine, side):
             tx = engine.transaction()
             try:
                 with tx:
-                    for verb, first, *rest in operations:
-                        if verb == "publish":
-                            terms = rest[2] if len(rest) > 2 else {}
-                            tx.publish(first, rest[0], b"x", rest[1], **terms)
-                        elif verb == "set_meta":
-                            if isinstance(first, tuple):
-                                first = engine.stores[first[1]] if side else meta_of(engine, first)
-                            tx.set_meta(first, rest[0], value_of(rest[1]))
-                        else:
-                            delivery = self.deliveries[first % len(self.deliveries)][side]
-                            getattr(tx, verb)(delivery, **(rest[0] if rest else {}))
+                    for operation, body in zip(operations, bodies, strict=True):
+                        self.operate(engine, side, tx, operation, body)
                     if fail:
                         raise ZeroDivisionError
             except ZeroDivisionError:
                 return "failed", []
             return "done", tx.ids
         self.same(run, f"transact({operations!r}, {fail})")
+
+    def body_of_its_own(self):
+        return b"x"
+
+    def operate(self, engine, side, tx, operation, body):
+        verb, first, *rest = operation
+        if verb == "publish":
+            tx.publish(first, rest[0], body, rest[1], **(rest[2] if len(rest) > 2 else {}))
+        elif verb == "set_meta":
+            if isinstance(first, tuple):
+                first = engine.stores[first[1]] if side else meta_of(engine, first)
+            tx.set_meta(first, rest[0], value_of(rest[1]))
+        else:
+            delivery = self.deliveries[first % len(self.deliveries)][side]
+            getattr(tx, verb)(delivery, **(rest[0] if rest else {}))
 
     # ---- messages out
 
