@@ -12,7 +12,7 @@ from xump.errors import RequestTimeout
 if TYPE_CHECKING:
     from xump.queue import Queue
     from xump.types import Body, Headers, Moment
-    from xump_ext.engine.publish import Publisher
+    from xump_ext.engine.publishers import Publisher
     from xump_ext.message.message import Message
 
 

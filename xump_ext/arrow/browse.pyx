@@ -8,10 +8,9 @@ from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport free, realloc
 
 from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
-from xump_ext.engine.core cimport (
-    PAGE, Core, delayed_until, first_browsed, next_browsed, state_name, states_wanted,
-)
+from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.reading cimport PAGE, delayed_until, first_browsed, next_browsed, state_name, states_wanted
 from xump_ext.match.filter cimport Filter
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t

@@ -1,4 +1,4 @@
-"""The last part of the engine's class, after `EnginePublish`. `xump.Engine` derives from it.
+"""The last part of the engine's class, after `EngineReading`. `xump.Engine` derives from it.
 
 Any stands for classes of the package `xump`, which this one does not know: for a queue `xump.Queue`, for a selector
 `xump.Selector`.
@@ -7,16 +7,13 @@ Any stands for classes of the package `xump`, which this one does not know: for 
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from xump.types import Stats
 from xump_ext.engine.delivery import Delivery
-from xump_ext.engine.publish import EnginePublish
+from xump_ext.engine.reading import EngineReading
 from xump_ext.log.journal import Journal
-from xump_ext.match.filter import Filter
-from xump_ext.message.message import Message
 from xump_ext.route.replies import Request
 
-class Core(EnginePublish):
-    """The compiled base of `xump.Engine`: all four parts."""
+class Core(EngineReading):
+    """The compiled base of `xump.Engine`: all seven parts."""
 
     def __del__(self) -> None: ...
     def __reduce__(self) -> NoReturn: ...
@@ -51,12 +48,6 @@ class Core(EnginePublish):
         self, replies: Any, queue: Any, address: Any, body: Any, headers: Any, wake: Callable[[], object] | None
     ) -> Request: ...
     def _end_request(self, request: Request) -> None: ...
-    def _oldest(self, handle: Any) -> int | None: ...
-    @property
-    def next_due(self) -> int | None:
-        """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
-        was not answered in time. What waits for the release of its queue does not count. O(1) amortized.
-        """
     def tick(self) -> None:
         """Do what fell due, and nothing else. Every other call that changes something does that first, too.
 
@@ -104,11 +95,6 @@ class Core(EnginePublish):
     def _pay(self, handle: Any, n: int) -> None: ...
     def _hold(self, handle: Any, held: bool) -> None: ...
     def _building(self, change: int, reopened: list[Any] | None = None) -> None: ...
-    def _page(
-        self, handle: Any, start: Any, reverse: bool, state: str | None, filter: Filter | None, detailed: bool = False
-    ) -> tuple[list[Any], int | None]: ...
-    def _fetch(self, handle: Any, id: int) -> Message | None: ...
     def _delete_message(self, handle: Any, id: int) -> bool: ...
     def _purge(self, handle: Any) -> int: ...
-    def _stats(self) -> Stats: ...
     def _close(self) -> bool: ...

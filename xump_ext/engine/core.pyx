@@ -1,8 +1,8 @@
 """The engine's calls on queues, selectors, credit and deliveries: the last part of its class.
 
-The engine is one class in four files (`engine_lock.pyx` says why). `Core` is the last part, after `EnginePublish` in
-`publish.pyx`. It adds the calls that take and ack deliveries, create and delete queues and selectors, enable, grant and pay,
-hold queues and build, browse and delete messages, count, and close.
+The engine is one class in seven files (`engine_lock.pyx` says why). `Core` is the last part, after `EngineReading` in
+`reading.pyx`. It adds the calls that take and ack deliveries, create and delete queues and selectors, enable, grant and pay,
+hold queues and build, ask and answer, delete messages, and close.
 
 Most calls have the same shape:
 
@@ -24,52 +24,43 @@ from libc.stdlib cimport free
 from xump_ext.engine.delivery cimport (
     Delivery, check_deliveries, first_offer, hand_by_hand, hand_over, keep_undelivered, next_undelivered,
 )
-from xump_ext.engine.handles cimport QueueHandle, SelectorHandle, none_if_never
+from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
+from xump_ext.engine.reading cimport since
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
 from xump_ext.errors import QueueFull, no_pickle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes
-from xump_ext.match.filter cimport Filter
 from xump_ext.memory.heap cimport heap_free
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
-from xump_ext.message.message cimport Message, content_alone, content_new, message_object
+from xump_ext.message.message cimport Message, content_alone, content_new
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
 from xump_ext.route.due cimport release_due
 from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
-from xump_ext.route.oldest cimport first_free, oldest_ready
+from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
-from xump_ext.state.constants cimport (
-    BOUND, BROKEN, CLOSED, DELAYED, FORKED, HISTORY, IDLE, MOVED, NEVER, NEW, OFFERED, TAKEN, UNLIMITED, UNROUTED, WAITING,
-)
+from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport target_of
-from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
-from xump_ext.state.index cimport index_from, index_get, index_since, index_until
-from xump_ext.state.lazy_content cimport content_at, content_shown, is_loaded
+from xump_ext.state.index cimport index_from, index_get
+from xump_ext.state.lazy_content cimport content_at, is_loaded
 from xump_ext.state.offers cimport offers_free
 from xump_ext.state.run_queue cimport end_visited
-from xump_ext.state.schedule cimport schedule_free, schedule_next
+from xump_ext.state.schedule cimport schedule_free
 from xump_ext.state.visited cimport visited_free, visited_new, visited_release
 
 cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
-cdef dict STATES = {"ready": (1 << UNROUTED) | (1 << WAITING) | (1 << BOUND),
-                    "outstanding": (1 << OFFERED) | (1 << TAKEN) | (1 << MOVED),
-                    "history": 1 << HISTORY, "delayed": 1 << DELAYED}
-cdef tuple STATE_NAMES = tuple([next(name for name, states in STATES.items() if states >> state & 1) for state in range(8)])
-
-
-cdef class Core(EnginePublish):
-    """The compiled base of `xump.Engine`: all four parts."""
+cdef class Core(EngineReading):
+    """The compiled base of `xump.Engine`: all seven parts."""
 
     def __del__(self):
         # The collector calls this before it takes the objects apart: queues and selectors are still whole.
@@ -129,7 +120,7 @@ cdef class Core(EnginePublish):
             offer = first_offer(self, destination)
             if offer == NULL:
                 break
-            if taken and not is_loaded(offer.entry) and not is_readable(offer.entry):
+            if taken and not is_loaded(offer.entry) and not can_be_read(offer.entry):
                 break               # hand out the ones before it; the next call raises for this one
             releases = (<selector_t*> offer.entry.holder).infinite | (<selector_t*> offer.entry.holder).reined
             taken.append(hand_over(self, offer))
@@ -448,28 +439,7 @@ cdef class Core(EnginePublish):
         """The request does not wait any more."""
         self.requests.pop(request.message_id, None)
 
-    def _oldest(self, QueueHandle handle):
-        """The timestamp of the oldest ready message, or None."""
-        cdef entry_t* entry
-        self.lock()
-        try:
-            entry = oldest_ready(handle.live())
-            return None if entry == NULL else entry.timestamp
-        finally:
-            self.unlock_now()
-
     # ---- time
-
-    @property
-    def next_due(self):
-        """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
-        was not answered in time. What waits for the release of its queue does not count. O(1) amortized."""
-        self.lock()
-        try:
-            moment = schedule_next(&self.e.schedule)
-        finally:
-            self.unlock_now()
-        return None if moment == NEVER else moment
 
     def tick(self):
         """Do what fell due, and nothing else. Every other call that changes something does that first, too.
@@ -497,49 +467,6 @@ cdef class Core(EnginePublish):
             self.unlock()
 
     # ---- reading
-
-    def _page(self, QueueHandle handle, start, bint reverse, state, Filter filter, bint detailed=False):
-        """A page of what `browse` yields: (messages, the id where the next page begins, or None). `detailed`: for each message
-        (message, state, until when it is delayed or None)."""
-        cdef entry_t* entry
-        cdef list found = []
-        cdef int wanted = states_wanted(state), looked = 0
-        self.lock()
-        try:
-            entry = first_browsed(handle.live(), start, reverse)
-            while entry != NULL and looked < PAGE:
-                if wanted >> entry.state & 1:
-                    message = self.message_if_selected(entry, filter)
-                    if message is not None:
-                        found.append((message, state_name(entry), none_if_never(delayed_until(entry))) if detailed else message)
-                looked += 1
-                entry = next_browsed(entry, reverse)
-            return found, None if entry == NULL else entry.id
-        finally:
-            self.unlock_now()
-
-    cdef Message message_if_selected(self, entry_t* entry, Filter filter):
-        """The message of an entry, or None if the filter does not select it."""
-        cdef content_t* content = content_shown(entry)
-        try:
-            if filter is None or filter.evaluate(content, entry.timestamp, entry.delivery_count) == 1:
-                return message_object(content, entry.id, entry.timestamp, hops_of(&self.e, entry))
-            return None
-        finally:
-            content_release(content)
-
-    def _fetch(self, QueueHandle handle, id):
-        cdef entry_t* entry
-        self.lock()
-        try:
-            entry = self.entry_of(handle, id)
-            return None if entry == NULL else self.message_if_selected(entry, None)
-        finally:
-            self.unlock_now()
-
-    cdef entry_t* entry_of(self, QueueHandle handle, object id) except? NULL:
-        cdef queue_t* queue = handle.live()
-        return index_get(&queue.index, id) if 0 < id < queue.next_id else NULL
 
     def _delete_message(self, QueueHandle handle, id):
         cdef entry_t* entry
@@ -573,19 +500,6 @@ cdef class Core(EnginePublish):
             return count
         finally:
             self.unlock()
-
-    def _stats(self):
-        """All counters and gauges, of one moment: no other thread creates or deletes anything meanwhile."""
-        self.lock()
-        try:
-            return {
-                "engine": {"entered": self.e.sequence, "held_messages": self.e.entries, "deliverable": self.e.offer_count,
-                           "no_queue": self.no_queue},
-                "queues": {name: queue.counters() for name, queue in self._queues.items()},
-                "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
-            }
-        finally:
-            self.unlock_now()
 
     # ---- the end
 
@@ -638,56 +552,10 @@ cdef class Core(EnginePublish):
         return 0
 
 
-# ---- what `browse` looks at
-
-cdef int states_wanted(object state) except -1:
-    """The states that are called so, as bits; None: all."""
-    return 0xFF if state is None else STATES[state]
-
-
-cdef str state_name(const entry_t* entry):
-    """The state of a message, as `browse` calls it."""
-    return STATE_NAMES[entry.state]
-
-
-cdef int64_t delayed_until(const entry_t* entry) noexcept:
-    """When a delayed message is due, or expires, whichever is first; NEVER: it is not delayed."""
-    if entry.state != DELAYED:
-        return NEVER
-    if entry.extra.due != NEVER:
-        return entry.extra.due
-    # its queue waits for its release
-    return min(entry.extra.delayed_until if is_first_delay(entry) else entry.extra.ended.retry, entry.extra.expires)
-
-
-cdef entry_t* first_browsed(queue_t* queue, object start, bint reverse) except? NULL:
-    """The entry at `start`, an id or a time as ("time", ns), or the next one. O(log of the queue's pages)."""
-    cdef uint64_t at
-    if not isinstance(start, tuple):
-        at = start
-    elif reverse:
-        at = since(queue, start[1] + 1) - 1     # the last message of that time
-    else:
-        at = since(queue, start[1])
-    return index_until(&queue.index, at) if reverse else index_from(&queue.index, at)
-
-
-cdef entry_t* next_browsed(const entry_t* entry, bint reverse) noexcept:
-    if reverse:
-        return index_until(&entry.queue.index, entry.id - 1) if entry.id > 1 else NULL
-    return index_from(&entry.queue.index, entry.id + 1)
-
-
-cdef bint is_readable(entry_t* entry) except -1:
+cdef bint can_be_read(entry_t* entry) except -1:
     """Whether the content can be read from its store."""
     try:
         content_at(entry)
     except (OSError, KeyError):
         return False
     return True
-
-
-cdef uint64_t since(queue_t* queue, int64_t time) except? 0:
-    """The first id whose message entered at `time` or later. O(log of the queue's pages)."""
-    cdef entry_t* entry = index_since(&queue.index, time)
-    return queue.next_id if entry == NULL else entry.id

@@ -1,12 +1,15 @@
 """The engine lock: one call at a time is inside the engine.
 
-The engine is one class in four files. Cython has no partial classes, and parts that are objects of their own would cost a call
+The engine is one class in seven files. Cython has no partial classes, and parts that are objects of their own would cost a call
 each time, so each file derives a class from the one before:
 
-    engine_lock.pyx   EngineLock        the lock; queues by name; consumers that wait for deliveries
-    stores.pyx        EngineStores      durable stores come and go
-    publish.pyx       EnginePublish     publishing and transactions
-    core.pyx          Core              all other calls; `xump.Engine` derives from it
+    engine_lock.pyx   EngineLock          the lock; queues by name; consumers that wait for deliveries
+    stores.pyx        EngineStores        durable stores come and go
+    publish.pyx       EnginePublish       publishing
+    publishers.pyx    EnginePublishers    publishers that wait for room
+    transactions.pyx  EngineTransactions  transactions
+    reading.pyx       EngineReading       looking at messages, times and counts
+    core.pyx          Core                all other calls; `xump.Engine` derives from it
 
 This file is the first. It adds `_configure`, `_check_open`, `_await`, `_withdraw`, `_wait`, `_sleep`, `_wake_all`, `_forked`,
 `closed` and `dead_letter`, and for the other files `begin_call`, `lock` and `unlock`, between which every call does its work.

@@ -1,6 +1,7 @@
 """Declarations of `publish.pyx`, and the fast way of a message into a queue in RAM.
 
-`EnginePublish` is the third of the four parts of the engine's class: `stores.pxd` has the second, `core.pxd` the last.
+`EnginePublish` is the third of the seven parts of the engine's class: `stores.pxd` has the second, `publishers.pxd` the
+fourth.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -10,8 +11,7 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
 from xump_ext.route.admission cimport Admissions, admission_t
 from xump_ext.route.arrivals cimport enter_due
-from xump_ext.state.graph cimport queue_t, tally_t, visited_t
-from xump_ext.state.sleeper cimport Sleeper
+from xump_ext.state.graph cimport engine_t, queue_t, tally_t, visited_t
 
 cdef enum:
     # what became of a message that a call lets in
@@ -21,15 +21,6 @@ cdef enum:
     NO_QUEUE = 3            # these three: nothing has changed, and the caller still has the content
     FULL = 4
     NO_ROOM = 5             # in the store
-
-cdef class Publisher(Sleeper):
-    """A publish that waits for room."""
-
-    cdef object queue
-    cdef content_t* content         # NULL: it waits no more
-    cdef Times times
-    cdef readonly object id         # once it has entered
-    cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
 cdef class EnginePublish(EngineStores):
     cdef uint64_t no_queue          # messages dead-lettered because they were published to a queue that does not exist
@@ -53,9 +44,8 @@ cdef class EnginePublish(EngineStores):
         self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally
     ) except -1
     cdef list publish_all_asking(self, Admissions batch, queue_t* queue)
-    cdef int enter_late(self, Publisher publisher) except -1
     cdef object admit_all(self, Admissions batch, queue_t* queue)
     cdef int admit_through(self, Admissions batch, queue_t* queue) except -1
-    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
-    cdef int answer(self, admission_t* item, object detail) except -1
-    cdef Admissions transaction_batch(self, list operations, Admissions contents)
+
+cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1
+cdef int check_undelayed(queue_t* queue, int64_t due) except -1

@@ -1,4 +1,4 @@
-"""Publishing and transactions: the third part of the engine's class, after `EngineStores`."""
+"""Publishing: the third part of the engine's class, after `EngineStores`."""
 
 import datetime
 from collections.abc import Iterable, Mapping
@@ -8,16 +8,6 @@ from xump_ext.engine.handles import QueueHandle
 from xump_ext.engine.stores import EngineStores
 from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.outcome import Outcome
-from xump_ext.state.sleeper import Sleeper
-
-class Publisher(Sleeper):
-    """A publish that waits for room."""
-
-    id: int
-    error: Exception | None
-    @property
-    def waits(self) -> bool:
-        """Whether it still waits."""
 
 class EnginePublish(EngineStores):
     """The third part of the engine's class: messages come in."""
@@ -139,7 +129,3 @@ class EnginePublish(EngineStores):
         priority: int = 0,
         outcomes: Literal[True],
     ) -> list[Outcome]: ...
-    def _publish_later(self, wake: Any, queue: Any, address: Any, body: Any, headers: Any, reply_to: Any, message_id: Any,
-                       correlation_id: Any, delay: Any, at: Any, ttl: Any, expires: Any, priority: Any) -> Publisher: ...
-    def _publish_no_more(self, publisher: Publisher) -> bool: ...
-    def _commit(self, transaction: Any) -> None: ...

@@ -1,19 +1,15 @@
-"""Publishing and transactions: messages enter the engine from outside (rule 1).
+"""Publishing: messages enter the engine from outside (rule 1).
 
-The engine is one class in four files (`engine_lock.pyx` says why). `EnginePublish` is the third part, after `EngineStores` in
-`stores.pyx`. It adds `publish` (one message), `publish_many` (many, and one run) and `_commit` (a transaction: all or nothing).
-`core.pyx` goes on.
+The engine is one class in seven files (`engine_lock.pyx` says why). `EnginePublish` is the third part, after `EngineStores` in
+`stores.pyx`. It adds `publish` (one message) and `publish_many` (many, and one run). `publishers.pyx` goes on.
 """
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.engine.maps cimport MapChanges
-from xump_ext.errors import QueueFull, TransactionError, no_queue
-from xump_ext.log.journal cimport Journal
+from xump_ext.errors import QueueFull, no_queue
 from xump_ext.log.room cimport no_room, store_has_room
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
@@ -22,23 +18,20 @@ from xump_ext.message.headers cimport content_t, expires_of
 from xump_ext.message.message cimport Message, content_alone, content_new, content_of, optional_text, parts_given
 from xump_ext.message.times cimport NEVER, Times, times_given
 from xump_ext.outcome import Outcome, OutcomeFlag
-from xump_ext.route.admission cimport (
-    ANSWER_ACK, ANSWER_NACK, Admissions, admission_bytes, admission_t, fullness, letters_take, sends_away,
-)
+from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, fullness, letters_take
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
-from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, own_dead_letter, pay, time_of
-from xump_ext.route.requeue cimport nack_entry, recall
+from xump_ext.route.ledger cimport enter, own_dead_letter, time_of
 from xump_ext.route.routing cimport go_on
 from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
 from xump_ext.state.constants cimport (
     BROKEN, IDLE, OUTCOME_DEAD_LETTERED, OUTCOME_DUPLICATE, OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED, OUTCOME_STORE_FULL,
-    REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
+    REASON_NO_QUEUE, REASON_OVERFLOW,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
-from xump_ext.state.graph cimport engine_t, entry_t, queue_t, store_t
+from xump_ext.state.graph cimport engine_t, queue_t
 from xump_ext.state.limits cimport drops, is_limited
 from xump_ext.state.visited cimport NO_SLOT, rests, tally_begin, tally_end, tally_refused, visited_new
 
@@ -58,17 +51,6 @@ cdef str EXPIRES = "expires"
 cdef str PRIORITY = "priority"
 cdef object NO_PRIORITY = 0
 cdef tuple OUTCOME_FLAGS = tuple([OutcomeFlag(bits) for bits in range(128)])        # by their bits
-
-
-cdef class Publisher:
-    def __dealloc__(self):
-        if self.content != NULL:
-            content_release(self.content)
-
-    @property
-    def waits(self):
-        """Whether it still waits."""
-        return self.content != NULL
 
 
 cdef class EnginePublish(EngineStores):
@@ -273,91 +255,6 @@ cdef class EnginePublish(EngineStores):
             content = content_new(address, body, headers, reply_to, message_id, given)
         return self.publish_content(queue, content, times)
 
-    def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
-                       priority):
-        """Publish a message when there is room for it, at once if there is; the `Publisher` tells. `wake()` is called when it
-        waits no more; None: it is for `_sleep`."""
-        cdef Publisher publisher = Publisher.__new__(Publisher)
-        cdef str correlation = optional_text(correlation_id, "correlation_id")
-        cdef parts_t given = parts_given(correlation, expires, priority)
-        publisher.times = times_given(delay, at, ttl, expires)
-        given.expires_later = ttl is not None
-        if isinstance(address, Message):
-            publisher.content = content_alone(address, body, headers, reply_to, message_id, &given)
-        else:
-            publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
-        publisher.queue = queue
-        publisher.call = wake
-        self.begin_call()
-        try:
-            self.publishers.append(publisher)
-            self.waits += 1
-        finally:
-            self.unlock()           # which lets it in, if there is room
-        return publisher
-
-    def _publish_no_more(self, Publisher publisher):
-        """The publish waits no more; False: it did not any more."""
-        self.lock()
-        try:
-            if publisher.content == NULL:
-                return False
-            self.publishers.remove(publisher)
-            self.waits -= 1
-            content_release(publisher.content)
-            publisher.content = NULL
-        finally:
-            self.unlock_now()
-        if self.publishers:         # one behind it may need less room
-            self.tick()
-        return True
-
-    cdef int let_in(self) except -1:
-        """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
-        run. Nobody passes another one of the same queue."""
-        cdef Publisher publisher
-        cdef bint again = self.e.building == 0
-        while again:
-            again = False
-            refused = set()
-            for publisher in list(self.publishers):
-                name = name_text(publisher.queue)
-                if name in refused:
-                    continue
-                try:
-                    self.enter_late(publisher)
-                except QueueFull as error:
-                    publisher.error = error
-                    refused.add(name)
-                    continue
-                except Exception as error:
-                    publisher.error = error
-                    content_release(publisher.content)
-                    publisher.content = NULL
-                self.publishers.remove(publisher)
-                self.waits -= 1
-                publisher.serve()
-                again = True
-                break
-        return 0
-
-    cdef int enter_late(self, Publisher publisher) except -1:
-        cdef int64_t due = NEVER
-        cdef content_t* content = content_share(publisher.content)
-        try:
-            if publisher.times is not None:
-                time_of(&self.e)
-                due = due_by(&self.e, publisher.times)
-                content = content_timed(&self.e, content, publisher.times, due)
-            publisher.id = self.admit(self.queue_of(publisher.queue), publisher.queue, content, due)
-        except BaseException:
-            content_release(content)
-            raise
-        content_release(publisher.content)
-        publisher.content = NULL
-        publisher.error = None
-        return go_on(&self.e)
-
     cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0:
         """Publish one message; takes over the reference to its content."""
         cdef queue_t* named
@@ -504,101 +401,6 @@ cdef class EnginePublish(EngineStores):
             raise interruption
         return 0
 
-    def _commit(self, transaction):
-        """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids
-        and state."""
-        cdef list operations = transaction._operations
-        cdef Admissions batch = Admissions.__new__(Admissions)
-        cdef MapChanges maps = MapChanges(self, transaction._maps) if transaction._maps else None
-        cdef Py_ssize_t i
-        cdef queue_t* queue
-        cdef list ids = []
-        cdef content_t* content
-        cdef tuple operation
-        cdef list timed = []
-        for operation in operations:
-            if operation[0] == "publish":
-                batch.add(NULL, operation[1], content_of(operation[2], NULL))
-                if operation[3] is not None:
-                    timed.append((batch.count - 1, operation[3]))
-        self.begin_call()
-        try:
-            for i, times in timed:
-                set_times(&self.e, &batch.items[i], times)
-            if maps is not None:
-                maps.make_room(<int64_t> batch.bytes())
-            for name in batch.names.values():
-                queue = self.queue_of(name)
-                if queue != NULL and queue.durable:
-                    self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
-                    break
-            batch = self.transaction_batch(operations, batch)
-            one_store(batch, maps)
-            if maps is not None:
-                maps.check()
-                if maps.journal is not None:
-                    batch.store, batch.charge = &maps.journal.store, maps.bytes
-            batch.check()
-            if maps is not None:
-                maps.carry_out()
-            if batch.answers:
-                for operation in operations:
-                    if operation[0] != "publish":
-                        (<Delivery> operation[1]).answered = True
-            for i in range(batch.count):
-                if batch.items[i].paid != NULL:
-                    self.answer(&batch.items[i], batch.details.get(i))
-                elif batch.items[i].content != NULL:
-                    content = batch.items[i].content
-                    batch.items[i].content = NULL
-                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
-            transaction.ids = ids
-            transaction._state = "committed"        # before the run, which may be interrupted
-            go_on(&self.e)
-        finally:
-            self.unlock()
-
-    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
-        """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""
-        if queue == NULL or not queue.transit:
-            return self.admit(queue, name, content, due)
-        enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
-        return 0
-
-    cdef int answer(self, admission_t* item, object detail) except -1:
-        """Answer a delivery, as it would be by itself."""
-        if item.answer == ANSWER_ACK:
-            return pay(&self.e, item.paid)
-        if item.answer == ANSWER_NACK:
-            return nack_entry(&self.e, item.paid, item.due, True)
-        recall(&self.e, item.paid)
-        return dead_letter(&self.e, item.paid, REASON_REJECTED, detail, NULL)
-
-    cdef Admissions transaction_batch(self, list operations, Admissions contents):
-        """Contents and payments, in order. Raises if a delivery is stale or given twice."""
-        cdef Admissions batch = Admissions.__new__(Admissions)
-        cdef Delivery delivery
-        cdef Py_ssize_t at = 0
-        cdef tuple operation
-        batch.engine = &self.e
-        batch.answers = len(operations) > contents.count
-        if batch.answers:
-            check_deliveries(self, [(<tuple> one)[1] for one in operations if (<tuple> one)[0] != "publish"])
-        for operation in operations:
-            if operation[0] == "publish":
-                batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)
-                batch.items[batch.count - 1].due = contents.items[at].due
-                contents.items[at].content = NULL
-                if batch.items[batch.count - 1].queue != NULL:
-                    check_undelayed(batch.items[batch.count - 1].queue, contents.items[at].due)
-                at += 1
-            else:
-                delivery = operation[1]
-                if not delivery.settled:
-                    batch.add_answer(delivery.entry, operation[0], operation[2])
-        return batch
-
-
 # ---- the short way
 
 cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObject* names):
@@ -680,7 +482,7 @@ cdef object publish_rarer(object self, PyObject** args, Py_ssize_t count, PyObje
 cdef call_t publish_long = short_call(EnginePublish, b"publish", publish_short)
 
 
-# ---- transactions
+# ---- checks and times
 
 cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1:
     """Set when a message is due and when it expires, by the time of this call."""
@@ -705,40 +507,3 @@ cdef int check_undelayed(queue_t* queue, int64_t due) except -1:
         raise ValueError(f"queue {(<QueueHandle> queue.handle).name!r} is a transit queue, which keeps nothing until later: "
                          "publish without delay and at, or into the queue that it leads to")
     return 0
-
-
-cdef int one_store(Admissions batch, MapChanges maps) except -1:
-    """Raise TransactionError unless all durable queues that the transaction enters or settles in, upstream too, and all maps that
-    it changes, are in one store: it is one group there."""
-    cdef store_t* store = NULL
-    cdef entry_t* entry
-    cdef Journal journal
-    cdef Py_ssize_t i
-    if maps is not None:
-        maps.plan()
-        for owner, _, journal, _, _ in maps.owners.values():
-            if journal is not None:
-                if store != NULL and store != &journal.store:
-                    raise TransactionError(f"a transaction's durable effects must lie in one store: the map of {owner.name!r} is "
-                                           f"in {journal.name!r}, others are in {(<Journal> store.handle).name!r}")
-                store = &journal.store
-    for i in range(batch.count):
-        entry = batch.items[i].paid
-        if batch.items[i].queue != NULL:
-            store = same_store(store, batch.items[i].queue)
-        if entry != NULL and sends_away(&batch.items[i]) and dead_letter_of(batch.engine, entry) != NULL:
-            store = same_store(store, dead_letter_of(batch.engine, entry))
-        while entry != NULL:
-            store = same_store(store, entry.queue)
-            entry = entry.parent
-    return 0
-
-
-cdef store_t* same_store(store_t* store, queue_t* queue) except? NULL:
-    if queue.store == NULL or queue.store == store:
-        return store
-    if store != NULL:
-        name, other = (<Journal> queue.store.handle).name, (<Journal> store.handle).name
-        raise TransactionError("a transaction's durable effects must lie in one store: queue "
-                               f"{(<QueueHandle> queue.handle).name!r} is in {name!r}, others are in {other!r}")
-    return queue.store

@@ -1,6 +1,6 @@
 """Durable stores of an engine, and the port between the engine and the committer of a store.
 
-The engine is one class in four files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
+The engine is one class in seven files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
 `engine_lock.pyx`. It adds the calls by which a store comes (`_open_journal`, `_create_recovered`, `_recover`) and goes (`_quiet`,
 `_drop_store`, `_drop_queues`), and for the other files `with_room`. `publish.pyx` goes on.
 

@@ -1,0 +1,17 @@
+"""Declarations of `transactions.pyx`.
+
+`EngineTransactions` is the fifth of the seven parts of the engine's class: `publishers.pxd` has the fourth, `reading.pxd` the
+sixth.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from xump_ext.engine.publishers cimport EnginePublishers
+from xump_ext.message.headers cimport content_t
+from xump_ext.route.admission cimport Admissions, admission_t
+from xump_ext.state.graph cimport queue_t
+
+cdef class EngineTransactions(EnginePublishers):
+    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
+    cdef int answer(self, admission_t* item, object detail) except -1
+    cdef Admissions transaction_batch(self, list operations, Admissions contents)

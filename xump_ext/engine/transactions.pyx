@@ -1,0 +1,157 @@
+"""Transactions, of which all operations are carried out or none: the fifth part of the engine's class.
+
+The engine is one class in seven files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, after `EnginePublishers`
+in `publishers.pyx`. `reading.pyx` goes on.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from xump_ext.engine.delivery cimport Delivery, check_deliveries
+from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.engine.maps cimport MapChanges
+from xump_ext.engine.publish cimport check_undelayed, set_times
+from xump_ext.errors import TransactionError
+from xump_ext.log.journal cimport Journal
+from xump_ext.message.headers cimport content_t
+from xump_ext.message.message cimport content_of
+from xump_ext.route.admission cimport ANSWER_ACK, ANSWER_NACK, Admissions, admission_t, sends_away
+from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, pay
+from xump_ext.route.requeue cimport nack_entry, recall
+from xump_ext.route.routing cimport go_on
+from xump_ext.state.constants cimport REASON_REJECTED
+from xump_ext.state.graph cimport entry_t, queue_t, store_t
+
+
+cdef class EngineTransactions(EnginePublishers):
+    """The fifth part of the engine's class: transactions."""
+
+    def _commit(self, transaction):
+        """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids
+        and state."""
+        cdef list operations = transaction._operations
+        cdef Admissions batch = Admissions.__new__(Admissions)
+        cdef MapChanges maps = MapChanges(self, transaction._maps) if transaction._maps else None
+        cdef Py_ssize_t i
+        cdef queue_t* queue
+        cdef list ids = []
+        cdef content_t* content
+        cdef tuple operation
+        cdef list timed = []
+        for operation in operations:
+            if operation[0] == "publish":
+                batch.add(NULL, operation[1], content_of(operation[2], NULL))
+                if operation[3] is not None:
+                    timed.append((batch.count - 1, operation[3]))
+        self.begin_call()
+        try:
+            for i, times in timed:
+                set_times(&self.e, &batch.items[i], times)
+            if maps is not None:
+                maps.make_room(<int64_t> batch.bytes())
+            for name in batch.names.values():
+                queue = self.queue_of(name)
+                if queue != NULL and queue.durable:
+                    self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
+                    break
+            batch = self.transaction_batch(operations, batch)
+            one_store(batch, maps)
+            if maps is not None:
+                maps.check()
+                if maps.journal is not None:
+                    batch.store, batch.charge = &maps.journal.store, maps.bytes
+            batch.check()
+            if maps is not None:
+                maps.carry_out()
+            if batch.answers:
+                for operation in operations:
+                    if operation[0] != "publish":
+                        (<Delivery> operation[1]).answered = True
+            for i in range(batch.count):
+                if batch.items[i].paid != NULL:
+                    self.answer(&batch.items[i], batch.details.get(i))
+                elif batch.items[i].content != NULL:
+                    content = batch.items[i].content
+                    batch.items[i].content = NULL
+                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
+            transaction.ids = ids
+            transaction._state = "committed"        # before the run, which may be interrupted
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+        """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""
+        if queue == NULL or not queue.transit:
+            return self.admit(queue, name, content, due)
+        enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
+        return 0
+
+    cdef int answer(self, admission_t* item, object detail) except -1:
+        """Answer a delivery, as it would be by itself."""
+        if item.answer == ANSWER_ACK:
+            return pay(&self.e, item.paid)
+        if item.answer == ANSWER_NACK:
+            return nack_entry(&self.e, item.paid, item.due, True)
+        recall(&self.e, item.paid)
+        return dead_letter(&self.e, item.paid, REASON_REJECTED, detail, NULL)
+
+    cdef Admissions transaction_batch(self, list operations, Admissions contents):
+        """Contents and payments, in order. Raises if a delivery is stale or given twice."""
+        cdef Admissions batch = Admissions.__new__(Admissions)
+        cdef Delivery delivery
+        cdef Py_ssize_t at = 0
+        cdef tuple operation
+        batch.engine = &self.e
+        batch.answers = len(operations) > contents.count
+        if batch.answers:
+            check_deliveries(self, [(<tuple> one)[1] for one in operations if (<tuple> one)[0] != "publish"])
+        for operation in operations:
+            if operation[0] == "publish":
+                batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)
+                batch.items[batch.count - 1].due = contents.items[at].due
+                contents.items[at].content = NULL
+                if batch.items[batch.count - 1].queue != NULL:
+                    check_undelayed(batch.items[batch.count - 1].queue, contents.items[at].due)
+                at += 1
+            else:
+                delivery = operation[1]
+                if not delivery.settled:
+                    batch.add_answer(delivery.entry, operation[0], operation[2])
+        return batch
+
+
+cdef int one_store(Admissions batch, MapChanges maps) except -1:
+    """Raise TransactionError unless all durable queues that the transaction enters or settles in, upstream too, and all maps that
+    it changes, are in one store: it is one group there."""
+    cdef store_t* store = NULL
+    cdef entry_t* entry
+    cdef Journal journal
+    cdef Py_ssize_t i
+    if maps is not None:
+        maps.plan()
+        for owner, _, journal, _, _ in maps.owners.values():
+            if journal is not None:
+                if store != NULL and store != &journal.store:
+                    raise TransactionError(f"a transaction's durable effects must lie in one store: the map of {owner.name!r} is "
+                                           f"in {journal.name!r}, others are in {(<Journal> store.handle).name!r}")
+                store = &journal.store
+    for i in range(batch.count):
+        entry = batch.items[i].paid
+        if batch.items[i].queue != NULL:
+            store = same_store(store, batch.items[i].queue)
+        if entry != NULL and sends_away(&batch.items[i]) and dead_letter_of(batch.engine, entry) != NULL:
+            store = same_store(store, dead_letter_of(batch.engine, entry))
+        while entry != NULL:
+            store = same_store(store, entry.queue)
+            entry = entry.parent
+    return 0
+
+
+cdef store_t* same_store(store_t* store, queue_t* queue) except? NULL:
+    if queue.store == NULL or queue.store == store:
+        return store
+    if store != NULL:
+        name, other = (<Journal> queue.store.handle).name, (<Journal> store.handle).name
+        raise TransactionError("a transaction's durable effects must lie in one store: queue "
+                               f"{(<QueueHandle> queue.handle).name!r} is in {name!r}, others are in {other!r}")
+    return queue.store
