@@ -44,6 +44,7 @@ from xump.errors import (
     StoreLocked,
     StoreNotFound,
     TransactionError,
+    WindowNotFound,
     XumpError,
 )
 from xump.operators import register_operator
@@ -51,6 +52,7 @@ from xump.queue import Queue
 from xump.selector import Selector
 from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
+from xump.window import Window
 from xump_ext.engine.delivery import Delivery
 from xump_ext.message.annex import register_annex
 from xump_ext.outcome import Outcome, OutcomeFlag
@@ -88,6 +90,8 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "TransactionError",
+    "Window",
+    "WindowNotFound",
     "Wolfpack",
     "XumpError",
     "always",

@@ -186,6 +186,15 @@ def check_ahead(ahead: object, do: Action, role: str) -> None:
         raise ValueError(f"ahead={ahead!r} is not for overflow selectors, which take what finds no room; leave ahead out")
 
 
+def check_window(do: Action, role: str, credit: object) -> None:
+    """Raises ValueError unless a selector with this action, role and credit can share a window."""
+    if do.verb != "deliver" or do.queue is not None or credit is INFINITE:
+        raise ValueError(f"window is for selectors of finite credit that deliver to your program; got do={do!r}, "
+                         f"credit={credit!r}")
+    if role == "overflow":
+        raise ValueError("window is not for overflow selectors, which take what finds no room; leave window out")
+
+
 # ---- what exists already
 
 def plain_value(value: object) -> object:

@@ -20,6 +20,7 @@ from xump._arguments import (
     check_rank,
     check_same,
     check_through,
+    check_window,
     compile_condition,
     field_of,
     plain_value,
@@ -30,6 +31,7 @@ from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
 from xump._names import name_of
 from xump._queue_properties import check_transit, checked_properties, differing
+from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
 from xump.durability.call_backs import Patience
@@ -40,21 +42,21 @@ from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.queue import Queue
 from xump.selector import Selector
 from xump.store_types import Store
-from xump_ext.engine.core import Core
 from xump_ext.infinite import INFINITE
 from xump_ext.message.times import seconds_of
 from xump_ext.state.constants import DEDUP_LIMIT, ROLES, VERBS
 
 if TYPE_CHECKING:
     from xump.types import Credit, SelectorStart, Unmatched, WhenFull
+    from xump.window import Window
 
-SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "start")
+SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "window", "start")
 
 
 DESTINATIONS_MAX = 256      # names that are remembered to tell of mistyped ones; with more, none is told
 
 
-class Graph(Core):
+class Graph(Windows):
     """The part of `xump.Engine` that creates and deletes stores, queues and selectors."""
 
     def _begin_graph(self) -> None:
@@ -265,6 +267,7 @@ class Graph(Core):
         ack_timeout: float | None = None,
         rank: int = 0,
         ahead: int | None = None,
+        window: str | Window | None = None,
         start: SelectorStart = "current",
         name: str | None = None,
     ) -> Selector:
@@ -283,6 +286,8 @@ class Graph(Core):
             rank: Of selectors that can take a message, one with a higher rank goes first, -32,768 to 32,767.
             ahead: For `deliver` to your program: how many messages the selector may offer that your program has not taken yet.
                 The others wait in their queue, for any selector. None: as many as its credit allows.
+            window: For `deliver` to your program with finite credit: a window that the selector shares with others, made by
+                `create_window`, or its name. The selector takes a message while both its credit and the window allow it.
             start: For `copy_to` only, the first message to copy. `"current"`: the first that has not been routed yet. `"tail"`:
                 the next that comes. `"head"`, an id, or an aware datetime: all that the queue holds from there (a replay, which
                 enters the target during this call), then the new ones.
@@ -294,7 +299,7 @@ class Graph(Core):
         Raises:
             Conflict: A selector of this name exists with other properties, or `when` is `default` or `overflow` and the queue
                 has an enabled selector with that condition.
-            QueueNotFound: The engine has no such source or target queue.
+            QueueNotFound, WindowNotFound: The engine has no such source, target or window.
             QueueFull: The target has no room for the replay.
             TypeError, ValueError: An argument is wrong.
 
@@ -323,13 +328,17 @@ class Graph(Core):
             check_rank(rank, do)
         if ahead is not None:
             check_ahead(ahead, do, role)
+        if window is not None:
+            check_window(do, role, credit)
         if name is not None:
             name = name_of(name, "selector name")
         begin = start if start in ("current", "tail") else 1 if start == "head" else start_of(start, "'head', 'tail', 'current'")
         self._check_open()
         with self._build_lock:
             queue = self._queue(source, "source")
-            created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), rank, ahead, start)
+            shared = None if window is None else self._window(window)
+            created = (queue.name, when, do, credit, enabled, seconds_of(timeout_ns), rank, ahead,
+                       None if shared is None else shared.name, start)
             if do._given is not None:
                 self._queue(do._given, "target")
             if name is not None and name in self._named:
@@ -343,12 +352,12 @@ class Graph(Core):
             target = None if not isinstance(do.queue, str) else self._queue(do.queue, "target")
             self._last_selector += 1
             selector = Selector.__new__(Selector)
-            selector._describe(self, self._last_selector, name, queue, when, do, created)
+            selector._describe(self, self._last_selector, name, queue, when, do, shared, created)
             try:
                 self._create_selector(
                     selector, VERBS[do.verb], ROLES[role], terms, field_of(do.queue), target,
                     field_of(do.destination), do.destination if isinstance(do.destination, str) else None,
-                    credit, timeout_ns, rank, ahead, enabled, begin,
+                    credit, timeout_ns, rank, ahead, shared, enabled, begin,
                 )
             finally:
                 # If user code raised in the run (an interrupt, say), the selector exists all the same.

@@ -21,6 +21,7 @@ from xump_ext.errors import (
     StoreLocked,
     StoreNotFound,
     TransactionError,
+    WindowNotFound,
     XumpError,
 )
 
@@ -45,5 +46,6 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "TransactionError",
+    "WindowNotFound",
     "XumpError",
 ]

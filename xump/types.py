@@ -133,8 +133,10 @@ class SelectorStats(TypedDict):
     """Its rank."""
     ahead: int | None
     """How many messages it may offer that your program has not taken yet."""
+    window: str | None
+    """The name of the window that it shares, or None."""
     blocked: bool
-    """Whether it waits for room in its target."""
+    """Whether it waits for room in its target, or for credit of the window that it shares."""
     served: int
     """Messages that it has taken."""
     copied: int
@@ -149,6 +151,19 @@ class SelectorStats(TypedDict):
     """Errors that its condition raised."""
 
 
+class WindowStats(TypedDict):
+    """The gauges of a window that selectors share."""
+
+    credit: int
+    """How many messages its selectors together may have outstanding."""
+    available: int
+    """Credit that is left."""
+    outstanding: int
+    """Messages that its selectors have taken and that are not settled."""
+    selectors: int
+    """How many selectors share it."""
+
+
 class Stats(TypedDict):
     """What `Engine.stats()` returns."""
 
@@ -158,6 +173,8 @@ class Stats(TypedDict):
     """Of each queue, by its name."""
     selectors: dict[int, SelectorStats]
     """Of each selector, by its id."""
+    windows: dict[str, WindowStats]
+    """Of each window that selectors share, by its name."""
 
 
 class ArrowStream(Protocol):

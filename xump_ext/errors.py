@@ -32,6 +32,10 @@ class SelectorNotFound(NotFound):
     """No selector has that number."""
 
 
+class WindowNotFound(NotFound):
+    """No window has that name."""
+
+
 class QueueFull(XumpError, queue.Full):
     """A queue is at its limit, and neither an overflow selector nor a dead letter queue can take the message."""
 

@@ -382,9 +382,9 @@ def test_the_core_refuses_a_selector_that_goes_nowhere(verb, text):
     with Engine() as engine:
         queue = engine.create_queue("q")
         selector = Selector.__new__(Selector)
-        selector._describe(engine, 1, None, queue, always, discard, ())
+        selector._describe(engine, 1, None, queue, always, discard, None, ())
         with pytest.raises(ValueError, match=text):
-            engine._create_selector(selector, verb, 0, (), None, None, None, None, 1, None, 0, None, True, "current")
+            engine._create_selector(selector, verb, 0, (), None, None, None, None, 1, None, 0, None, None, True, "current")
         assert not engine.selectors and queue._enabled_selector(0) is None
         engine.publish("q", "a")
         engine.check()

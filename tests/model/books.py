@@ -62,6 +62,8 @@ def take(engine, selector, entry):
         entry.state = "bound" if selector.infinite else "outstanding"
         if not selector.infinite:
             selector.available -= 1
+        if selector.window and selector in selector.window.waiting_list:
+            selector.window.waiting_list.remove(selector)
         entry.offered_to = destination_of(selector, entry.message)
         entry.visited = None        # decision 165
         engine.offers.append(entry)

@@ -4,11 +4,11 @@ A program uses a few of these features only, each often. So any two of them meet
 one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.
 """
 
-from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND
+from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, WINDOWS
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit", "outcomes", "rank", "ahead"]
+            "room", "requests", "transit", "outcomes", "rank", "ahead", "window"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -102,11 +102,12 @@ class Drawing(Maps):
         delivers = do.verb == "deliver" and do.queue is None and isinstance(credit, int)
         return seconds(drawn) if drawn and delivers else None
 
-    def selector_terms(self, do):
-        """`rank`, and `ahead` for deliveries."""
+    def selector_terms(self, do, credit):
+        """`rank`, and for deliveries `ahead` and `window`."""
         delivers = do.verb == "deliver" and do.queue is None
         drawn = {"rank": do.consuming and self.odds("rank", None, -1, 1, 2),
-                 "ahead": delivers and self.odds("ahead", None, 1, 1, 2)}
+                 "ahead": delivers and self.odds("ahead", None, 1, 1, 2),
+                 "window": delivers and isinstance(credit, int) and self.odds("window", None, *WINDOWS)}
         return {name: value for name, value in drawn.items() if value}
 
     def verdict(self):

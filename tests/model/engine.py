@@ -50,8 +50,9 @@ from tests.model.queues import Queue
 from tests.model.selectors import Selector
 from tests.model.transactions import Transaction
 from tests.model.values import TIME_MIN, name_of
+from tests.model.windows import Window
 from xump._mappings import Registry
-from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound, XumpError
+from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound, WindowNotFound, XumpError
 __all__ = ["EITHER", "INFINITE", "Message", "ModelEngine"]
 
 
@@ -64,6 +65,8 @@ class ModelEngine:
         self.dead_letter = dead_letter
         self.queue_by_name = {}
         self.selector_by_id = {}
+        self.window_by_name = {}
+        self.window_count = 0
         self.names = []                 # of queues, ever used
         self.offers = []                # bound and outstanding entries that your program may take, in order of offering
         self.taken = []                 # unpaid deliveries in your program's hands, in order of taking
@@ -149,10 +152,11 @@ class ModelEngine:
         return queue
 
     def create_selector(self, source, *, when, do, credit=1, enabled=True, start="current", name=None,
-                        ack_timeout=None, rank=0, ahead=None):
+                        ack_timeout=None, rank=0, ahead=None, window=None):
         queue = self._queue(source)
+        window = None if window is None else self.windows[name_of(window)]
         selector = Selector(self, self.selector_count + 1, queue, when, do, credit, enabled, start, name, ack_timeout,
-                            rank, ahead)
+                            rank, ahead, window)
         for other in self.selectors.values() if name is not None else ():
             if other.name == name:
                 if selector.properties != other.properties:
@@ -166,6 +170,27 @@ class ModelEngine:
             if not selector.consuming:
                 routing.start_copying(self, selector, start)
         return selector
+
+    @property
+    def windows(self):
+        return Registry(self.window_by_name, WindowNotFound, "window")
+
+    def create_window(self, credit, *, name=None):
+        if name is None:
+            self.window_count += 1
+            name = f"window-{self.window_count}"
+        window = self.window_by_name.get(name) or Window(self, name, credit)
+        if credit not in (window.credit, window.first):
+            raise Conflict(f"window {name!r} exists with other credit")
+        with self._call():
+            return self.window_by_name.setdefault(name, window)
+
+    def delete_window(self, window):
+        with self._call():
+            found = self.window_by_name.get(name_of(window))
+            if found and found.selectors:
+                raise Conflict(f"window {found.name!r} has selectors")
+            return self.window_by_name.pop(name_of(window), None) is not None
 
     def store_meta(self, name):
         return maps.Meta(lambda: self.store_maps[name], self._call, name)
@@ -322,6 +347,11 @@ class ModelEngine:
                     "copied": s.copied, "dropped": s.dropped, "paid": s.paid, "returned": s.returned,
                     "errors": s.errors, "blocked": s.blocked,
                 } for s in self.selectors.values()
+            },
+            "windows": {
+                w.name: {"credit": w.credit, "available": w.available, "outstanding": w.outstanding,
+                         "selectors": len(w.selectors)}
+                for w in self.windows.values()
             },
         }
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from tests.model import books
 from tests.model.matching import INFINITE
 from tests.model.values import nanoseconds
+from tests.model.windows import lines
 from xump.errors import Conflict
 
 
@@ -18,6 +19,9 @@ def check_selector(engine, selector, start):
         raise ValueError(f"rank is for what takes messages, got {selector.do!r}")
     if selector.ahead is not None and (selector.do.verb != "deliver" or target is not None or selector.role == "overflow"):
         raise ValueError(f"ahead is for deliveries, got {selector.do!r}")
+    delivers = selector.do.verb == "deliver" and target is None and selector.role != "overflow"
+    if selector.window and (not delivers or selector.infinite):
+        raise ValueError(f"window is for deliveries of finite credit, got {selector.do!r}")
     if selector.ack_timeout == 0:
         raise ValueError("ack_timeout must be above 0: nobody could answer in time")
     if isinstance(target, str):
@@ -56,7 +60,7 @@ def delete_selector(engine, selector, recall=True):
             entry.selector = None
             books.wait_again(engine, entry)
         entry.hits = [s for s in entry.hits if s is not selector]
-    for other in engine.queues.values():
+    for other in lines(engine):
         if selector in other.waiting_list:
             other.waiting_list.remove(selector)
     del engine.selector_by_id[selector.id]

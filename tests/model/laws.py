@@ -2,9 +2,9 @@
 
 from tests.model.entries import READY
 from tests.model import bounds, due
-from tests.model.matching import target_of
 from tests.model.order import everywhere, holds_its_key, key_of, may_take
 from tests.model.routing import is_routable, may_act
+from tests.model.windows import line_of
 from xump.actions import Field
 from xump.errors import InvariantError
 
@@ -21,6 +21,8 @@ def check(engine):
         require(entry.state in ("bound", "outstanding") and entry.delivery is None, "Links", f"{entry} is offered")
     for delivery in engine.taken:
         require(delivery.entry.delivery is delivery, "Links", f"{delivery.entry} was taken")
+    for window in engine.windows.values():
+        require(window.outstanding <= max(window.credit, window.lowered_at), "Credit", f"window {window.name!r}")
     check_keys(engine)
     check_time(engine)
     if not engine.depth:
@@ -114,7 +116,7 @@ def check_quiet(engine):
         parked = entry.parked and not entry.queue.held and any(may_act(engine, s, entry) for s in entry.hits)
         require(not parked, "Quiet", f"{entry} can be routed")
         for selector in able:
-            target = target_of(selector, entry.message)
+            target = line_of(selector, entry.message)
             require(target is not None and selector in target.waiting_list, "Quiet", f"{entry} can be taken by {selector.id}")
 
 

@@ -54,6 +54,16 @@ class World(Pair):
             any_error=True)
 
     @recorded
+    def create_window(self, name, credit):
+        self.same(lambda engine, side: engine.create_window(credit, name=name).name, f"create_window({name!r}, {credit})")
+
+    @recorded
+    def on_window(self, name, verb, *args):
+        """`resize` or `delete`."""
+        self.same(lambda engine, side: engine.delete_window(name) if verb == "delete" else engine.windows[name].resize(*args),
+                  f"on_window({name!r}, {verb!r}, {args})")
+
+    @recorded
     def delete_queue(self, name):
         self.same(lambda engine, side: engine.delete_queue(name), f"delete_queue({name!r})")
 

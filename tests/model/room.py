@@ -3,19 +3,21 @@
 from tests.model.entries import READY, Entry, Message
 from tests.model.matching import makes, names_target, target_of
 from tests.model.order import may_take
+from tests.model.windows import Window, line_of, lines
 from xump.actions import Field
 
 
 def may_put(engine, selector, entry, refused):
-    """Whether the selector may put the entry into its target now; else it is in the target's waiting list (decision 4)."""
-    target = target_of(selector, entry.message)
+    """Whether the selector may put the entry into its target, or take it under its window, now; else it is in that waiting list
+    (decision 4)."""
+    target = line_of(selector, entry.message)
     if target is None:
         return True
     if (selector, target) in refused:
         return False
     ahead = [s for s in target.waiting_list if s.rank >= selector.rank]
     first = not ahead or ahead[0] is selector
-    if first and has_room(engine, target, makes(selector, entry), leaving=entry):
+    if first and has_room_for(engine, target, selector, entry):
         return True
     if selector not in target.waiting_list:
         target.waiting_list.insert(len(ahead), selector)
@@ -23,8 +25,15 @@ def may_put(engine, selector, entry, refused):
     return False
 
 
+def has_room_for(engine, target, selector, entry):
+    """Whether the window has credit, or the queue room for what the selector would make of the entry."""
+    if isinstance(target, Window):
+        return target.available > 0
+    return has_room(engine, target, makes(selector, entry), leaving=entry)
+
+
 def prune_lines(engine):
-    for queue in engine.queues.values():
+    for queue in lines(engine):
         while queue.waiting_list and has_room_for_any(engine, queue) and not wants_in(engine, queue.waiting_list[0], queue):
             queue.waiting_list.pop(0)
 
@@ -35,7 +44,7 @@ def wants_in(engine, selector, queue):
 
 def has_waiting(engine, selector, queue):
     waiting = [e for e in selector.source.entries if e.state == "waiting" and may_take(selector, e)]
-    return any(target_of(selector, e.message) is queue for e in waiting)
+    return any(line_of(selector, e.message) is queue for e in waiting)
 
 
 def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=False):
@@ -74,6 +83,8 @@ def overflow_can_take(engine, queue, message, leaving=None):
 
 def has_room_for_any(engine, queue):
     """Room whatever the message: an overflow selector that asks the message does not count."""
+    if isinstance(queue, Window):
+        return queue.available > 0
     selector = queue.overflow
     if is_below_limit(engine, queue):
         return True

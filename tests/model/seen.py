@@ -36,6 +36,7 @@ def seen_of(engine):
                      for name, queue in sorted(engine.queues.items())},
         "frontiers": {name: queue.frontier for name, queue in sorted(engine.queues.items())},
         "oldest": {name: queue.oldest for name, queue in sorted(engine.queues.items())},
+        "windows": stats["windows"],
         "next_due": engine.next_due,
         "maps": {name: dict(queue.meta) for name, queue in sorted(engine.queues.items())},
     }

@@ -4,12 +4,13 @@ from tests.model import books, graph, routing, transactions
 from tests.model.matching import INFINITE
 from tests.model.room import wants_in
 from tests.model.values import COUNT_MAX, integer, optional_duration
+from tests.model.windows import lines
 from xump.conditions import Role
 from xump.errors import SelectorNotFound
 
 
 class Selector:
-    def __init__(self, engine, id, source, when, do, credit, enabled, start, name, ack_timeout, rank, ahead):
+    def __init__(self, engine, id, source, when, do, credit, enabled, start, name, ack_timeout, rank, ahead, window):
         self.engine = engine
         self.id = id
         self.name = name
@@ -22,7 +23,9 @@ class Selector:
         self.ack_timeout = optional_duration("ack_timeout", ack_timeout)
         self.rank = integer("rank", rank, -32_768, 32_767)
         self.ahead = None if ahead is None else integer("ahead", ahead, 1, COUNT_MAX)
-        self.properties = (source.name, when, do, credit, enabled, start, self.ack_timeout, rank, ahead)
+        self.window = window
+        self.properties = (source.name, when, do, credit, enabled, start, self.ack_timeout, rank, ahead,
+                           window and window.name)
         self.role = when.name if isinstance(when, Role) and when.name in ("default", "overflow") else "ordinary"
         self.start = 0                  # COPY: ids from here on are live
         self.replayed = 0               # COPY: ids from here to `start` were copied by its replay
@@ -64,7 +67,7 @@ class Selector:
 
     @property
     def blocked(self):
-        return any(self in queue.waiting_list and wants_in(self.engine, self, queue) for queue in self.engine.queues.values())
+        return any(self in queue.waiting_list and wants_in(self.engine, self, queue) for queue in lines(self.engine))
 
     def has_replayed(self, entry):
         return self.replayed and self.replayed <= entry.id < self.start and entry not in self.aside

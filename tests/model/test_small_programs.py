@@ -17,6 +17,7 @@ import pytest
 
 from tests.model.drawing import Drawing, features_drawn
 from tests.model.lockstep import AtRandom, World
+from tests.model.vocabulary import WINDOWS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 from xump.durability import opening
 
@@ -39,7 +40,8 @@ class Dense(Drawing, AtRandom):
              "delete_selector", "transact",
              "block", "delete_queue", "queue", "reopen", "sync", "wait", "set_meta"]
     MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
-                  "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate"}
+                  "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate",
+                  "window": "resize delete_window"}
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
@@ -110,8 +112,11 @@ class Dense(Drawing, AtRandom):
                 do = choice([copy_to(target)] * 4 + [discard])
             starts = ["current"] if passes else ["current", "current", "tail", "head", 1, 2]
             start = choice(starts) if do.verb == "copy" else "current"
+            terms = self.selector_terms(do, credit) if when is not overflow else {}
+            if "window" in terms and terms["window"] not in self.world.engine.windows:
+                self.world.create_window(terms["window"], choice([0, 1, 1, 2, 3]))
             self.world.create_selector(source, when, do, credit, self.chance.random() < 0.75, start, None,
-                                       self.ack_timeout(do, credit), **(self.selector_terms(do) if when is not overflow else {}))
+                                       self.ack_timeout(do, credit), **terms)
 
     def publish(self):
         address, body, headers, reply_to, message_id = self.message()
@@ -158,6 +163,14 @@ class Dense(Drawing, AtRandom):
     def on_selector(self):
         verb = self.chance.choice([("enable",), ("enable",), ("disable",), ("grant", 1), ("grant", -1), ("pay", 1), ("pay", 0)])
         self.world.on_selector(self.chance.choice([*self.world.engine.selectors, 1]), *verb)
+
+    def resize(self):
+        name = self.chance.choice(WINDOWS)
+        if name in self.world.engine.windows:
+            self.world.on_window(name, "resize", self.chance.choice([0, 1, 1, 2, 5]))
+
+    def delete_window(self):
+        self.world.on_window(self.chance.choice(WINDOWS), "delete")
 
     def on_queue(self):
         verb = self.chance.choice([("hold",), ("release",), ("release",), ("purge",), ("delete", 1), ("delete", 2)])

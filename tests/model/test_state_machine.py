@@ -16,7 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.drawing import seconds
 from tests.model.lockstep import World
-from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, MAP_NAMES, MAP_VALUES, QUEUES, STARTS
+from tests.model.vocabulary import (
+    ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, MAP_NAMES, MAP_VALUES, QUEUES, STARTS, WINDOWS,
+)
 from xump import field
 from xump.durability import opening
 
@@ -102,19 +104,31 @@ class Machine(RuleBasedStateMachine):
         self.world.create_selector(source, when, do, credit, enabled, "current" if do.consuming else start, name)
 
     @rule(source=queues, do=st.sampled_from(ACTIONS), credit=st.sampled_from(CREDITS), ack_timeout=st.sampled_from([None, 4, 20]),
-          rank=st.sampled_from([0, 0, -1, 3]), ahead=st.sampled_from([None, 1, 2]))
-    def create_worker(self, source, do, credit, ack_timeout, rank, ahead):
+          rank=st.sampled_from([0, 0, -1, 3]), ahead=st.sampled_from([None, 1, 2]),
+          window=st.sampled_from([None, None, *WINDOWS]))
+    def create_worker(self, source, do, credit, ack_timeout, rank, ahead, window):
         delivers = do.verb == "deliver" and do.queue is None
         finite = delivers and isinstance(credit, int)
         self.world.create_selector(source, CONDITIONS[0], do, credit, True, "current", None,
                                    seconds(ack_timeout) if ack_timeout and finite else None,
-                                   rank=rank if do.consuming else 0, ahead=ahead if delivers else None)
+                                   rank=rank if do.consuming else 0, ahead=ahead if delivers else None,
+                                   window=window if finite and window in self.world.engine.windows else None)
+
+    @rule(name=st.sampled_from(WINDOWS), credit=st.sampled_from([0, 1, 2, 3]))
+    def create_window(self, name, credit):
+        self.world.create_window(name, credit)
+
+    @rule(name=st.sampled_from(WINDOWS), verb=st.sampled_from(["resize", "resize", "delete"]),
+          credit=st.sampled_from([-1, 0, 1, 2, 4]))
+    def on_window(self, name, verb, credit):
+        if name in self.world.engine.windows or verb == "delete":
+            self.world.on_window(name, verb, *([credit] if verb == "resize" else []))
 
     @rule(source=queues, when=st.sampled_from(CONDITIONS), do=st.sampled_from(ACTIONS), start=st.sampled_from(STARTS),
           ack_timeout=st.sampled_from([None, None, 0, 4e-9]), rank=st.sampled_from([0, 32_767, -32_769]),
-          ahead=st.sampled_from([None, 0, 1]))
-    def create_wrongly(self, source, when, do, start, ack_timeout, rank, ahead):
-        self.world.create_selector(source, when, do, 1, True, start, None, ack_timeout, rank=rank, ahead=ahead)
+          ahead=st.sampled_from([None, 0, 1]), window=st.sampled_from([None, *WINDOWS]))
+    def create_wrongly(self, source, when, do, start, ack_timeout, rank, ahead, window):
+        self.world.create_selector(source, when, do, 1, True, start, None, ack_timeout, rank=rank, ahead=ahead, window=window)
 
     @rule(id=ids, recall=st.booleans())
     def delete_selector(self, id, recall):

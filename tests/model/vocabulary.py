@@ -39,6 +39,7 @@ ACTIONS = (
 )
 CREDITS = [0, 1, 1, 2, 3, INFINITE]
 STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.UTC)]
+WINDOWS = ["w0", "w1"]
 MAP_NAMES = ["m", "n", "größe"]
 MAP_VALUES = [b"", b"1", b"22", 40_000]      # the last is so many bytes: two of them are too much
 NANOSECOND = 1e-9       # moments lie close together

@@ -78,6 +78,14 @@ def test_186_nor_do_dead_letters_count_and_what_becomes_of_them(engine):
     assert outcomes(engine, "q", "m") == [(1, 0, 0, UNROUTABLE | DEAD_LETTERED)] and reasons(engine, "log") == ["unroutable"]
 
 
+def test_186_a_held_transit_queue_does_not_keep_a_late_one(engine, clock):
+    engine.create_queue("x", transit=True)
+    engine.queues["x"].hold()
+    [late] = engine.publish_many("x", [("a",)], expires=clock.now - 1, outcomes=True)
+    [kept] = engine.publish_many("x", [("a",)], outcomes=True)
+    assert (late.copies, kept.copies) == (0, 1) and OutcomeFlag.DROPPED in late.flags
+
+
 def test_186_a_late_one_was_taken(engine, clock):
     engine.create_queue("q", dead_letter="dead")
     assert outcomes(engine, "q", "m", expires=clock() - 1) == [(1, 1, 0, DROPPED)]

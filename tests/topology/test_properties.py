@@ -109,6 +109,36 @@ def test_rank_and_ahead_of_a_selector(engine, other, key, value, shown):
     assert shown in drawing.to_mermaid(engine) and shown in drawing.to_dot(engine)
 
 
+def test_windows_that_selectors_share(engine, other):
+    engine.create_queue("q")
+    window = engine.create_window(5, name="client")
+    engine.create_selector("q", when=always, do=deliver("d"), name="worker", window=window)
+    window.resize(7)
+    described = engine.topology()
+    assert described["windows"] == {"client": {"credit": 7}} and described["selectors"][0]["window"] == "client"
+    other.apply(described)
+    other.apply(described)
+    assert other.selectors["worker"].window is other.windows["client"] and other.topology() == described
+    engine.apply(described | {"windows": {"client": {"credit": 5}}})        # what it was created with is right, too
+    assert check(described) == []
+    assert "window client" in drawing.to_mermaid(engine)
+    for credit, text in ((9, "exists with credit=7; the topology says credit=9"), (-1, "from 0"), ("many", "whole number")):
+        with pytest.raises(Conflict, match=text):
+            other.apply(described | {"windows": {"client": {"credit": credit}}})
+    with pytest.raises(Conflict, match="neither in the topology nor in the engine"):
+        xump.Engine().apply({name: value for name, value in described.items() if name != "windows"})
+    described["selectors"][0]["window"] = 3
+    with pytest.raises(Conflict, match="name of a window"):
+        other.apply(described)
+
+
+def test_a_window_goes_with_a_topology_that_is_refused(engine):
+    with pytest.raises(Conflict):
+        engine.apply({"version": 1, "windows": {"w": {"credit": 1}}, "selectors": [
+            {"source": "none", "when": "always", "do": {"deliver": "d"}, "window": "w"}]})
+    assert not engine.windows
+
+
 def test_the_queue_of_replies_is_no_part_of_it(engine):
     engine.create_queue("q")
     with pytest.raises(xump.RequestTimeout):

@@ -255,7 +255,7 @@ WRONG = [
     ({}, "version is missing"),
     ({"version": 2}, "version is 2"),
     ({"version": True}, "version is True"),
-    ({"queue": {}}, "unknown key 'queue'; allowed are version, stores, queues, selectors"),
+    ({"queue": {}}, "unknown key 'queue'; allowed are version, stores, queues, windows, selectors"),
     ({"queues": []}, "queues must be a table of tables, got list"),
     ({"queues": {"": {}}}, "queue '': a queue is named by a text"),
     ({"queues": {"n": 1}}, "queue 'n' must be a table, got int"),
@@ -350,7 +350,7 @@ def test_everything_that_is_wrong_is_said_at_once(engine):
         engine.apply({"version": 1, "colour": 1, "queues": {"q": {"limit": "x"}},
                       "selectors": [SELECTOR | {"source": "q"}, SELECTOR]})
     assert str(caught.value) == (
-        "the topology is wrong: the topology has an unknown key 'colour'; allowed are version, stores, queues, selectors; "
+        "the topology is wrong: the topology has an unknown key 'colour'; allowed are version, stores, queues, windows, selectors; "
         "queue 'q': limit must be an int, got str; selector 2: its source 'jobs' is neither in the topology nor in the engine")
 
 

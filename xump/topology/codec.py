@@ -210,6 +210,13 @@ def decode_whole(encoded: object) -> int | None:
     return encoded
 
 
+def decode_window(encoded: object) -> str | None:
+    """Decode the name of a window, which may be left out."""
+    if encoded is not None and (not isinstance(encoded, str) or not encoded):
+        raise TypeError(f"window must be the name of a window, got {_shown(encoded)}")
+    return encoded
+
+
 def encode_option(value: Any) -> Any:
     """Encode an option of a store as a plain value; a path becomes text. Raises `NotEncodable` for what TOML cannot hold."""
     if isinstance(value, (bool, int, float, str, datetime.datetime, datetime.date, datetime.time)):

@@ -112,6 +112,8 @@ def _selector_lines(selector: SelectorShown, counts: bool) -> list[str]:
         does.append(f"rank {selector.rank:,}")
     if selector.ahead is not None:
         does.append(f"{selector.ahead:,} ahead")
+    if selector.window is not None:
+        does.append(f"window {_short(selector.window)}")
     if counts and numbers["blocked"]:
         does.append("blocked")
     if not selector.enabled:

@@ -59,6 +59,8 @@ class SelectorShown:
     """Its rank."""
     ahead: int | None
     """How many messages it offers ahead at most, or None."""
+    window: str | None
+    """The name of the window that it shares, or None."""
     enabled: bool
     """Whether it takes and copies."""
     count: int
@@ -150,7 +152,8 @@ def _counts(numbers: QueueStats) -> list[str]:
 def _selector(selector: Selector, numbers: SelectorStats, counts: bool) -> SelectorShown:
     count = numbers["copied"] + numbers["served"] if counts else 0      # a selector does one or the other
     return SelectorShown(selector.id, selector.name, selector.source.name, condition_texts(selector.when), selector.do,
-                         selector.credit, selector.ack_timeout, selector.rank, selector.ahead, selector.enabled, count, numbers)
+                         selector.credit, selector.ack_timeout, selector.rank, selector.ahead,
+                         None if selector.window is None else selector.window.name, selector.enabled, count, numbers)
 
 
 def _dead_letters(engine: Engine, stats: Stats, counts: bool) -> Iterator[DeadLetters]:

@@ -55,6 +55,8 @@ def describe(engine: Engine) -> dict[str, Any]:
             "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items() if name != REPLIES},
             "selectors": [_describe_selector(selector, refused) for selector in engine.selectors.values()],
         }
+        if engine.windows:
+            described["windows"] = {name: {"credit": window.credit} for name, window in engine.windows.items()}
     if refused:
         raise Conflict(f"the topology cannot be described: {'; '.join(refused)}")
     return described
@@ -100,6 +102,8 @@ def _describe_selector(selector: Selector, refused: list[str]) -> dict[str, Any]
         described["rank"] = selector.rank
     if selector.ahead is not None:
         described["ahead"] = selector.ahead
+    if selector.window is not None:
+        described["window"] = selector.window.name
     return described
 
 
@@ -129,6 +133,10 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
             if queue.name not in engine.queues:
                 engine.create_queue(queue.name, **queue.properties)
                 undo.callback(engine.delete_queue, queue.name)
+        for name, credit in description.windows.items():
+            if name not in engine.windows:
+                engine.create_window(credit, name=name)
+                undo.callback(engine.delete_window, name)
         for selector in missing:
             _create(engine, selector)
         undo.pop_all()
@@ -136,7 +144,7 @@ def apply(engine: Engine, mapping: Mapping[str, Any]) -> None:
 
 def _create(engine: Engine, item: SelectorItem) -> None:
     engine.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=item.enabled,
-                           ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, name=item.name)
+                           ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, window=item.window, name=item.name)
 
 
 def _agree(description: Description, engine: Engine, undo: ExitStack) -> list[SelectorItem]:
@@ -167,6 +175,8 @@ def sketch(mapping: Mapping[str, Any]) -> Engine:
         engine.create_store(store.name)
     for queue in description.queues.values():
         engine.create_queue(queue.name, **queue.properties)
+    for name, credit in description.windows.items():
+        engine.create_window(credit, name=name)
     for selector in missing:
         _create(engine, selector)
     return engine
@@ -202,6 +212,7 @@ def rehearse(description: Description, engine: Engine | None, brings: bool = Fal
     if engine is not None:
         faults += _store_conflicts(description, engine)
         faults += _queue_conflicts(description, engine)
+        faults += _window_conflicts(description, engine)
     missing = description.selectors if engine is None else _recognise(description, engine, faults)
     faults += _single_conflicts(missing, engine)
     with _new_engine() as paper:
@@ -248,6 +259,12 @@ def _queue_conflicts(description: Description, engine: Engine) -> list[str]:
     return faults
 
 
+def _window_conflicts(description: Description, engine: Engine) -> list[str]:
+    return [f"window {name!r} exists with credit={engine.windows[name].credit}; the topology says credit={credit}"
+            for name, credit in description.windows.items()
+            if name in engine.windows and credit not in (engine.windows[name].credit, engine.windows[name]._first)]
+
+
 def _same_property(queue: Queue | None, key: str, wanted: Any) -> bool:
     """Whether the queue has the property, though it may be written in another way: retry_delay = 1 and [1.0], say."""
     try:
@@ -267,7 +284,7 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
         elif item.key not in (_now(selector), _at_first(selector)):
             faults.append(f"{item} exists with other properties: {selector!r}, credit={selector.credit!r}, "
                           f"enabled={selector.enabled}, ack_timeout={selector.ack_timeout}, rank={selector.rank}, "
-                          f"ahead={selector.ahead}")
+                          f"ahead={selector.ahead}, window={selector.window and selector.window.name!r}")
     unnamed = [selector for selector in engine.selectors.values() if selector.name is None and _is_plain(selector)]
     for key_of in (_now, _at_first):
         missing, unnamed = _pair_off(missing, unnamed, key_of)
@@ -276,11 +293,11 @@ def _recognise(description: Description, engine: Engine, faults: list[str]) -> l
 
 def _now(selector: Selector) -> tuple[Any, ...]:
     return (selector.source.name, selector.when, selector.do, selector.credit, selector.enabled, selector.ack_timeout,
-            selector.rank, selector.ahead)
+            selector.rank, selector.ahead, selector.window and selector.window.name)
 
 
 def _at_first(selector: Selector) -> tuple[Any, ...]:
-    created: tuple[Any, ...] = selector._created[:8]
+    created: tuple[Any, ...] = selector._created[:9]
     return created
 
 
@@ -341,6 +358,8 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
     for name in engine.queues if engine is not None else ():
         if name not in paper.queues:
             paper.create_queue(name, transit=engine is not None and engine.queues[name].transit)
+    for name in {**(engine.windows if engine is not None else {}), **description.windows}:
+        paper.create_window(0, name=name)
 
 
 def _wrong_properties(paper: Engine, item: QueueItem) -> list[str]:
@@ -363,11 +382,13 @@ def _rehearse_selector(paper: Engine, item: SelectorItem, brings: bool) -> list[
                 paper.create_queue(name)
             else:
                 faults.append(f"{item}: its {what} {name!r} is neither in the topology nor in the engine")
+    if item.window is not None and item.window not in paper.windows:
+        faults.append(f"{item}: its window {item.window!r} is neither in the topology nor in the engine")
     if faults:
         return faults
     try:
         paper.create_selector(item.source, when=item.when, do=item.do, credit=item.credit, enabled=False,
-                              ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, name=item.name)
+                              ack_timeout=item.ack_timeout, rank=item.rank, ahead=item.ahead, window=item.window, name=item.name)
     except (XumpError, TypeError, ValueError) as error:
         return [f"{item}: {error}"]
     return []

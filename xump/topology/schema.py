@@ -13,6 +13,9 @@
     retry_delay = [1, 10, 60]       # seconds
     group = {field = "headers.customer"}
 
+    [windows.workers]               # a window that selectors share: those that say window = "workers"
+    credit = 100
+
     [[selectors]]                   # source, when and do are required; `xump.topology.codec` explains their values
     source = "jobs"
     when = {match = "eq", pattern = "audit"}
@@ -28,6 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field as dataclass_field
 from typing import Any
 
+from xump._arguments import COUNT_MAX, check_count
 from xump._queue_properties import QUEUE_DEFAULTS
 from xump.actions import Action
 from xump.conditions import Condition
@@ -40,13 +44,14 @@ from xump.topology.codec import (
     decode_credit,
     decode_group,
     decode_whole,
+    decode_window,
     encode_option,
 )
 from xump_ext.infinite import Infinite
 
 VERSION = 1
 
-SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "name")
+SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "window", "name")
 ALL_HISTORY = "all"
 
 
@@ -94,13 +99,15 @@ class SelectorItem:
     """Its rank."""
     ahead: int | None
     """How many messages it offers ahead at most, or None."""
+    window: str | None
+    """The name of the window that it shares, or None."""
     name: str | None
     """Its name, or None."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Its properties without name and place: equal for two selectors that are alike."""
-        return self.source, self.when, self.do, self.credit, self.enabled, self.ack_timeout, self.rank, self.ahead
+        return self.source, self.when, self.do, self.credit, self.enabled, self.ack_timeout, self.rank, self.ahead, self.window
 
     def __str__(self) -> str:
         return selector_title(self.position, self.name)
@@ -119,6 +126,8 @@ class Description:
     """The stores by name."""
     queues: dict[str, QueueItem] = dataclass_field(default_factory=dict)
     """The queues by name."""
+    windows: dict[str, int] = dataclass_field(default_factory=dict)
+    """The credit of each window that selectors share, by its name."""
     selectors: list[SelectorItem] = dataclass_field(default_factory=list)
     """The selectors that could be read, in order."""
     faults: list[str] = dataclass_field(default_factory=list)
@@ -135,11 +144,13 @@ def read(mapping: Mapping[str, Any]) -> Description:
         said = f"version is {mapping['version']!r}" if "version" in mapping else "version is missing"
         description.faults.append(f"{said}; this Xump reads version = {VERSION}")
         return description
-    description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "selectors"))
+    description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "windows", "selectors"))
     for name, table in _tables(description, "store", mapping.get("stores", {})):
         _read_store(description, name, table)
     for name, table in _tables(description, "queue", mapping.get("queues", {})):
         _read_queue(description, name, table)
+    for name, table in _tables(description, "window", mapping.get("windows", {})):
+        _read_window(description, name, table)
     _read_selectors(description, mapping.get("selectors", []))
     return description
 
@@ -196,6 +207,15 @@ def _read_queue(description: Description, name: str, table: Mapping[str, Any]) -
     description.queues[name] = QueueItem(name, properties)
 
 
+def _read_window(description: Description, name: str, table: Mapping[str, Any]) -> None:
+    description.faults += _unknown(f"window {name!r}", table, ("credit",))
+    try:
+        check_count("credit", table.get("credit"), 0, COUNT_MAX, "a whole number")
+        description.windows[name] = table["credit"]
+    except (TypeError, ValueError) as error:
+        description.faults.append(f"window {name!r}: {error}")
+
+
 def _read_selectors(description: Description, selectors: object) -> None:
     if not isinstance(selectors, (list, tuple)):
         description.faults.append(f"selectors must be a list of tables, got {type(selectors).__name__}")
@@ -214,7 +234,8 @@ def _read_selectors(description: Description, selectors: object) -> None:
         for key, decode, value in (("when", decode_condition, table.get("when")), ("do", decode_action, table.get("do")),
                                    ("credit", decode_credit, table.get("credit", 1)),
                                    ("ack_timeout", decode_ack_timeout, table.get("ack_timeout")),
-                                   ("rank", decode_whole, table.get("rank", 0)), ("ahead", decode_whole, table.get("ahead"))):
+                                   ("rank", decode_whole, table.get("rank", 0)), ("ahead", decode_whole, table.get("ahead")),
+                                   ("window", decode_window, table.get("window"))):
             if key not in ("when", "do") or key in table:
                 try:
                     parts[key] = decode(value)

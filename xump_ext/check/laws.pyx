@@ -1,7 +1,8 @@
 """Verifies all laws of the engine from scratch, for `Engine.check()`.
 
     Conservation    entered = ready + delayed + outstanding + history + settled + dropped + deleted, for each queue
-    Credit          window = available + outstanding, for each selector; selectors that can take stand ready
+    Credit          window = available + outstanding, for each selector; selectors that can take stand ready; what selectors
+                    have outstanding under a window that they share is the sum of theirs
     Order           by id a queue's sequences ascend and its timestamps do not descend; lists and heaps are in order
     Once            ids, sequences, numbers and slots are issued once
     Links           references go both ways: parents and children, lists, offers, deliveries
@@ -27,13 +28,14 @@ from xump_ext.check.structure cimport Books, broken, check_structure, of_entry, 
 from xump_ext.check.waiting cimport check_waiting
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.select.credit cimport TURN_SHIFT, rank_of
 from xump_ext.state.constants cimport (
     APART, BOUND, COPY, DELAYED, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT,
     SUSPENDED, TAKEN, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport target_of
-from xump_ext.state.graph cimport entry_t, queue_t, selector_t, waitset_t
+from xump_ext.state.graph cimport PUTS_INTO, PUTS_UNDER, entry_t, queue_t, selector_t, waitset_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
 from xump_ext.state.lazy_content cimport content_at, is_lazy, is_loaded, lazy_source_of, lazy_source_t
 
@@ -64,6 +66,7 @@ cdef int check_books(Books books) except -1:
         check_counts(queue.queue)
     check_lazy_sources(books)
     check_holders(books)
+    check_windows(books)
     for selector in books.core._selectors.values():
         check_credit(selector.selector)
     check_nacked(books)
@@ -138,7 +141,7 @@ cdef int check_state(Books books, entry_t* entry) except -1:
 cdef int check_held(Books books, entry_t* entry, selector_t* selector) except -1:
     if selector.source != entry.queue or selector.infinite != (entry.state == BOUND):
         raise broken("Credit", of_entry(entry), f"{of_selector(selector)} holds it, which has another source or kind of credit")
-    if (entry.state == MOVED) != selector.puts or (entry.state != MOVED and selector.verb != DELIVER):
+    if (entry.state == MOVED) != (selector.puts == PUTS_INTO) or (entry.state != MOVED and selector.verb != DELIVER):
         raise broken("Links", of_entry(entry), f"{of_selector(selector)} holds it, whose action is another (state {entry.state})")
     if entry.state == MOVED:
         return check_child(books, entry, entry.below.child, selector)
@@ -291,6 +294,27 @@ cdef int check_holders(Books books) except -1:
         listed += queue.queue.by_hand.count
         if listed != count:
             raise broken("Recount", of_queue(queue.queue), f"its selectors and your program hold {listed}, found {count}")
+    return 0
+
+
+cdef int check_windows(Books books) except -1:
+    """What a shared window says that its selectors have outstanding is what they have."""
+    cdef WindowHandle window
+    cdef SelectorHandle handle
+    cdef selector_t* selector
+    cdef dict outstanding = {}, shares = {}
+    for handle in books.core._selectors.values():
+        selector = handle.selector
+        if selector.puts == PUTS_UNDER:
+            address = <uintptr_t> selector.target
+            outstanding[address] = outstanding.get(address, 0) + selector.holding.count + selector.taken.count
+            shares[address] = shares.get(address, 0) + 1
+    for window in books.core._windows.values():
+        where, address = f"window {window.name!r}", <uintptr_t> &window.gate
+        if window.gate.ready != outstanding.get(address, 0):
+            raise broken("Credit", where, f"{window.gate.ready} outstanding, found {outstanding.get(address, 0)}")
+        if window.selectors != shares.get(address, 0):
+            raise broken("Recount", where, f"{window.selectors} selectors, found {shares.get(address, 0)}")
     return 0
 
 

@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from xump_ext.check.structure cimport broken, of_entry, of_queue, of_selector
 from xump_ext.check.waiting cimport next_in, oldest
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.memory.heap cimport heap_t
 from xump_ext.route.gather cimport has_acted
 from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
@@ -25,6 +26,7 @@ from xump_ext.state.waiter_table cimport waiter_in
 cdef int check_quiet(Books books) except -1:
     """All checks of this file; they rely on the books (counters and links) being right."""
     cdef QueueHandle handle
+    cdef WindowHandle window
     check_all_waiters(books)
     check_run_queue(books)
     for handle in books.core._queues.values():
@@ -33,6 +35,8 @@ cdef int check_quiet(Books books) except -1:
             check_parked(books, <Plan> handle.queue.plan)
             check_lanes(<Plan> handle.queue.plan)
         check_first_waiter(handle.queue)
+    for window in books.core._windows.values():
+        check_first_waiter(&window.gate)
     return 0
 
 
@@ -42,12 +46,15 @@ cdef int check_all_waiters(Books books) except -1:
     """Each waiter of a waiting list is one of its selector's, and the other way round."""
     cdef QueueHandle handle
     cdef SelectorHandle number
+    cdef WindowHandle window
     cdef waiter_t* waiter
     cdef waiter_t* before
     cdef uint32_t count
     cdef set waiters = set()
     for handle in books.core._queues.values():
         check_waiters(books, handle.queue, waiters)
+    for window in books.core._windows.values():
+        check_waiters(books, &window.gate, waiters)
     for number in books.core._selectors.values():
         waiter = number.selector.waiters
         before = NULL

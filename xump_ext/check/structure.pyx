@@ -7,11 +7,14 @@ followed only if the engine's mappings know it, or if the way there was verified
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
+from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.errors import InvariantError
 from xump_ext.memory.slab cimport CELLS, cell_bytes, chunk_check, chunk_of, chunk_t, slab_check
 from xump_ext.state.constants cimport BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, QUEUE_LISTS, TAKEN
 from xump_ext.state.envelope cimport DestinationRef, field_text
-from xump_ext.state.graph cimport PAGE_SHIFT, PAGE_SLOTS, destination_t, index_t, list_t, offer_t, page_t
+from xump_ext.state.graph cimport (
+    PAGE_SHIFT, PAGE_SLOTS, PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, destination_t, index_t, list_t, offer_t, page_t,
+)
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, page_find, page_from
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.schedule cimport schedule_check
@@ -38,6 +41,9 @@ cdef object broken(str law, str where, str what):
 
 
 cdef str of_queue(const queue_t* queue):
+    """The queue, or the window whose gate it is."""
+    if queue.plan == NULL:
+        return f"window {(<WindowHandle> queue.handle).name!r}"
     return f"queue {(<QueueHandle> queue.handle).name!r}"
 
 
@@ -111,9 +117,12 @@ cdef int check_queue_names(Books books) except -1:
     return 0
 
 
-cdef bint action_puts(const selector_t* selector) noexcept:
-    return selector.verb != DISCARD and (
-        selector.verb != DELIVER or selector.target != NULL or selector.to_queue.kind != FIELD_NONE)
+cdef int action_puts(const selector_t* selector, bint shares) noexcept:
+    if shares or selector.verb == DISCARD:
+        return PUTS_UNDER if shares else PUTS_NOTHING
+    if selector.verb == DELIVER and selector.target == NULL and selector.to_queue.kind == FIELD_NONE:
+        return PUTS_NOTHING
+    return PUTS_INTO
 
 
 cdef int check_selector_numbers(Books books) except -1:
@@ -126,11 +135,14 @@ cdef int check_selector_numbers(Books books) except -1:
             raise broken("Links", where, "the mapping of numbers gives another selector")
         if <uintptr_t> selector.source not in books.queues or selector.source != handle.source.queue:
             raise broken("Links", where, "its source is not a queue of this engine")
-        if selector.target != NULL and <uintptr_t> selector.target not in books.queues:
+        if selector.puts == PUTS_UNDER and (handle.window is None or selector.target != &(<WindowHandle> handle.window).gate
+                                            or books.core._windows.get(handle.window.name) is not handle.window):
+            raise broken("Links", where, "the window that it shares is not one of this engine")
+        if selector.puts != PUTS_UNDER and selector.target != NULL and <uintptr_t> selector.target not in books.queues:
             raise broken("Links", where, "its target is not a queue of this engine")
         if (selector.clause == NULL) != (selector.role == OVERFLOW):
             raise broken("Links", where, "a selector has a clause unless it is for overflow")
-        if selector.puts != action_puts(selector):
+        if selector.puts != action_puts(selector, handle.window is not None):
             raise broken("Links", where, "its action and its flag for putting messages into queues disagree")
         books.selectors.add(<uintptr_t> selector)
     return 0

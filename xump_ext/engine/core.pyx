@@ -30,6 +30,7 @@ from xump_ext.engine.reading cimport since
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
+from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
 from xump_ext.errors import QueueFull, no_pickle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes
@@ -206,7 +207,7 @@ cdef class Core(EngineReading):
 
     def _create_selector(
         self, SelectorHandle handle, int verb, int role, tuple terms, queue_field, target, destination_field, destination,
-        credit, ack_timeout, rank, ahead, bint enabled, start,
+        credit, ack_timeout, rank, ahead, window, bint enabled, start,
     ):
         """`ack_timeout` is None or in nanoseconds; `start` is "current", "tail", an id, or nanoseconds as ("time", ns)."""
         cdef selector_t* selector
@@ -217,7 +218,7 @@ cdef class Core(EngineReading):
                 (<QueueHandle> target).live()
             selector_create(
                 &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, ack_timeout,
-                rank, ahead, False)
+                rank, ahead, window, False)
             selector = handle.selector
             self._selectors[handle.id] = handle
             try:
@@ -296,6 +297,37 @@ cdef class Core(EngineReading):
             names = selector_delete(&self.e, handle.selector, self._selectors, self.spare_slots, recalls)
             go_on(&self.e)
             return names
+        finally:
+            self.unlock()
+
+    def _create_window(self, WindowHandle handle, credit):
+        self.begin_call()
+        try:
+            window_begin(&self.e, handle, credit)
+            self._windows[handle.name] = handle
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _resize_window(self, WindowHandle handle, credit):
+        self.begin_call()
+        try:
+            window_resize(&self.e, handle, credit)
+            go_on(&self.e)
+        finally:
+            self.unlock()
+
+    def _delete_window(self, WindowHandle handle):
+        """Delete a window, unless selectors share it; return how many do. None: it was deleted before."""
+        self.begin_call()
+        try:
+            if handle.deleted:
+                return None
+            if not handle.selectors:
+                window_end(&self.e, handle)
+                del self._windows[handle.name]
+            go_on(&self.e)
+            return handle.selectors
         finally:
             self.unlock()
 
@@ -522,6 +554,7 @@ cdef class Core(EngineReading):
     cdef int free_graph(self) except -1:
         """Free all that the engine holds. Its queues and selectors are as if deleted."""
         cdef QueueHandle queue
+        cdef WindowHandle window
         if self.e.handle == NULL:
             return 0
         if self.e.at_rest == BROKEN:        # links may be wrong, so the memory is not freed
@@ -535,6 +568,9 @@ cdef class Core(EngineReading):
         for queue in list(self._queues.values()):
             if queue.queue != NULL:
                 queue_delete(&self.e, queue.queue, self._selectors, self.spare_slots)
+        for window in self._windows.values():
+            window_end(&self.e, window)
+        self._windows.clear()
         end_visited(&self.e)
         offers_free(&self.e)
         visited_free(&self.e)

@@ -35,6 +35,7 @@ cdef class EngineLock:
     cdef readonly dict _queues
     cdef readonly dict _selectors
     cdef readonly dict _named       # selectors by name
+    cdef readonly dict _windows     # those that selectors share, by name
     cdef dict destinations          # these three: see `engine_t`
     cdef dict nacked
     cdef dict owners

@@ -75,6 +75,7 @@ cdef class EngineLock:
         self._queues = {}
         self._selectors = {}
         self._named = {}
+        self._windows = {}
         self.destinations = {}
         self.nacked = {}
         self.owners = {}

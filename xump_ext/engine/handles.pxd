@@ -20,6 +20,7 @@ cdef class SelectorHandle:
     cdef readonly QueueHandle source
     cdef readonly object when
     cdef readonly object do
+    cdef readonly object window         # the Window that it shares, or None
     cdef readonly tuple _created        # the arguments that it was created with
     cdef selector_t* live(self) except NULL
 

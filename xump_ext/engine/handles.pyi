@@ -10,6 +10,7 @@ from xump.engine import Engine
 from xump.queue import Queue
 from xump.store_types import Store
 from xump.types import Unmatched, WhenFull
+from xump.window import Window
 from xump_ext.infinite import Infinite
 from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.state.envelope import QueueRef
@@ -194,6 +195,9 @@ class SelectorHandle:
     def do(self) -> Action:
         """The action: what it does with them."""
     @property
+    def window(self) -> Window | None:
+        """The Window that it shares with other selectors, or None."""
+    @property
     def _created(self) -> tuple[Any, ...]: ...
     @property
     def enabled(self) -> bool:
@@ -218,12 +222,13 @@ class SelectorHandle:
         """Messages that it has taken and that are not settled."""
     @property
     def blocked(self) -> bool:
-        """Whether it has credit and a message for its target, and waits for room there."""
+        """Whether it has credit and a message to take, and waits for room in its target, or for its shared window."""
     def counters(self) -> dict[str, Any]:
         """A dict of all counters and gauges."""
     def __reduce__(self) -> NoReturn: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def _describe(
-        self, engine: Any, id: int, name: str | None, source: QueueHandle, when: Any, do: Any, created: tuple[Any, ...]
+        self, engine: Any, id: int, name: str | None, source: QueueHandle, when: Any, do: Any, window: Any,
+        created: tuple[Any, ...],
     ) -> None: ...

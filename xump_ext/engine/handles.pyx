@@ -20,7 +20,7 @@ from xump_ext.select.credit cimport rank_of, waits_for
 from xump_ext.select.unrouted cimport unrouted_lowest
 from xump_ext.state.constants cimport DELIVER, NEVER, REASON_LATE, UNLIMITED
 from xump_ext.state.envelope cimport field_name
-from xump_ext.state.graph cimport waiter_t
+from xump_ext.state.graph cimport PUTS_INTO, waiter_t
 
 
 cdef extern from "Python.h":
@@ -289,13 +289,14 @@ cdef object none_if_never(int64_t span):
 cdef class SelectorHandle:
     """The properties of a selector. Each costs O(1), `blocked` as the targets that it waits for."""
 
-    def _describe(self, engine, id, name, source, when, do, created):
+    def _describe(self, engine, id, name, source, when, do, window, created):
         self.engine = engine
         self.id = id
         self.name = name
         self.source = source
         self.when = when
         self.do = do
+        self.window = window
         self._created = created
 
     cdef selector_t* live(self) except NULL:
@@ -359,7 +360,7 @@ cdef class SelectorHandle:
 
     @property
     def blocked(self):
-        """Whether it has credit and a message for its target, and waits for room there."""
+        """Whether it has credit and a message to take, and waits for room in its target, or for its shared window."""
         cdef waiter_t* waiter = self.live().waiters
         while waiter != NULL:
             if waits_for(waiter):
@@ -373,7 +374,7 @@ cdef class SelectorHandle:
         return {
             "name": self.name, "source": self.source.name, "enabled": bool(selector.enabled),
             "credit": self.credit, "available": self.available, "outstanding": self.outstanding, "offered": offers_of(selector),
-            "rank": self.rank, "ahead": self.ahead,
+            "rank": self.rank, "ahead": self.ahead, "window": None if self.window is None else self.window.name,
             "blocked": self.blocked,
             "served": selector.served, "copied": selector.copied, "dropped": selector.dropped, "paid": selector.paid,
             "returned": selector.returned, "errors": selector.errors,
@@ -398,7 +399,7 @@ cdef call_t publish_long = short_call(QueueHandle, b"publish", publish_short)
 
 cdef uint64_t offers_of(const selector_t* selector) noexcept:
     """How many messages the selector offers to your program, which has not taken them."""
-    return selector.holding.count if selector.verb == DELIVER and not selector.puts else 0
+    return selector.holding.count if selector.verb == DELIVER and selector.puts != PUTS_INTO else 0
 
 
 cdef uint64_t offered_by(const queue_t* queue) noexcept:
@@ -419,4 +420,5 @@ document(SelectorHandle, b"name", b"The name that it was created with, or None."
 document(SelectorHandle, b"engine", b"The Engine that it belongs to.")
 document(SelectorHandle, b"source", b"The Queue that it takes or copies messages from.")
 document(SelectorHandle, b"when", b"The condition: which messages it selects.")
+document(SelectorHandle, b"window", b"The Window that it shares with other selectors, or None.")
 document(SelectorHandle, b"do", b"The action: what it does with them.")

@@ -27,8 +27,8 @@ from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
 from xump_ext.state.constants cimport (
-    BROKEN, IDLE, OUTCOME_DEAD_LETTERED, OUTCOME_DUPLICATE, OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED, OUTCOME_STORE_FULL,
-    REASON_NO_QUEUE, REASON_OVERFLOW,
+    BROKEN, IDLE, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OUTCOME_DUPLICATE, OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED,
+    OUTCOME_STORE_FULL, REASON_NO_QUEUE, REASON_OVERFLOW,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport engine_t, queue_t
@@ -132,7 +132,8 @@ cdef class EnginePublish(EngineStores):
         tally_begin(visited, tally)
         admitted = self.let_through(queue, name, content, due, visited, &tally.id)
         if admitted == ADMITTED:
-            tally.copies += rests(queue)
+            # a transit queue, though it is held, does not keep what was late at its entry
+            tally.copies += rests(queue) and not (queue.transit and tally.flags & (OUTCOME_DEAD_LETTERED | OUTCOME_DROPPED))
         elif admitted == SENT_FULL or admitted == FULL:
             tally_refused(tally)
         elif admitted == NO_ROOM:

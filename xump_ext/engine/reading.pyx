@@ -102,6 +102,7 @@ cdef class EngineReading(EngineTransactions):
                            "no_queue": self.no_queue},
                 "queues": {name: queue.counters() for name, queue in self._queues.items()},
                 "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
+                "windows": {name: window.counters() for name, window in self._windows.items()},
             }
         finally:
             self.unlock_now()

@@ -12,7 +12,8 @@ cdef queue_t* queue_create(
 cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list spare_slots)
 cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
-    object destination_field, object destination, object credit, object ack_timeout, int64_t rank, object ahead, bint enabled
+    object destination_field, object destination, object credit, object ack_timeout, int64_t rank, object ahead, object window,
+    bint enabled
 ) except -1
 cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors, list spare_slots, bint recalls)
 cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) except -1

@@ -18,7 +18,8 @@ from xump_ext.memory.heap cimport heap_free, heap_root, node_t
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
 from xump_ext.records.record cimport incarnation_new
-from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind
+from xump_ext.engine.windows cimport WindowHandle
+from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind, window_left
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
@@ -35,7 +36,7 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
-from xump_ext.state.graph cimport lane_t
+from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, lane_t
 from xump_ext.state.index cimport entry_free, index_free, index_from, index_get, list_append, list_remove
 from xump_ext.state.lazy_content cimport content_at, content_drop, content_needed, fetched_forget
 from xump_ext.state.limits cimport count_ready, limit_changed
@@ -330,7 +331,8 @@ cdef void waitsets_empty(queue_t* queue) noexcept:
 
 cdef int selector_create(
     engine_t* engine, SelectorHandle handle, int verb, int role, tuple terms, object queue_field, object target,
-    object destination_field, object destination, object credit, object ack_timeout, int64_t rank, object ahead, bint enabled
+    object destination_field, object destination, object credit, object ack_timeout, int64_t rank, object ahead, object window,
+    bint enabled
 ) except -1:
     """Create a selector of checked properties. `terms` are those of its condition; the clause that it joins compiles them."""
     cdef selector_t* selector
@@ -343,7 +345,8 @@ cdef int selector_create(
     selector.id = handle.id
     selector.verb = verb
     selector.role = role
-    selector.puts = verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None)
+    selector.puts = PUTS_INTO if verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None) else (
+        PUTS_NOTHING if window is None else PUTS_UNDER)
     selector.source = source
     selector.turn = turn_of(rank)
     selector.ready.key = selector.turn | handle.id
@@ -365,6 +368,9 @@ cdef int selector_create(
         selector.target = (<QueueHandle> target).queue
         link(&selector.target.sources, selector, TARGET)
         selector.target.overflown += role == OVERFLOW
+    elif window is not None:
+        selector.target = (<WindowHandle> window).live()
+        (<WindowHandle> window).selectors += 1
     if destination is not None:
         if target is None and queue_field is None:
             selector.destination = destination_named(engine, destination)
@@ -436,6 +442,8 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     cdef entry_t* entry
     cdef bint was_default = selector.role == DEFAULT
     selector_enable(engine, selector, False)
+    if not recalls and selector.puts == PUTS_UNDER:
+        window_left(engine, selector, selector.taken.count)
     while not recalls and selector.taken.head != NULL:
         entry = selector.taken.head         # from here on it is as if your program had taken it by hand
         list_remove(&selector.taken, entry)
@@ -535,7 +543,9 @@ cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
     """Take the selector out of the lists of its source and its target, and unpin its destination."""
     unlink(&selector.source.own, selector, OWN)
     selector.source.selectors -= 1
-    if selector.target != NULL:
+    if selector.puts == PUTS_UNDER:
+        (<WindowHandle> selector.target.handle).selectors -= 1
+    elif selector.target != NULL:
         unlink(&selector.target.sources, selector, TARGET)
         selector.target.overflown -= selector.role == OVERFLOW
     if selector.destination != NULL:

@@ -99,6 +99,7 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
 cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1
 cdef int pay(engine_t* engine, entry_t* entry) except -1
 cdef int room_left(engine_t* engine, entry_t* entry) except -1
+cdef int window_left(engine_t* engine, selector_t* selector, uint64_t count) except -1
 cdef int unbind(engine_t* engine, entry_t* entry) except -1
 cdef int copy_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0

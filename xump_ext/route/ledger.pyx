@@ -40,7 +40,7 @@ from xump_ext.state.constants cimport (
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport destination_t, offer_t, tally_t, waitset_t
+from xump_ext.state.graph cimport PUTS_INTO, destination_t, offer_t, tally_t, waitset_t
 from xump_ext.state.index cimport (
     entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove, plain_entry_free,
 )
@@ -472,7 +472,7 @@ cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t*
     engine.served += 1
     selector.served += 1
     if selector.puts:
-        return put(engine, selector, entry, visited)
+        return put(engine, selector, entry, visited) if selector.puts == PUTS_INTO else offer_under(engine, selector, entry)
     if selector.verb == DISCARD:
         leave_ready(engine, entry)
         rotate(engine, selector)
@@ -687,6 +687,23 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     return 0
 
 
+cdef int offer_under(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
+    """`offer` under a window that several selectors share, which has credit. As with a target, the next one in its line is woken
+    when the credit is used."""
+    cdef bint left = selector.waiters != NULL
+    if left:
+        waiter_leave(engine, selector.waiters)
+    selector.target.ready += 1
+    offer(engine, selector, entry)
+    return next_waiter(engine, selector, selector.target) if left else 0
+
+
+cdef int window_left(engine_t* engine, selector_t* selector, uint64_t count) except -1:
+    """So many messages are not outstanding any more under the window that the selector shares."""
+    selector.target.ready -= count
+    return waiters_wake(engine, selector.target)
+
+
 cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
     """Remembers whether bound entries are in order of age. One that is routed in its turn is younger than all that were routed
     before; so this is asked only where that may not be."""
@@ -775,6 +792,8 @@ cdef int pay(engine_t* engine, entry_t* entry) except -1:
         return settle(engine, entry, PROCESSED, 0)
     selector.available += 1
     selector.paid += 1
+    if selector.puts:
+        window_left(engine, selector, 1)
     settle(engine, entry, PROCESSED, 0)
     return selector_paid(engine, selector)
 

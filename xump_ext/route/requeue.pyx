@@ -11,7 +11,7 @@ from xump_ext.log.fences cimport log_mark
 from xump_ext.message.times cimport later
 from xump_ext.route.ledger cimport (
     DELETED, copy_nack, dead_letter, delay, end, expiry_set, forget_delivery, leave_ready, mark_dirty, nacked, room_left, time_of,
-    unbind,
+    unbind, window_left,
 )
 from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.select.groups cimport group_enter
@@ -21,7 +21,7 @@ from xump_ext.state.constants cimport (
     REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport queue_t, selector_t, visited_t, waitset_t
+from xump_ext.state.graph cimport PUTS_UNDER, queue_t, selector_t, visited_t, waitset_t
 from xump_ext.state.index cimport list_remove
 from xump_ext.state.lazy_content cimport content_at, is_readable
 from xump_ext.state.limits cimport count_ready
@@ -51,6 +51,8 @@ cdef int give_back(engine_t* engine, entry_t* entry) except -1:
         return 0
     selector.available += 1
     selector.returned += 1
+    if selector.puts == PUTS_UNDER:
+        window_left(engine, selector, 1)
     return selector_wake(engine, selector)
 
 

@@ -51,6 +51,9 @@ target. So a selector that gets a credit finds the oldest message that it may ta
 
 **Room.** A selector that finds its target full gets a waiter in the target's waiting list. When there is room, the first in the
 list goes first; it joins the end again when it is next refused.
+
+**Shared windows.** A window of several selectors has a gate: a queue that nothing enters, whose limit is the window's credit, and
+which has as many `ready` as the selectors have outstanding. So an empty window is a full target, with a waiting list.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -63,6 +66,11 @@ from xump_ext.state.constants cimport QUEUE_LISTS, REASON_COUNT
 cdef enum:
     PAGE_SLOTS = 32         # a page costs 304 bytes; in the sparsest backlog each entry has one to itself
     PAGE_SHIFT = 5
+
+cdef enum:                  # what a consuming selector needs room for
+    PUTS_NOTHING = 0
+    PUTS_INTO = 1           # its action puts messages into another queue
+    PUTS_UNDER = 2          # it delivers under a window that it shares with others: its target is the gate of that
 
 cdef union content_ref_t:   # the two low bits say which
     content_t* loaded       # 0: in memory
@@ -201,7 +209,7 @@ cdef struct waiter_t:           # a selector that waits for room in a queue: one
 cdef struct selector_t:
     # the first cache line: all that a copy reads
     uint64_t start              # COPY: messages from this id on are live for it
-    queue_t* target             # the named target, or NULL
+    queue_t* target             # the named target, or the gate of a shared window, or NULL
     field_t to_queue            # the field that names the target, if one does
     uint64_t copied
     bint enabled
@@ -209,7 +217,7 @@ cdef struct selector_t:
     uint32_t id
     uint8_t verb
     uint8_t role
-    uint8_t puts                # its action puts messages into another queue
+    uint8_t puts                # PUTS_NOTHING ..
     uint8_t reined              # it has an `ahead`
     # what taking reads
     node_t ready                # in its clause's heap, for the round robin; key: its rank, then when it was last served
