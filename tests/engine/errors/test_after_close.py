@@ -13,6 +13,7 @@ from xump.errors import (
 )
 from xump.queue import Queue
 from xump.selector import Selector
+from xump.window import Window
 
 
 def of_jobs(name, w):
@@ -23,6 +24,11 @@ def of_out(name, w):
     return getattr(w.out, name)
 
 
+def of_window(name, w):
+    found = getattr(w.window, name)
+    return found() if callable(found) else found
+
+
 EVERY_CALL = {
     "Engine.ack": lambda w: w.engine.ack([w.kept]),
     "Engine.apply": lambda w: w.engine.apply({"version": 1}),
@@ -31,6 +37,10 @@ EVERY_CALL = {
     "Engine.create_queue": lambda w: w.engine.create_queue("new"),
     "Engine.create_selector": lambda w: w.engine.create_selector("jobs", when=always, do=discard),
     "Engine.create_store": lambda w: w.engine.create_store("new"),
+    "Engine.create_window": lambda w: w.engine.create_window(1),
+    "Engine.delete_window": lambda w: w.engine.delete_window("w"),
+    "Window.delete": lambda w: w.window.delete(),
+    "Window.resize": lambda w: w.window.resize(1),
     "Engine.delete_queue": lambda w: w.engine.delete_queue("jobs"),
     "Engine.delete_selector": lambda w: w.engine.delete_selector(1),
     "Engine.delete_store": lambda w: w.engine.delete_store("disk"),
@@ -91,14 +101,15 @@ READINGS = {
         "limit", "outstanding", "ready")},
     "Queue of one that was deleted": lambda w: w.gone.ready,
     **{f"Selector.{name}": partial(of_out, name) for name in ("available", "blocked", "credit", "enabled", "outstanding")},
+    **{f"Window.{name}": partial(of_window, name) for name in ("available", "credit", "outstanding", "counters")},
     "Selector of one that was deleted": lambda w: w.gone_selector.credit,
     "Selector.counters": lambda w: w.out.counters(),
 }
-OTHERS = {"Engine.close", "Queue.counters", "Selector.counters"}
+OTHERS = {"Engine.close", "Queue.counters", "Selector.counters", "Window.counters"}
 
 
 def test_every_public_call_is_in_the_table():
-    calls = {f"{kind.__name__}.{name}" for kind in (Engine, Queue, Selector, Delivery) for name in dir(kind)
+    calls = {f"{kind.__name__}.{name}" for kind in (Engine, Queue, Selector, Window, Delivery) for name in dir(kind)
              if not name.startswith("_") and callable(getattr(kind, name))}
     assert calls - {name.partition(",")[0] for name in EVERY_CALL} - OTHERS == set()
 
