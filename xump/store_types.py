@@ -189,6 +189,21 @@ class Store:
         return ram_bytes(self._engine, self) if self.journal is None else self.journal.live_bytes
 
     @property
+    def error(self) -> BaseException | None:
+        """Why the store has failed: an fsync or a write did not succeed. None: it has not."""
+        return None if self.committer is None else self.committer.error
+
+    @property
+    def syncs(self) -> int:
+        """How often the store was synced to disk since it was opened; 0 in RAM."""
+        return 0 if self.committer is None else self.committer.syncs
+
+    @property
+    def sync_seconds(self) -> float:
+        """How many seconds its syncs took in all."""
+        return 0.0 if self.committer is None else self.committer.sync_seconds
+
+    @property
     def meta(self) -> Meta:
         """Names and values of your own, which belong to the store: a mapping of str to bytes, which you may change. At most
         64 KiB; as durable as the store's messages."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 import threading
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from xump import __version__
+from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.connection import Connection
 from xump.broker.errors import ProtocolError
 from xump.broker.limits import Limits
@@ -20,6 +20,7 @@ from xump.broker.users import Users, guest
 from xump.broker.vhost import Vhost
 
 if TYPE_CHECKING:
+    from xump.broker.http.server import Http
     from xump.engine import Engine
 
 logger = logging.getLogger("xump")
@@ -40,6 +41,8 @@ class Broker:
         store: The store of the engine for durable queues.
         users: Who may log in; None: `guest` with the password `guest`, from this machine.
         tls: What makes connections secure; None: they are not.
+        http: Where to listen for HTTP, `HOST:PORT`; None: nowhere. `url` is then the address of the live page.
+        private_targets: Whether webhooks may call private addresses, such as those of this machine.
         insecure: Whether an address of other machines is allowed without `tls` and `users`.
         product: What clients are told; some behave differently for `"RabbitMQ"`.
         limits: How much a client may ask for.
@@ -66,18 +69,22 @@ class Broker:
         store: str = "ram",
         users: Users | None = None,
         tls: ssl.SSLContext | None = None,
+        http: str | None = None,
+        private_targets: bool = False,
         insecure: bool = False,
         product: str = "Xump",
         limits: Limits | None = None,
     ) -> None:
-        self._host, self._port = _host_and_port(amqp)
-        if not insecure and not _is_loopback(self._host) and (tls is None or users is None):
+        self._host, self._port = host_and_port(amqp, "amqp")
+        if not insecure and not is_loopback(self._host) and (tls is None or users is None):
             raise ValueError(f"amqp={amqp!r} lets other machines in: give `tls` and `users`, or insecure=True")
         self.vhosts = {
             name: Vhost(name, one, store) for name, one in (engine if isinstance(engine, Mapping) else {"/": engine}).items()}
         """The virtual hosts by name."""
         self.users = guest() if users is None else users
         """Who may log in."""
+        self.is_open = users is None
+        """Whether nobody said who may log in: then whoever is on this machine may, as guest."""
         self.tls = tls
         """What makes connections secure, or None."""
         self.product = product
@@ -94,6 +101,12 @@ class Broker:
         """What all connections read into. A view, since asyncio's TLS reads into slices of it."""
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens."""
+        self.http: Http | None = None
+        """The HTTP face, or None."""
+        if http is not None:
+            from xump.broker.http.server import Http  # imported here: who speaks AMQP only needs no framework for HTTP
+
+            self.http = Http(self, http, private_targets=private_targets, insecure=insecure)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
@@ -113,12 +126,16 @@ class Broker:
         name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._sweep()
+        if self.http is not None:
+            await self.http.start()
 
     async def stop(self, timeout: float = 5.0) -> None:
         """Stop listening, tell the clients, wait for their answers for at most `timeout` seconds, and end."""
         if self._server is None:
             return
         self._server.close()
+        if self.http is not None:
+            await self.http.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
         all_closed = self._all_closed = asyncio.Event()
@@ -207,20 +224,4 @@ class Broker:
     def is_loopback(self, connection: Connection) -> bool:
         """Whether the client is on this machine."""
         name = connection.transport.get_extra_info("peername")
-        return not isinstance(name, tuple) or _is_loopback(name[0])
-
-
-def _host_and_port(amqp: str) -> tuple[str, int]:
-    host, colon, port = amqp.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"amqp must be HOST:PORT with a port of at most 65535, got {amqp!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return not isinstance(name, tuple) or is_loopback(name[0])

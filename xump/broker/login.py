@@ -55,7 +55,7 @@ def carry_out(connection: Connection, call: Call) -> None:
 def _start_ok(connection: Connection, call: Call) -> None:
     connection.client = call.client_properties
     name, password = _credentials(connection, call.mechanism, call.response)
-    user = connection.broker.users.authenticate(name, password, connection)
+    user = connection.broker.users.authenticate(name, password, connection.broker.is_loopback(connection))
     if user is None:
         if connection.capable("authentication_failure_close"):
             said = f"Login was refused using authentication mechanism {call.mechanism}. For details see the broker logfile."

@@ -65,7 +65,8 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
             if name != "/":
                 raise CommandError(f"{options.users}: xump serve has the virtual host '/' only, got {name!r}")
     broker = Broker(
-        engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product)
+        engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product,
+        http=options.http, private_targets=options.private_targets)
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
@@ -73,7 +74,8 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
         loop.add_signal_handler(signal.SIGHUP, _read_again, broker, options.users)
     async with broker:
         host, port = broker.address
-        print(f"xump serve: AMQP on {host}:{port}", flush=True)
+        web = "" if broker.http is None else f", HTTP on {broker.http.url}"
+        print(f"xump serve: AMQP on {host}:{port}{web}", flush=True)
         await ending.wait()
     return ExitCode.OK
 

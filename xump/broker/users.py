@@ -26,10 +26,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from xump.broker.connection import Connection
+from typing import Any
 
 SCRYPT_N = 1 << 14
 PERMISSIONS = ("configure", "write", "read")
@@ -72,10 +69,11 @@ class Users:
         """Of each user the password that was right, hashed with `_key`: scrypt takes tens of milliseconds, by intention."""
         self._key = os.urandom(32)
 
-    def authenticate(self, name: str, password: str | None, connection: Connection) -> User | None:
-        """The user, or None. Without a password it is somebody whose certificate was checked."""
+    def authenticate(self, name: str, password: str | None, is_loopback: bool) -> User | None:
+        """The user, or None. Without a password it is somebody whose certificate was checked. `is_loopback` says whether the
+        client is on this machine."""
         user = self._users.get(name)
-        if name in self._loopback_only and not connection.broker.is_loopback(connection):
+        if name in self._loopback_only and not is_loopback:
             return None
         if password is None:
             return user

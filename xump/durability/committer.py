@@ -68,6 +68,10 @@ class Committer:
         """The name of the store."""
         self.error: BaseException | None = None
         """Why the store has failed; None: it has not."""
+        self.syncs = 0
+        """How often the store was synced to disk."""
+        self.sync_seconds = 0.0
+        """How many seconds that took in all."""
         self._backend = backend
         self._port = port
         self._others = others
@@ -372,7 +376,10 @@ class Committer:
             self._on_its_way = 0
             self._unsynced = True
         if sync and self._unsynced:
+            begun = time.perf_counter()
             self._backend.sync()
+            self.sync_seconds += time.perf_counter() - begun
+            self.syncs += 1
             self._unsynced = False
         if group is not None:
             self._written = group.number

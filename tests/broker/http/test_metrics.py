@@ -1,0 +1,90 @@
+"""The numbers, read with Prometheus' own parser, are those of `stats()`."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.broker.http.conftest import Client
+from xump import INFINITE, Engine, always, deliver, discard, match
+from xump.broker import Broker
+
+
+def samples(web):
+    found = web("GET", "/metrics")
+    assert found.status == 200
+    return {(sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(found.raw.decode()) for sample in family.samples}
+
+
+def test_numbers_of_queues_and_selectors(engine, web):
+    name = 'a "queue"\\ of\nlines'
+    engine.create_queue("dead")
+    jobs = engine.create_queue(name, dead_letter="dead", history_limit=1, dedup=60)
+    engine.create_selector(jobs, when=match("eq", "drop"), do=discard)
+    worker = engine.create_selector(jobs, when=match("eq", "work"), do=deliver("worker"), credit=2, name="worker")
+    free = engine.create_selector("dead", when=always, do=deliver("free"), credit=INFINITE)
+    for number, address in enumerate(("drop", "work", "work", "work", "lost")):
+        jobs.publish(address, message_id=str(number))
+    jobs.publish("late", delay=1000)
+    found = samples(web)
+    host, queue = ("vhost", "/"), ("messaging_destination_name", name)
+    numbers = jobs.counters()
+    for state in ("ready", "delayed", "outstanding", "history"):
+        assert found["xump_queue_messages", queue, ("state", state), host] == numbers[state]
+    assert found["xump_queue_entered_messages_total", queue, host] == numbers["entered"] > 0
+    assert found["xump_queue_dead_lettered_messages_total", queue, ("reason", "unroutable"), host] == 1
+    assert found["xump_queue_oldest_age_seconds", queue, host] >= 0
+    labels = queue, ("name", "worker"), ("selector", str(worker.id)), host
+    assert found["xump_selector_available_credit", *labels] == worker.available == 0
+    assert found["xump_selector_served_messages_total", *labels] == 2
+    dead = ("messaging_destination_name", "dead"), ("name", ""), ("selector", str(free.id)), host
+    assert found["xump_selector_available_credit", *dead] == float("inf")
+    assert found["xump_connections",] == 0
+
+
+def test_numbers_of_stores(engine, web, tmp_path):
+    store = engine.create_store("disk", "ring", path=tmp_path / "store")
+    engine.create_queue("jobs", store="disk").publish("a")
+    engine.sync()
+    found = samples(web)
+    labels = ("store", "disk"), ("vhost", "/")
+    assert found["xump_store_size_bytes", *labels] == store.size_bytes > 0
+    assert found["xump_store_live_bytes", *labels] == store.live_bytes > 0
+    assert found["xump_store_sync_seconds_count", *labels] == store.syncs > 0
+    assert found["xump_store_sync_seconds_sum", *labels] == store.sync_seconds > 0
+    assert found["xump_store_failed", *labels] == 0
+
+
+def test_many_queues_are_looked_at_a_few_at_a_time(engine, web):
+    with engine.building():
+        for number in range(1000):
+            engine.create_queue(f"queue {number}")
+    assert sum(name[0] == "xump_queue_held" for name in samples(web)) == 1000
+
+
+def test_overview_says_why_a_selector_waits(engine, web):
+    engine.create_queue("full", limit=0)
+    jobs = engine.create_queue("jobs")
+    engine.create_selector(jobs, when=always, do=deliver("worker"), credit=1)
+    jobs.publish("a")
+    [selector] = web("GET", "/overview").json["selectors"]
+    assert selector["why"] == "no credit left: 1 messages are not answered yet"
+    jobs.hold()
+    assert web("GET", "/overview").json["selectors"][0]["why"] == "queue jobs is held"
+
+
+def test_health():
+    with Engine() as engine, Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
+        web = Client(broker.http.url)
+        assert web("GET", "/health").json == {"status": "ok"}
+        engine.close()
+        found = web("GET", "/health")
+        assert (found.status, found.json["detail"]) == (503, "the engine is closed")
+
+
+def test_a_graph_too_large_to_read_is_not_drawn(engine, web):
+    engine.create_queue("jobs")
+    assert web("GET", "/graph.svg").raw.startswith(b"<svg ")
+    with engine.building():
+        for number in range(400):
+            engine.create_queue(str(number))
+    found = web("GET", "/graph.svg")
+    assert found.status == 413 and "401 queues and selectors" in found.json["detail"]

@@ -1,0 +1,144 @@
+"""Publishing over HTTP: what comes in, when it is answered, and what is refused without a change."""
+
+import json
+
+import pytest
+from cloudevents.core.bindings.http import (
+    from_http_event,
+    to_binary_event,
+    to_structured_event,
+)
+from cloudevents.core.v1.event import CloudEvent
+
+from tests.broker.http.conftest import Client
+from xump import Engine
+from xump.broker import Broker
+
+
+def test_body_address_and_headers(engine, web):
+    jobs = engine.create_queue("jobs")
+    found = web("POST", "/queues/jobs?address=image.resize&reply_to=answers&message_id=7&correlation_id=6&priority=3", b"cat.png",
+                {"Content-Type": "image/png", "Xump-Headers": '{"size": 700, "new": true}'})
+    assert (found.status, found.json) == (201, {"ids": [1]})
+    message = jobs.fetch(1)
+    assert (message.address, message.body, message.reply_to, message.message_id, message.correlation_id, message.priority) == (
+        "image.resize", b"cat.png", "answers", "7", "6", 3)
+    assert dict(message.headers) == {"size": 700, "new": True, "content-type": "image/png"}
+
+
+def test_what_curl_says_by_itself_is_no_type(engine, web):
+    jobs = engine.create_queue("jobs")
+    web("POST", "/queues/jobs", b"a=b", {"Content-Type": "application/x-www-form-urlencoded"})
+    assert (jobs.fetch(1).body, dict(jobs.fetch(1).headers)) == (b"a=b", {})
+
+
+def test_names_with_slashes_and_of_any_script(engine, web):
+    engine.create_queue("a/b ü")
+    assert web("POST", "/queues/a%2Fb%20%C3%BC", b"x").status == 201
+    assert engine.queues["a/b ü"].ready == 1
+
+
+def test_delays_and_lives(engine, web):
+    jobs = engine.create_queue("jobs")
+    web("POST", "/queues/jobs?delay=1000&ttl=2000", b"x")
+    assert (jobs.delayed, jobs.fetch(1).expires - jobs.fetch(1).timestamp > 2999 * 10**9) == (1, True)
+
+
+@pytest.mark.parametrize(("path", "body", "headers", "status", "text"), [
+    ("/queues/none", b"", {}, 404, "no queue 'none'"),
+    ("/queues/jobs?adress=a", b"", {}, 400, "no parameter 'adress' here; there are address, "),
+    ("/queues/jobs?priority=high", b"", {}, 400, "priority='high': expected a whole number"),
+    ("/queues/jobs?priority=256", b"", {}, 400, "priority"),
+    ("/queues/jobs?delay=-1", b"", {}, 400, "delay"),
+    ("/queues/jobs?ttl=nan", b"", {}, 400, "ttl"),
+    ("/queues/jobs?vhost=none", b"", {}, 404, "no virtual host 'none'"),
+    ("/queues/jobs", b"", {"Xump-Headers": "{"}, 400, "Xump-Headers is not JSON"),
+    ("/queues/jobs", b"", {"Xump-Headers": "[]"}, 400, "Xump-Headers must be a JSON object, got list"),
+    ("/queues/jobs", b"", {"Xump-Headers": '{"a": [1]}'}, 400, "a"),
+    ("/queues/full", b"", {}, 503, "queue 'full' has no room"),
+    ("/queues/jobs", bytes(65 << 20), {}, 413, "Maximum request body size"),
+])
+def test_refused(engine, web, path, body, headers, status, text):
+    engine.create_queue("jobs")
+    engine.create_queue("full", limit=0)
+    found = web("POST", path, body, headers)
+    assert (found.status, found.headers["Content-Type"]) == (status, "application/problem+json; charset=utf-8")
+    assert text in found.json["detail"] and found.json["status"] == status
+    assert (found.headers["Retry-After"] == "1") == (status == 503)
+    assert engine.stats()["engine"]["held_messages"] == 0
+
+
+def test_it_is_durable_when_it_is_answered(tmp_path):
+    with Engine() as engine:
+        engine.create_store("disk", "ring", path=tmp_path / "store", group_ms=10_000)
+        jobs = engine.create_queue("jobs", store="disk")
+        with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0") as broker:
+            assert Client(broker.http.url)("POST", "/queues/jobs", b"x").status == 201
+            assert jobs.durable_id == 1
+
+
+EVENT = {"specversion": "1.0", "id": "17", "source": "/shop", "type": "order.new", "subject": "A 1"}
+
+
+def test_an_event_in_three_modes_is_the_same_message(engine, web):
+    jobs = engine.create_queue("jobs")
+    data = b'{"size":7}'
+    binary = {f"ce-{name}": value for name, value in EVENT.items()}
+    web("POST", "/queues/jobs", data, {"Content-Type": "application/json", **binary})
+    structured = {**EVENT, "datacontenttype": "application/json", "data": {"size": 7}}
+    web("POST", "/queues/jobs", structured, {"Content-Type": "application/cloudevents+json; charset=utf-8"})
+    found = web("POST", "/queues/jobs", json.dumps([structured, structured]).encode(), {
+        "Content-Type": "application/cloudevents-batch+json"})
+    assert found.json == {"ids": [3, 4]}
+    first, *others = jobs.browse()
+    assert (first.address, first.body, first.message_id) == ("order.new", data, "/shop#17")
+    assert dict(first.headers) == {
+        "content-type": "application/json", **{f"cloudEvents_{name}": value for name, value in EVENT.items()}}
+    assert [(one.address, one.body, one.message_id, one.headers) for one in others] == [
+        (first.address, first.body, first.message_id, first.headers)] * 3
+
+
+def test_a_queue_with_dedup_lets_an_event_in_once(engine, web):
+    jobs = engine.create_queue("jobs", dedup=3600)
+    for _ in range(2):
+        found = web("POST", "/queues/jobs", EVENT, {"Content-Type": "application/cloudevents+json"})
+        assert found.json == {"ids": [1]}
+    assert jobs.ready == 1
+
+
+@pytest.mark.parametrize("write", [to_binary_event, to_structured_event])
+@pytest.mark.parametrize("data", [{"size": 7}, "text"])
+def test_the_events_of_the_sdk(engine, web, write, data):
+    jobs = engine.create_queue("jobs")
+    kind = "application/json" if isinstance(data, dict) else "text/plain"
+    written = write(CloudEvent({**EVENT, "datacontenttype": kind, "subject": 'ü "%'}, data))
+    assert web("POST", "/queues/jobs", written.body, dict(written.headers)).status == 201
+    [message] = jobs.browse()
+    assert message.headers["cloudEvents_subject"] == 'ü "%'
+    assert (json.loads(message.body) if kind == "application/json" else message.body.decode()) == data
+    assert from_http_event(written).get_id() == message.headers["cloudEvents_id"]
+
+
+@pytest.mark.parametrize(("event", "kind", "status", "text"), [
+    ({"id": "1"}, "application/cloudevents+json", 400, "'specversion' is missing"),
+    ({**EVENT, "specversion": "0.3"}, "application/cloudevents+json", 400, "specversion 1.0"),
+    ({**EVENT, "Bad-Name": "x"}, "application/cloudevents+json", 400, "Bad-Name"),
+    ({**EVENT, "depth": 1.5}, "application/cloudevents+json", 400, "a text, a whole number or a boolean"),
+    ({**EVENT, "data": 1, "data_base64": "AA=="}, "application/cloudevents+json", 400, "not both"),
+    ({**EVENT, "data_base64": "%"}, "application/cloudevents+json", 400, "base64"),
+    ({**EVENT, "datacontenttype": 7}, "application/cloudevents+json", 400, "datacontenttype"),
+    (EVENT, "application/cloudevents+avro", 415, "application/cloudevents+json"),
+    (EVENT, "application/cloudevents-batch+json", 400, "a JSON array, got dict"),
+])
+def test_events_that_are_none(engine, web, event, kind, status, text):
+    jobs = engine.create_queue("jobs")
+    found = web("POST", "/queues/jobs", event, {"Content-Type": kind})
+    assert found.status == status and text in found.json["detail"]
+    assert jobs.ready == 0
+
+
+def test_a_batch_enters_whole_or_not_at_all(engine, web):
+    jobs = engine.create_queue("jobs", limit=1)
+    batch = json.dumps([EVENT, EVENT]).encode()
+    found = web("POST", "/queues/jobs", batch, {"Content-Type": "application/cloudevents-batch+json"})
+    assert (found.status, jobs.ready) == (503, 0)

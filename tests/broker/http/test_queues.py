@@ -1,0 +1,99 @@
+"""Queues over HTTP: looking changes nothing, and what changes something says what it did."""
+
+import pytest
+
+from xump import always, deliver
+
+
+def test_queues_are_listed_created_and_deleted(engine, web):
+    assert web("PUT", "/queues/jobs", {"limit": 3, "dead_letter": "dead"}).json == {"name": "jobs"}
+    assert (engine.queues["jobs"].limit, engine.queues["jobs"].dead_letter) == (3, "dead")
+    assert web("PUT", "/queues/jobs", {"limit": 3, "dead_letter": "dead"}).status == 201
+    found = web("PUT", "/queues/jobs", {"limit": 4})
+    assert found.status == 409 and "jobs" in found.json["detail"]
+    found = web("PUT", "/queues/more", {"size": 4})
+    assert found.status == 409 and "size" in found.json["detail"]
+    assert "more" not in engine.queues
+    [listed] = web("GET", "/queues").json
+    assert listed == {
+        "name": "jobs", "store": "ram", "ready": 0, "delayed": 0, "outstanding": 0, "history": 0, "held": False}
+    assert web("DELETE", "/queues/jobs").json == {"deleted": True}
+    assert web("DELETE", "/queues/jobs").json == {"deleted": False}
+
+
+def test_browse(engine, web):
+    jobs = engine.create_queue("jobs")
+    jobs.publish("text", b"abc", {"size": 7, "raw": b"\xff"}, reply_to="answers")
+    jobs.publish("bytes", b"\xff")
+    jobs.publish("later", delay=1000)
+    first, second, third = web("GET", "/queues/jobs/messages").json
+    assert first == {
+        "id": 1, "address": "text", "headers": {"size": 7, "raw": "/w=="}, "timestamp": jobs.fetch(1).timestamp, "hops": 0,
+        "priority": 0, "reply_to": "answers", "body": "abc"}
+    assert (second["body_base64"], "body" in second, third["address"]) == ("/w==", False, "later")
+
+    def ids(query):
+        return [message["id"] for message in web("GET", f"/queues/jobs/messages?{query}").json]
+
+    assert ids("reverse=true&limit=2") == [3, 2]
+    assert ids("start=2") == [2, 3]
+    assert ids("state=delayed") == [3]
+    assert ids("where=size%20%3E%206") == [1]
+    assert web("GET", "/queues/jobs/messages/1").json == first
+    assert jobs.ready == 2
+
+
+@pytest.mark.parametrize(("path", "status", "text"), [
+    ("/queues/none/messages", 404, "no queue 'none'"),
+    ("/queues/jobs/messages?state=gone", 400, "expected ready, delayed, outstanding, history"),
+    ("/queues/jobs/messages?start=x", 400, "start='x'"),
+    ("/queues/jobs/messages?where=size%20%3E", 400, "size >"),
+    ("/queues/jobs/messages/x", 400, "a message's id"),
+    ("/queues/jobs/messages/9", 404, "queue 'jobs' has no message 9"),
+])
+def test_looking_at_what_is_not_there(engine, web, path, status, text):
+    engine.create_queue("jobs")
+    found = web("GET", path)
+    assert found.status == status and text in found.json["detail"]
+
+
+def test_hold_release_and_purge(engine, web):
+    jobs = engine.create_queue("jobs")
+    assert web("POST", "/queues/jobs/hold").json == {"held": True}
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=1)
+    jobs.publish("a")
+    assert jobs.held and engine.take(1) == []
+    assert web("POST", "/queues/jobs/release").json == {"held": False}
+    assert jobs.outstanding == 1
+    jobs.publish("b")
+    jobs.publish("c", delay=1000)
+    assert web("POST", "/queues/jobs/purge").json == {"purged": 2}
+
+
+def test_dead_letters_go_back_as_they_were(engine, web):
+    engine.create_queue("dead")
+    jobs = engine.create_queue("jobs", dead_letter="dead")
+    for number in range(250):
+        jobs.publish("resize", b"%d" % number, {"size": number}, reply_to="answers" if number % 2 else None)
+        engine.get("jobs").reject("no such picture")
+    assert web("POST", "/queues/dead/requeue?limit=3").json == {"requeued": 3}
+    assert web("POST", "/queues/dead/requeue").json == {"requeued": 247}
+    assert [(message.address, dict(message.headers)) for message in jobs.browse()] == [
+        ("resize", {"size": number}) for number in range(250)]
+
+
+def test_dead_letters_go_elsewhere(engine, web):
+    engine.create_queue("dead")
+    other = engine.create_queue("other", limit=1)
+    jobs = engine.create_queue("jobs", dead_letter="dead")
+    for _ in range(2):
+        jobs.publish("a")
+        engine.get("jobs").reject()
+    found = web("POST", "/queues/dead/requeue?to=other")
+    assert (found.status, other.ready, engine.queues["dead"].ready) == (503, 0, 2)
+    assert web("POST", "/queues/dead/requeue?to=other&limit=1").json == {"requeued": 1}
+    found = web("POST", "/queues/jobs/requeue")
+    assert found.json == {"requeued": 0}
+    jobs.publish("never dead")
+    found = web("POST", "/queues/jobs/requeue")
+    assert found.status == 400 and "does not say where it came from" in found.json["detail"] and jobs.ready == 1

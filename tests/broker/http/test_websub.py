@@ -1,0 +1,184 @@
+"""The hub, by the scenarios of the WebSub recommendation: discovery, verification, distribution, signatures, leases, the end."""
+
+import hashlib
+import hmac
+import time
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+import pytest
+
+from tests.broker.http.conftest import OK, Client, answer
+from xump import Engine
+from xump.broker import Broker
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def confirm(method, path):
+    """Says yes to whatever the hub asks, and takes what it sends."""
+    if method == "POST":
+        return OK
+    return answer(200, parse_qs(urlsplit(path).query)["hub.challenge"][0].encode())
+
+
+def ask(web, mode, topic, callback, **more):
+    return web("POST", "/hub", urlencode({"hub.mode": mode, "hub.topic": topic, "hub.callback": callback, **more}), FORM)
+
+
+def topic_of(web, queue, pattern):
+    return f"{web.url}topics/{quote(queue, safe='')}/{quote(pattern, safe='')}"
+
+
+def subscriptions(engine):
+    return [name for name in list(engine.queues) if name.startswith("websub/")]
+
+
+def until(condition):
+    while not condition():
+        time.sleep(0.001)
+
+
+def test_a_topic_says_where_its_hub_is(engine, web):
+    engine.create_queue("news").publish("sport.chess", b"Draw.")
+    found = web("GET", "/topics/news/sport.%23")
+    assert found.raw == b"Draw."
+    assert found.headers["Link"] == f'<{web.url}hub>; rel="hub", <{topic_of(web, "news", "sport.#")}>; rel="self"'
+
+
+def test_subscribe_receive_unsubscribe(engine, web, target):
+    news = engine.create_queue("news")
+    news.publish("sport.chess", b"before")
+    hook = target(confirm)
+    topic = topic_of(web, "news", "sport.#")
+    assert ask(web, "subscribe", topic, hook.url + "?mine=1", **{"hub.secret": "s3", "hub.lease_seconds": "600"}).status == 202
+    method, path, _, _ = hook.next()
+    asked = parse_qs(urlsplit(path).query)
+    assert method == "GET" and asked["mine"] == ["1"] and asked.pop("hub.challenge")
+    assert {name: value for name, [value] in asked.items() if name != "mine"} == {
+        "hub.mode": "subscribe", "hub.topic": topic, "hub.lease_seconds": "600"}
+    until(lambda: subscriptions(engine))
+    news.publish("weather", b"Rain.")
+    news.publish("sport.chess", b"Draw.", {"content-type": "text/plain"})
+    method, path, headers, body = hook.next()
+    assert (method, body, headers["Content-Type"]) == ("POST", b"Draw.", "text/plain")
+    assert headers["Link"] == f'<{web.url}hub>; rel="hub", <{topic}>; rel="self"'
+    assert headers["X-Hub-Signature"] == "sha256=" + hmac.new(b"s3", b"Draw.", hashlib.sha256).hexdigest()
+    assert ask(web, "unsubscribe", topic, hook.url + "?mine=1").status == 202
+    assert parse_qs(urlsplit(hook.next()[1]).query)["hub.mode"] == ["unsubscribe"]
+    until(lambda: not subscriptions(engine))
+    assert list(engine.queues) == ["news"] and not engine.selectors
+
+
+@pytest.mark.parametrize("wrong", [answer(404), answer(200, b"other"), answer(200), answer(302, b"", "Location: /"), b"close"],
+                         ids=["404", "other", "empty", "redirect", "closes"])
+def test_who_does_not_confirm_is_not_subscribed(engine, web, target, wrong):
+    engine.create_queue("news")
+    hook, other = target(wrong), target(confirm)
+    ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+    hook.next()
+    ask(web, "subscribe", topic_of(web, "news", "#"), other.url)
+    other.next()
+    until(lambda: subscriptions(engine))
+    assert len(subscriptions(engine)) == 1
+
+
+def test_who_does_not_confirm_stays_subscribed(engine, web, target):
+    engine.create_queue("news")
+    hook = target(confirm, answer(404), OK)
+    topic = topic_of(web, "news", "#")
+    ask(web, "subscribe", topic, hook.url)
+    hook.next()
+    until(lambda: subscriptions(engine))
+    ask(web, "unsubscribe", topic, hook.url)
+    hook.next()
+    engine.publish("news", "a", b"x")
+    assert hook.next()[3] == b"x"
+
+
+def test_a_lease_is_renewed_and_ends(engine, web, target):
+    engine.create_queue("news")
+    hook = target(confirm)
+    topic = topic_of(web, "news", "#")
+    ask(web, "subscribe", topic, hook.url, **{"hub.lease_seconds": "600"})
+    hook.next()
+    until(lambda: subscriptions(engine))
+    [name] = subscriptions(engine)
+    before = engine.queues[name].meta["http.websub"]
+    ask(web, "subscribe", topic, hook.url, **{"hub.lease_seconds": "1"})
+    hook.next()
+    until(lambda: name not in engine.queues or engine.queues[name].meta["http.websub"] != before)
+    until(lambda: not subscriptions(engine))
+    engine.publish("news", "a", b"x")
+    assert not engine.selectors
+
+
+def test_a_target_that_is_gone_ends_its_subscription(engine, web, target):
+    news = engine.create_queue("news")
+    hook = target(confirm, answer(410))
+    ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+    hook.next()
+    until(lambda: subscriptions(engine))
+    news.publish("a")
+    hook.next()
+    until(lambda: not subscriptions(engine))
+
+
+def test_each_of_many_gets_each_message(engine, web, target):
+    news = engine.create_queue("news")
+    hooks = [target(confirm) for _ in range(3)]
+    for number, hook in enumerate(hooks):
+        ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+        hook.next()
+        until(lambda count=number + 1: len(subscriptions(engine)) == count)
+    for number in range(5):
+        news.publish("a", b"%d" % number)
+    for hook in hooks:
+        assert sorted(hook.next()[3] for _ in range(5)) == [b"%d" % number for number in range(5)]
+
+
+def test_subscriptions_outlive_the_broker(tmp_path, target):
+    hook = target(confirm)
+    for session in range(2):
+        with Engine() as engine:
+            engine.create_store("disk", "lmdb", path=tmp_path / "store")
+            news = engine.create_queue("news", store="disk")
+            with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", private_targets=True) as broker:
+                web = Client(broker.http.url)
+                if not session:
+                    ask(web, "subscribe", topic_of(web, "news", "a.*"), hook.url)
+                    hook.next()
+                    until(lambda: subscriptions(engine))
+                news.publish("b", b"not this")
+                news.publish("a.1", b"%d" % session)
+                assert hook.next()[3] == b"%d" % session
+                [name] = subscriptions(engine)
+                until(lambda queue=engine.queues[name]: not queue.outstanding)
+
+
+def test_a_topic_that_ends_ends_its_subscriptions(engine, web, target):
+    engine.create_queue("news")
+    hook = target(confirm)
+    ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+    hook.next()
+    until(lambda: subscriptions(engine))
+    engine.delete_queue("news")
+    web.broker.loop.call_soon_threadsafe(lambda: None)
+    assert len(subscriptions(engine)) == 1          # what was not sent yet is sent; it goes with the next start
+
+
+@pytest.mark.parametrize(("form", "status", "text"), [
+    ({}, 400, "hub.mode"), ({"hub.mode": "publish"}, 400, "hub.mode must be subscribe or unsubscribe, got 'publish'"),
+    ({"hub.mode": "subscribe", "hub.topic": "http://elsewhere/"}, 400, "hub.topic must be http://127.0.0.1"),
+    ({"hub.callback": "nonsense"}, 400, "expected an http or https URL"),
+    ({"hub.topic": "none/%23"}, 404, "no queue 'none'"), ({"hub.topic": "news/a.%23%23"}, 400, "a.##"),
+    ({"hub.lease_seconds": "x"}, 400, "hub.lease_seconds"), ({"hub.lease_seconds": "0"}, 400, "hub.lease_seconds"),
+    ({"hub.secret": "x" * 200}, 400, "at most 199 bytes"),
+])
+def test_refused(engine, web, form, status, text):
+    engine.create_queue("news")
+    if "hub.mode" not in form and form:
+        form = {"hub.mode": "subscribe", "hub.topic": "news/%23", "hub.callback": "http://127.0.0.1:1/", **form}
+    if "hub.topic" in form and "//" not in form["hub.topic"]:
+        form["hub.topic"] = f"{web.url}topics/{form['hub.topic']}"
+    found = web("POST", "/hub", urlencode(form), FORM)
+    assert found.status == status and text in found.json["detail"]

@@ -1,0 +1,88 @@
+"""Who may call: passwords, and requests that another web page makes with the reader's browser.
+
+Without a file of users whoever is on this machine is `guest`, without a password. A browser on this machine may show a page of
+anybody, and that page could send requests here, too. So a request from a browser must come from a page of this server (`Origin`,
+`Sec-Fetch-Site`), and the name that it called the server by (`Host`) must be an address, `localhost` or the name that the server
+was given: a name that somebody lets point to this machine does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from xump.broker.addresses import is_loopback
+from xump.broker.http.problems import Problem
+
+if TYPE_CHECKING:
+    from xump.broker.broker import Broker
+    from xump.broker.users import User
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
+
+
+async def user_of(request: web.Request, broker: Broker, names: frozenset[str]) -> User:
+    """The user who sends this request. Raises `Problem` 401 or 403. `names` are the hosts that the server is known by."""
+    check_host(request, names)
+    check_origin(request)
+    here = is_loopback(request.remote or "")
+    name, password = credentials(request)
+    if name is None:
+        user = broker.users.authenticate("guest", "guest", here) if broker.is_open else None
+    else:                                               # a password is hashed for tens of milliseconds, by intention
+        user = await asyncio.to_thread(broker.users.authenticate, name, password, here)
+    if user is None:
+        raise Problem(401, "give a user and a password that the broker knows", WWW_Authenticate='Basic realm="xump"')
+    return user
+
+
+def credentials(request: web.Request) -> tuple[str | None, str]:
+    """User and password; (None, ""): none were given."""
+    given = request.headers.get("Authorization")
+    if given is None:
+        return None, ""
+    scheme, _, encoded = given.partition(" ")
+    try:
+        name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name, colon, password = "", "", ""
+    if scheme.lower() != "basic" or not colon:
+        raise Problem(401, "expected `Authorization: Basic` with base64 of USER:PASSWORD", WWW_Authenticate='Basic realm="xump"')
+    return name, password
+
+
+def check_host(request: web.Request, names: frozenset[str]) -> None:
+    """Refuse names that others let point here."""
+    host = urlsplit(f"//{request.host}").hostname or ""
+    if host in names or host == "localhost":
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise Problem(403, f"this server is not called {host!r}; call it by its address") from None
+
+
+def check_origin(request: web.Request) -> None:
+    """Refuse what a page of another server sends."""
+    if request.method in SAFE:
+        return
+    origin = request.headers.get("Origin")
+    if origin is None:
+        crossed = request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none")
+    else:
+        crossed = urlsplit(origin).netloc != request.host
+    if crossed:
+        raise Problem(403, f"a page of {origin or 'another server'} may not send requests here")
+
+
+def check(user: User, vhost: str, permission: str, name: str) -> None:
+    """Raise `Problem` 403 unless the user has this permission for the queue."""
+    if not user.may_enter(vhost) or not user.may(vhost, permission, name):
+        raise Problem(403, f"user {user.name!r} has no permission to {permission} {name!r} in the virtual host {vhost!r}")

@@ -1,0 +1,128 @@
+"""A request, and what its handler needs of it: user, engine, queue, parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiohttp import web
+
+from xump.broker.http import access
+from xump.broker.http.problems import Problem
+
+if TYPE_CHECKING:
+    from xump.broker.broker import Broker
+    from xump.broker.http.server import Http
+    from xump.broker.users import User
+    from xump.broker.vhost import Vhost
+    from xump.engine import Engine
+    from xump.queue import Queue
+
+T = TypeVar("T")
+
+
+class Call:
+    """A request."""
+
+    def __init__(self, http: Http, request: web.Request, user: User, vhost: Vhost) -> None:
+        self.http = http
+        """The server."""
+        self.request = request
+        """The request as it came."""
+        self.user = user
+        """Whose it is."""
+        self.vhost = vhost
+        """The virtual host that it is for."""
+
+    @property
+    def broker(self) -> Broker:
+        """The broker."""
+        return self.http.broker
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the virtual host."""
+        return self.vhost.engine
+
+    def may(self, permission: str, name: str) -> bool:
+        """Whether the user has this permission for a queue."""
+        return self.user.may_enter(self.vhost.name) and self.user.may(self.vhost.name, permission, name)
+
+    def check(self, permission: str, name: str) -> None:
+        """Raise `Problem` 403 unless the user has this permission for a queue."""
+        access.check(self.user, self.vhost.name, permission, name)
+
+    def name(self, part: str = "queue") -> str:
+        """A part of the path."""
+        return self.request.match_info[part]
+
+    def queue(self, permission: str) -> Queue:
+        """The queue that the path names. Raises `Problem` 403 or 404."""
+        name = self.name()
+        self.check(permission, name)
+        queue = self.engine.queues.get(name)
+        if queue is None:
+            raise Problem(404, f"no queue {name!r} in the virtual host {self.vhost.name!r}")
+        return queue
+
+    def parameter(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """A parameter of the query, or None. Raises `Problem` 400."""
+        given = self.request.query.get(name)
+        if given is None:
+            return None
+        try:
+            return parse(given)
+        except ValueError as error:
+            raise Problem(400, f"{name}={given!r}: {error}") from None
+
+    def only(self, *names: str) -> None:
+        """Raise `Problem` 400 if the query has other parameters than these."""
+        for name in self.request.query:
+            if name not in names and name != "vhost":
+                raise Problem(400, f"no parameter {name!r} here; there are {', '.join((*names, 'vhost'))}")
+
+    async def json(self) -> dict[str, Any]:
+        """The body, a JSON object. Raises `Problem` 400."""
+        try:
+            found = json.loads(await self.body() or b"{}")
+        except ValueError as error:
+            raise Problem(400, f"the body is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise Problem(400, f"the body must be a JSON object, got {type(found).__name__}")
+        return found
+
+    async def body(self) -> bytes:
+        """The body, up to the largest that a message may have."""
+        return await self.request.read()
+
+
+def number(text: str) -> int:
+    """A whole number that is not negative."""
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("expected a whole number, 0 or more")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("expected a number of seconds") from None
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"expected {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(text=json.dumps(value, default=str), status=status, content_type="application/json")

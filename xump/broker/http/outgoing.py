@@ -1,0 +1,160 @@
+"""Messages on their way to a URL: one task takes deliveries, as many as its selector has credit, and POSTs each.
+
+    2xx             the target has it: ack
+    410             the target wants no more: the subscription ends
+    anything else   it comes again, after `Retry-After` if the target says so, else after the queue's retry_delay, else after
+                    1, 10, 60, 600 seconds; after the queue's delivery_limit, else after 10 attempts, it is a dead letter
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import aiohttp
+
+import xump.aio
+from xump.broker.http import cloudevents
+from xump.broker.http.targets import beginning
+from xump.errors import Closed, StaleDelivery
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+    from xump_ext.engine.delivery import Delivery
+
+logger = logging.getLogger("xump")
+
+RETRY_SECONDS = (1, 10, 60, 600)
+"""When a message comes again whose queue does not say."""
+
+ATTEMPTS_MAX = 10
+"""After so many attempts it is a dead letter, if its queue does not say."""
+
+RETRY_AFTER_MAX = 3600.0
+"""A target puts off a message for at most so many seconds."""
+
+GONE = 410
+AT_ONCE = 100
+
+
+class Outgoing:
+    """Posts what is delivered under a destination."""
+
+    def __init__(
+        self, engine: Engine, destination: str, url: str, session: aiohttp.ClientSession, secret: bytes | None = None,
+        links: str | None = None, gone: Callable[[], None] | None = None,
+    ) -> None:
+        self.url = url
+        """Where to."""
+        self.counts = {"accepted": 0, "failed": 0, "dead": 0}
+        """How many were accepted, how many attempts failed, how many messages were given up."""
+        self.error: str | None = None
+        """Why the last attempt failed; None: it did not."""
+        self._engine = engine
+        self._destination = destination
+        self._session = session
+        self._secret = secret
+        self._links = links
+        self._gone = gone
+        self._posts: set[asyncio.Task[None]] = set()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.error = str(task.exception())
+            logger.error("%s: nothing more is sent", self.url, exc_info=task.exception())
+
+    async def stop(self) -> None:
+        """Take no more, and end what was begun: those messages go back to their queue."""
+        for task in (self._task, *self._posts):
+            task.cancel()
+        await asyncio.gather(self._task, *self._posts, return_exceptions=True)
+
+    async def _run(self) -> None:
+        with suppress(Closed):
+            while True:
+                for delivery in await xump.aio.take(self._engine, AT_ONCE, self._destination, timeout=None):
+                    task = asyncio.get_running_loop().create_task(self._post(delivery))
+                    self._posts.add(task)
+                    task.add_done_callback(self._posts.discard)
+
+    async def _post(self, delivery: Delivery) -> None:
+        """One attempt."""
+        try:
+            status, retry_after = await self._ask(delivery)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._failed(delivery, str(error) or type(error).__name__, None)
+        except BaseException:
+            _answer(delivery.nack)
+            raise
+        else:
+            if 200 <= status < 300:
+                self.error = None
+                self.counts["accepted"] += 1
+                _answer(delivery.ack)
+            else:
+                self._failed(delivery, f"the target answered {status}", retry_after)
+                if status == GONE and self._gone is not None:
+                    self._gone()
+
+    async def _ask(self, delivery: Delivery) -> tuple[int, str | None]:
+        body = delivery.message.body
+        headers = dict(self._headers(delivery, body))
+        async with self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
+            with suppress(aiohttp.ClientError):         # the status says all; the rest is read for the connection's sake
+                await beginning(response)
+            return response.status, response.headers.get("Retry-After")
+
+    def _headers(self, delivery: Delivery, body: bytes) -> Iterator[tuple[str, str]]:
+        message = delivery.message
+        own = {name: value for name, value in message.headers.items()
+               if not name.startswith(cloudevents.PREFIX) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
+        yield "Content-Type", _line(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")))
+        yield "Xump-Queue", _line(delivery.queue.name)
+        yield "Xump-Id", str(delivery.id)
+        yield "Xump-Address", _line(message.address)
+        yield "Xump-Delivery-Count", str(delivery.delivery_count)
+        if message.message_id is not None:
+            yield "Xump-Message-Id", _line(message.message_id)
+        if own:
+            yield "Xump-Headers", json.dumps(own)
+        yield from cloudevents.http_headers(message.headers)
+        if self._links is not None:
+            yield "Link", self._links
+        if self._secret is not None:
+            yield "X-Hub-Signature", "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+
+    def _failed(self, delivery: Delivery, why: str, retry_after: str | None) -> None:
+        if self.error is None:
+            logger.warning("%s: message %d of queue %r was not accepted: %s", self.url, delivery.id, delivery.queue.name, why)
+        self.error = why
+        self.counts["failed"] += 1
+        queue, count = delivery.queue, delivery.delivery_count
+        if queue.delivery_limit is None and count >= ATTEMPTS_MAX:
+            self.counts["dead"] += 1
+            _answer(lambda: delivery.reject(f"{self.url}: {why}"))
+        elif retry_after is not None and retry_after.isascii() and retry_after.isdigit():
+            _answer(lambda: delivery.nack(delay=min(float(retry_after), RETRY_AFTER_MAX)))
+        elif queue.retry_delay is None:
+            _answer(lambda: delivery.nack(delay=RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]))
+        else:
+            _answer(delivery.nack)
+
+
+def _answer(call: Callable[[], None]) -> None:
+    with suppress(StaleDelivery, Closed):       # the subscription, or the queue, was deleted meanwhile: the message is not lost
+        call()
+
+
+def _line(text: str) -> str:
+    """A text as the value of an HTTP header, which has neither line ends nor much beyond ASCII: as in a URL."""
+    return quote(text, safe=cloudevents.SAFE + " ")
+

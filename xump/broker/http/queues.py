@@ -1,0 +1,259 @@
+"""Queues over HTTP: publish into them, look at them, hold, purge, and send dead letters back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+import xump.aio
+from xump.broker.http import cloudevents
+from xump.broker.http.call import Call, answer, number, one_of, seconds
+from xump.broker.http.problems import Problem, asking
+from xump.types import HeaderValue
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+    from xump_ext.engine.delivery import Delivery
+    from xump_ext.message.message import Message
+
+HEADERS = "Xump-Headers"
+"""The request header with the headers of the message, a JSON object."""
+
+PUBLISHED: dict[str, Callable[[str], Any]] = {
+    "address": str, "reply_to": str, "message_id": str, "correlation_id": str, "delay": seconds, "ttl": seconds,
+    "priority": number,
+}
+"""Parameters of a publish, and how they are read."""
+
+PAGE_MAX = 1000
+"""So many messages are shown at once."""
+
+MOVED_AT_ONCE = 100
+"""So many messages go back in one transaction; then others have their turn."""
+
+BOUNCED = ("xump_bounced_from", "xump_reason", "xump_detail", "xump_original_address")
+"""Headers that the engine adds to a dead letter."""
+
+
+async def publish(call: Call) -> web.Response:
+    """Publish a message, or events; answers when it is durable."""
+    name = call.name()
+    call.check("write", name)
+    call.only(*PUBLISHED)
+    body = await call.body()
+    options = {key: value for key, parse in PUBLISHED.items() if (value := call.parameter(key, parse)) is not None}
+    address = options.pop("address", None)
+    mode = cloudevents.mode_of(call.request.headers)
+    if mode is None:
+        ids = [_publish(call.engine, name, address or "", body, _headers(call.request), options)]
+    else:
+        ids = _publish_events(call.engine, name, address, cloudevents.events_in(mode, call.request.headers, body), options)
+    with asking():
+        if call.engine.pressed:
+            await xump.aio.relieved(call.engine)
+        await xump.aio.durable(call.engine)
+    return answer({"ids": ids}, 201)
+
+
+def _publish(engine: Engine, name: str, address: str, body: bytes, headers: dict[str, HeaderValue], options: Any) -> int:
+    with asking(), engine.not_waiting():
+        return engine.publish(name, address, body, headers, **options)
+
+
+def _publish_events(
+    engine: Engine, name: str, address: str | None, events: list[cloudevents.Event], options: dict[str, Any]
+) -> list[int]:
+    message_id = options.pop("message_id", None)
+    if message_id is not None and len(events) != 1:
+        raise Problem(400, "message_id is of one message; a batch of events has the ids of its events")
+    if len(events) == 1:
+        kind, body, headers, known_as = events[0]
+        options["message_id"] = message_id or known_as
+        return [_publish(engine, name, kind if address is None else address, body, headers, options)]
+    reply_to = options.pop("reply_to", None)
+    rows = [(kind if address is None else address, body, headers, reply_to, known_as)
+            for kind, body, headers, known_as in events]
+    with asking(), engine.not_waiting():
+        return list(engine.publish_many(name, rows, **options))
+
+
+def _headers(request: web.Request) -> dict[str, HeaderValue]:
+    """The headers of the message; its type among them, unless it is what curl says without being told to."""
+    kind = request.headers.get("Content-Type")
+    found: dict[str, HeaderValue] = {}
+    if kind is not None and kind not in ("application/x-www-form-urlencoded", "application/octet-stream"):
+        found[cloudevents.CONTENT_TYPE] = kind
+    given = request.headers.get(HEADERS)
+    if given is None:
+        return found
+    try:
+        named = json.loads(given)
+    except ValueError as error:
+        raise Problem(400, f"{HEADERS} is not JSON: {error}") from None
+    if not isinstance(named, dict):
+        raise Problem(400, f"{HEADERS} must be a JSON object, got {type(named).__name__}")
+    return found | named
+
+
+async def listed(call: Call) -> web.Response:
+    """The queues that the user may read, with their counts."""
+    call.only()
+    with asking():
+        return answer([
+            {"name": name, "store": queue.store.name, "ready": queue.ready, "delayed": queue.delayed,
+             "outstanding": queue.outstanding, "history": queue.history, "held": queue.held}
+            for name, queue in call.engine.queues.items() if call.may("read", name)])
+
+
+async def create(call: Call) -> web.Response:
+    """Create a queue, with the properties that a topology has; one that is there already with these is left as it is."""
+    name = call.name()
+    call.check("configure", name)
+    call.only()
+    properties = await call.json()
+    with asking():
+        call.engine.apply({"version": 1, "queues": {name: properties}})
+    return answer({"name": name}, 201)
+
+
+async def delete(call: Call) -> web.Response:
+    """Delete a queue with its messages."""
+    call.check("configure", call.name())
+    call.only()
+    with asking():
+        return answer({"deleted": call.engine.delete_queue(call.name())})
+
+
+async def browse(call: Call) -> web.Response:
+    """Messages of a queue, without consuming them."""
+    queue = call.queue("read")
+    call.only("start", "limit", "state", "where", "reverse")
+    start = call.parameter("start", _start)
+    state = call.parameter("state", one_of("ready", "delayed", "outstanding", "history"))
+    limit = min(call.parameter("limit", number) or 100, PAGE_MAX)
+    reverse = call.parameter("reverse", one_of("true", "false")) == "true"
+    where = call.request.query.get("where")
+    with asking():
+        found = queue.browse(start or "head", state=state, where=where or None, limit=limit, reverse=reverse)  # type: ignore[arg-type]
+        return answer([shown(message) for message in await asyncio.to_thread(list, found)])     # it may pass over millions
+
+
+def _start(text: str) -> int | str:
+    return text if text in ("head", "current") else number(text)
+
+
+async def look(call: Call) -> web.Response:
+    """One message of a queue."""
+    queue = call.queue("read")
+    call.only()
+    try:
+        id = number(call.name("id"))
+    except ValueError as error:
+        raise Problem(400, f"a message's id: {error}") from None
+    with asking():
+        message = queue.fetch(id)
+    if message is None:
+        raise Problem(404, f"queue {queue.name!r} has no message {id}")
+    return answer(shown(message))
+
+
+def shown(message: Message) -> dict[str, Any]:
+    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it."""
+    found: dict[str, Any] = {
+        "id": message.id, "address": message.address, "headers": {name: _value(value) for name, value in message.headers.items()},
+        "timestamp": message.timestamp, "hops": message.hops, "priority": message.priority,
+    }
+    for name in ("reply_to", "message_id", "correlation_id", "expires"):
+        value = getattr(message, name)
+        if value is not None:
+            found[name] = value
+    try:
+        found["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        found["body_base64"] = base64.b64encode(message.body).decode()
+    return found
+
+
+def _value(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+async def hold(call: Call) -> web.Response:
+    """Hold a queue: it routes and delivers nothing until it is released."""
+    queue = call.queue("configure")
+    call.only()
+    with asking():
+        queue.hold()
+    return answer({"held": True})
+
+
+async def release(call: Call) -> web.Response:
+    """Release a queue that is held."""
+    queue = call.queue("configure")
+    call.only()
+    with asking():
+        queue.release()
+    return answer({"held": False})
+
+
+async def purge(call: Call) -> web.Response:
+    """Delete the ready and the delayed messages of a queue."""
+    queue = call.queue("configure")
+    call.only()
+    with asking():
+        return answer({"purged": queue.purge()})
+
+
+async def requeue(call: Call) -> web.Response:
+    """Publish dead letters into the queues that they came from, or into another one."""
+    queue = call.queue("configure")
+    call.only("to", "limit")
+    to = call.request.query.get("to")
+    left = call.parameter("limit", number)
+    left = queue.ready if left is None else left
+    moved = 0
+    with asking():
+        while moved < left:
+            count = _requeue_some(call, queue.name, to, min(MOVED_AT_ONCE, left - moved))
+            moved += count
+            if not count:
+                break
+            await xump.aio.durable(call.engine)
+    return answer({"requeued": moved})
+
+
+def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
+    engine = call.engine
+    taken: list[Delivery] = []
+    with engine.not_waiting():
+        try:
+            with engine.transaction() as tx:
+                while len(taken) < count and (delivery := engine.get(name)) is not None:
+                    taken.append(delivery)
+                    target = to if to is not None else _came_from(delivery.message)
+                    call.check("write", target)
+                    tx.publish(target, as_before(delivery.message))
+                    tx.ack(delivery)
+        except BaseException:
+            for delivery in taken:
+                delivery.nack()
+            raise
+    return len(taken)
+
+
+def as_before(letter: Message) -> Message:
+    """The message that became this dead letter."""
+    headers = {name: value for name, value in letter.headers.items() if name not in BOUNCED}
+    return letter.replace(address=letter.headers.get("xump_original_address", letter.address), headers=headers)
+
+
+def _came_from(message: Message) -> str:
+    came_from = message.headers.get("xump_bounced_from")
+    if not isinstance(came_from, str):
+        raise Problem(400, f"message {message.id} does not say where it came from: name a queue with `to`")
+    return came_from

@@ -1,0 +1,140 @@
+"""Listens for HTTP in the broker's loop, and ends with the broker."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from xump.broker.addresses import host_and_port, is_loopback
+from xump.broker.http import access, routes
+from xump.broker.http.call import Call
+from xump.broker.http.overview import Rates
+from xump.broker.http.problems import Problem, answer
+from xump.broker.http.webhooks import Webhooks
+from xump.broker.http.websub import Hub
+
+if TYPE_CHECKING:
+    from xump.broker.broker import Broker
+    from xump.broker.vhost import Vhost
+
+logger = logging.getLogger("xump")
+
+BODY_BYTES_MAX = 64 << 20
+"""The largest body of a message."""
+
+END_SECONDS = 1.0
+"""How long the end waits for a request that is being answered, or that still comes in."""
+
+SECURITY = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of every answer: a page of this server loads nothing from elsewhere, and is in no frame of another page."""
+
+
+class Http:
+    """The HTTP face of a broker.
+
+    Args:
+        broker: The broker.
+        address: Where to listen, `HOST:PORT`; port 0: any that is free.
+        private_targets: Whether webhooks may go to private addresses, which the internet does not reach.
+
+    Raises:
+        ValueError: `address` is wrong, or would let other machines in without TLS and users.
+    """
+
+    def __init__(self, broker: Broker, address: str, *, private_targets: bool = False, insecure: bool = False) -> None:
+        self.broker = broker
+        """The broker."""
+        self._host, self._port = host_and_port(address, "http")
+        if not insecure and not is_loopback(self._host) and (broker.tls is None or broker.is_open):
+            raise ValueError(f"http={address!r} lets other machines in: give `tls` and `users`, or insecure=True")
+        self.address: tuple[str, int] = (self._host, self._port)
+        """Where it listens."""
+        self.private_targets = private_targets
+        """Whether webhooks may go to private addresses."""
+        self.names = frozenset({self._host})
+        """The names by which it may be called, beside addresses and `localhost`."""
+        self.webhooks = Webhooks(self)
+        """The webhooks of all virtual hosts."""
+        self.hub = Hub(self)
+        """The WebSub hub."""
+        self._rates: dict[str, Rates] = {}
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the live page."""
+        host, port = self.address
+        return f"{'https' if self.tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What makes connections secure, or None."""
+        return self.broker.tls
+
+    def rates_of(self, vhost: Vhost) -> Rates:
+        """The rates in a virtual host."""
+        return self._rates.setdefault(vhost.name, Rates())
+
+    def application(self) -> web.Application:
+        """The application, to be served by anything that serves aiohttp's."""
+        made = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._guard])
+        for route in routes.ROUTES:
+            made.router.add_route(route.method, route.path, self._handler(route), name=None)
+        return made
+
+    def _handler(self, route: routes.Route) -> web.Handler:  # type: ignore[name-defined]
+        async def handle(request: web.Request) -> web.StreamResponse:
+            """Ask who it is, and hand on the call."""
+            user = await access.user_of(request, self.broker, self.names)
+            name = request.query.get("vhost", "/")
+            vhost = self.broker.vhosts.get(name)
+            if vhost is None:
+                raise Problem(404, f"no virtual host {name!r}")
+            return await route.handler(Call(self, request, user, vhost))
+
+        return handle
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
+        """Errors become answers; every answer has the headers of `SECURITY`."""
+        try:
+            response: web.StreamResponse = await handler(request)
+        except Problem as problem:
+            response = answer(problem.status, str(problem), problem.headers)
+        except web.HTTPException as error:
+            response = answer(error.status, error.text or error.reason, {
+                name: value for name, value in error.headers.items() if name in ("Allow", "Location")})
+        except Exception:
+            logger.exception("%s %s", request.method, request.path)
+            response = answer(500, "the broker has a defect; its log says more")
+        response.headers.update(SECURITY)
+        return response
+
+    async def start(self) -> None:
+        """Listen, and go on with the webhooks that there are."""
+        self._runner = web.AppRunner(
+            self.application(), access_log=None, handle_signals=False, shutdown_timeout=END_SECONDS, lingering_time=END_SECONDS)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self.tls)
+        await site.start()
+        name = self._runner.addresses[0]
+        self.address = (name[0], name[1])
+        for vhost in self.broker.vhosts.values():
+            with vhost.engine.building():       # no message of a store that was reopened meets half of them
+                self.webhooks.start(vhost)
+                self.hub.start(vhost)
+
+    async def stop(self) -> None:
+        """Listen no more, and end the webhooks; what they had begun goes back to its queue."""
+        await self.hub.stop()
+        await self.webhooks.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None

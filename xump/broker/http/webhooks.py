@@ -1,0 +1,186 @@
+"""Webhooks: a subscription POSTs each message of a queue to a URL.
+
+A webhook is a selector that delivers, so it shares its queue with other consumers as any worker does; where each of several
+targets must get every message, give each a queue of its own and copy. It is kept in the map of its queue, so it is as durable as
+the queue, and goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+import xump.aio
+from xump.actions import deliver
+from xump.broker.http.call import Call, answer
+from xump.broker.http.outgoing import Outgoing
+from xump.broker.http.problems import Problem, asking
+from xump.broker.http.targets import checked_url, session
+from xump.conditions import always, where
+
+if TYPE_CHECKING:
+    from xump.broker.http.server import Http
+    from xump.broker.vhost import Vhost
+    from xump.queue import Queue
+    from xump.selector import Selector
+
+KEPT = "http.webhook/"
+"""Begins the names in the map of a queue."""
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+CREDIT_MAX = 1000
+PROPERTIES = {"queue": None, "url": None, "where": None, "credit": 10, "secret": None}
+"""What a webhook is made of, and what it is if it is not given; queue and url must be."""
+
+
+@dataclass
+class Webhook:
+    """A webhook that works."""
+
+    about: dict[str, Any]
+    """Its properties."""
+    selector: Selector
+    """What gives it messages."""
+    outgoing: Outgoing
+    """What sends them."""
+
+    async def stop(self) -> None:
+        """What it has not finished goes to the others of its queue."""
+        await self.outgoing.stop()
+        self.selector.delete()
+
+
+class Webhooks:
+    """The webhooks of all virtual hosts."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._running: dict[tuple[str, str], Webhook] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """What calls targets."""
+        if self._session is None:
+            self._session = session(self._http.private_targets)
+        return self._session
+
+    def start(self, vhost: Vhost) -> None:
+        """Go on with those that the queues know."""
+        for queue in list(vhost.engine.queues.values()):
+            for name, kept in list(queue.meta.items()):
+                if name.startswith(KEPT):
+                    self._begin(vhost, name.removeprefix(KEPT), json.loads(kept), queue)
+
+    async def stop(self) -> None:
+        """End all of them, until they are started again."""
+        running, self._running = self._running, {}
+        for webhook in running.values():
+            await webhook.stop()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def of(self, vhost: Vhost) -> dict[str, Webhook]:
+        """Those of a virtual host, by name. One whose queue was deleted has ended with it."""
+        for (host, name), webhook in list(self._running.items()):
+            if host == vhost.name and vhost.engine.queues.get(webhook.about["queue"]) is not webhook.selector.source:
+                del self._running[host, name]
+                await webhook.stop()
+        return {name: webhook for (host, name), webhook in self._running.items() if host == vhost.name}
+
+    async def put(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
+        """Create a webhook, or change it."""
+        await self.delete(vhost, name)
+        self._begin(vhost, name, about, queue)
+        queue.meta[KEPT + name] = json.dumps(about).encode()
+
+    async def delete(self, vhost: Vhost, name: str) -> bool:
+        """End a webhook; returns whether there was one."""
+        webhook = self._running.pop((vhost.name, name), None)
+        if webhook is None:
+            return False
+        await webhook.stop()
+        queue = vhost.engine.queues.get(webhook.about["queue"])
+        if queue is not None:
+            queue.meta.pop(KEPT + name, None)
+        return True
+
+    def _begin(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
+        destination = f"webhook/{name}"
+        selector = vhost.engine.create_selector(
+            queue, when=always if about["where"] is None else where(about["where"]), do=deliver(destination),
+            credit=about["credit"], name=f"webhook {name}")
+        secret = None if about["secret"] is None else about["secret"].encode()
+        self._running[vhost.name, name] = Webhook(
+            about, selector, Outgoing(vhost.engine, destination, about["url"], self.session, secret))
+
+
+async def put(call: Call) -> web.Response:
+    """Create a webhook, or change it."""
+    call.only()
+    name = call.name("webhook")
+    if not NAME.fullmatch(name):
+        raise Problem(400, f"a webhook's name has 1 to 100 letters, digits and . _ -, got {name!r}")
+    about = _checked(await call.json(), call.http.private_targets)
+    webhooks = await call.http.webhooks.of(call.vhost)
+    if name in webhooks:
+        call.check("read", webhooks[name].about["queue"])
+    call.check("read", about["queue"])
+    queue = call.engine.queues.get(about["queue"])
+    if queue is None:
+        raise Problem(404, f"no queue {about['queue']!r} in the virtual host {call.vhost.name!r}")
+    with asking():
+        await call.http.webhooks.put(call.vhost, name, about, queue)
+        await xump.aio.durable(call.engine)
+    return answer(_shown(name, (await call.http.webhooks.of(call.vhost))[name]), 201)
+
+
+def _checked(given: dict[str, Any], private: bool) -> dict[str, Any]:
+    for key in given:
+        if key not in PROPERTIES:
+            raise Problem(400, f"a webhook has no {key!r}; it has {', '.join(PROPERTIES)}")
+    about = {**PROPERTIES, **given}
+    if not isinstance(about["queue"], str):
+        raise Problem(400, f"queue must be the name of a queue, got {about['queue']!r}")
+    for key in ("where", "secret"):
+        if about[key] is not None and not isinstance(about[key], str):
+            raise Problem(400, f"{key} must be a text, got {about[key]!r}")
+    credit = about["credit"]
+    if isinstance(credit, bool) or not isinstance(credit, int) or not 1 <= credit <= CREDIT_MAX:
+        raise Problem(400, f"credit must be a whole number from 1 to {CREDIT_MAX}, got {credit!r}")
+    about["url"] = checked_url(about["url"], private)
+    if about["where"] is not None:
+        with asking():
+            where(about["where"])
+    return about
+
+
+async def listed(call: Call) -> web.Response:
+    """The webhooks of the queues that the user may read."""
+    call.only()
+    found = await call.http.webhooks.of(call.vhost)
+    return answer([_shown(name, webhook) for name, webhook in found.items() if call.may("read", webhook.about["queue"])])
+
+
+async def delete(call: Call) -> web.Response:
+    """End a webhook."""
+    call.only()
+    name = call.name("webhook")
+    found = (await call.http.webhooks.of(call.vhost)).get(name)
+    if found is not None:
+        call.check("read", found.about["queue"])
+    with asking():
+        deleted = await call.http.webhooks.delete(call.vhost, name)
+        await xump.aio.durable(call.engine)
+    return answer({"deleted": deleted})
+
+
+def _shown(name: str, webhook: Webhook) -> dict[str, Any]:
+    about = {key: value for key, value in webhook.about.items() if key != "secret"}
+    return {"name": name, **about, **webhook.outgoing.counts, "error": webhook.outgoing.error}
