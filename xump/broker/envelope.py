@@ -1,22 +1,23 @@
 """What goes with a body: the exchange that a message was published to, and its properties as they came.
 
-Both travel through the engine as the bytes of one header, ANNEX: the name of the exchange after an octet of length, then property
-flags and list. A message that the embedding program published has no such header; its envelope is encoded from its attributes.
+Both travel through the engine as the annex of a message: the name of the exchange after an octet of length, then property flags
+and list. A message that the embedding program published has no such annex; its envelope is encoded from its attributes.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
+
+from pamqp import commands
 
 from xump.broker.tables import Table, Typed, decode_table, encode_table
-
-if TYPE_CHECKING:
-    from xump_ext.message.message import Message
-
-ANNEX = "amqp"
-"""The header that holds exchange and properties."""
+from xump_ext.amqp.envelope import KIND
+from xump_ext.message.message import Message
 
 NO_PROPERTIES = b"\0\0"
 
@@ -39,26 +40,26 @@ class Envelope:
     """Property flags and list."""
 
 
-def annex(exchange: bytes, properties: bytes) -> bytes:
-    """The bytes that travel with the body."""
-    return bytes([len(exchange)]) + exchange + properties
+def annex(exchange: bytes, properties: bytes) -> tuple[int, bytes]:
+    """What travels with the body."""
+    return KIND, bytes([len(exchange)]) + exchange + properties
 
 
 def envelope_of(message: Message) -> Envelope:
     """The envelope of a message in the engine."""
-    travelled = message.headers.get(ANNEX)
     key = message.address.encode()
-    if not isinstance(travelled, bytes):
-        return Envelope(b"", key, properties_of(message))
+    kind, travelled = message.annex or (0, b"")
+    if kind != KIND:
+        return Envelope(b"", key, encoded_properties(message))
     size = travelled[0] + 1
     return Envelope(travelled[1:size], key, travelled[size:])
 
 
-def properties_of(message: Message) -> bytes:
+def encoded_properties(message: Message) -> bytes:
     """The properties of a message that the embedding program published."""
     given: dict[str, bytes] = {}
     if message.headers:
-        given["headers"] = encode_table({name: _typed(value) for name, value in message.headers.items()})
+        given["headers"] = encode_table({name: typed_value(value) for name, value in message.headers.items()})
     if message.priority:
         given["priority"] = bytes([message.priority])
     for name in ("correlation_id", "reply_to", "message_id"):
@@ -66,18 +67,6 @@ def properties_of(message: Message) -> bytes:
         if value is not None:
             given[name] = _short(value.encode())
     return join(given)
-
-
-def _typed(value: object) -> Typed:
-    if isinstance(value, bool):
-        return Typed("t", value)
-    if isinstance(value, int):
-        return Typed("l", value)
-    if isinstance(value, float):
-        return Typed("d", value)
-    if isinstance(value, str):
-        return Typed("S", value.encode())
-    return Typed("x", value)
 
 
 def _short(text: bytes) -> bytes:
@@ -120,3 +109,105 @@ def headers_of(properties: bytes) -> Table:
     """The headers in a list of properties."""
     encoded = split(properties).get("headers")
     return {} if encoded is None else decode_table(encoded[4:])
+
+
+# ---- for the embedding program
+
+TEXTS = ("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id",
+         "app_id", "cluster_id")
+
+
+def properties_of(message: Message) -> dict[str, Any]:
+    """The AMQP properties of a message in the engine, by name, in Python's types; headers with lists and tables.
+
+    `message.headers` has only those headers that Xump's own can be. Timestamps are aware datetimes, decimals `Decimal`, and texts
+    that are not UTF-8 have surrogates.
+
+    Cost: that of the properties.
+    """
+    found: dict[str, Any] = {}
+    for name, encoded in split(envelope_of(message).properties).items():
+        if name == "headers":
+            found[name] = {key: python_value(value) for key, value in decode_table(encoded[4:]).items()}
+        elif name in TEXTS:
+            found[name] = encoded[1:].decode(errors="surrogateescape")
+        else:
+            number = int.from_bytes(encoded, "big")
+            found[name] = moment(number) if name == "timestamp" else number
+    return found
+
+
+def typed_value(value: object) -> Typed:
+    """A value of Python as a value of a table. Raises TypeError for what has no type there."""
+    if value is None:
+        return Typed("V", None)
+    if isinstance(value, bool):
+        return Typed("t", value)
+    if isinstance(value, int):
+        return Typed("l", value)
+    if isinstance(value, float):
+        return Typed("d", value)
+    if isinstance(value, str):
+        return Typed("S", value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, bytes):
+        return Typed("x", value)
+    if isinstance(value, datetime.datetime):
+        return Typed("T", int(value.timestamp()))
+    if isinstance(value, Mapping):
+        return Typed("F", {name: typed_value(item) for name, item in value.items()})
+    if isinstance(value, list | tuple):
+        return Typed("A", [typed_value(item) for item in value])
+    raise TypeError(f"AMQP has no type for {type(value).__name__}: {value!r:.60}; allowed are None, bool, int, float, str, "
+                    "bytes, datetime, dict and list")
+
+
+def python_value(typed: Typed) -> Any:
+    """A value of a table in Python's types."""
+    kind, value = typed
+    if kind == "F":
+        return {name: python_value(item) for name, item in value.items()}
+    if kind == "A":
+        return [python_value(item) for item in value]
+    if kind == "S":
+        return value.decode(errors="surrogateescape")
+    if kind == "T":
+        return moment(value)
+    if kind == "D":
+        return decimal.Decimal(value[1]).scaleb(-value[0])
+    return value
+
+
+def moment(seconds: int) -> datetime.datetime | int:
+    """A timestamp; the number itself if no datetime is that late."""
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return seconds
+
+
+def message_of(address: str, body: bytes, properties: Mapping[str, Any], *, exchange: str = "") -> Message:
+    """A message to publish in the engine that clients receive with these AMQP properties.
+
+    Args:
+        address: The routing key.
+        body: The body.
+        properties: By name: `content_type`, `content_encoding`, `headers` (with lists and dicts), `delivery_mode`, `priority`,
+            `correlation_id`, `reply_to`, `expiration`, `message_id`, `timestamp`, `type`, `user_id`, `app_id`.
+        exchange: The exchange that deliveries name.
+
+    Raises:
+        TypeError, ValueError: A property is unknown, or its value is none that AMQP has.
+
+    Cost: that of the properties.
+
+    >>> from xump.broker import message_of, properties_of
+    >>> message = message_of("mail", b"...", {"content_type": "text/plain", "headers": {"to": ["ann", "bob"], "size": 3}})
+    >>> properties_of(message)["headers"]["to"], message.headers["size"]
+    (['ann', 'bob'], 3)
+    """
+    others = {"message_type" if name == "type" else name: value for name, value in properties.items() if name != "headers"}
+    given = split(commands.Basic.Properties(**others).marshal())
+    if properties.get("headers") is not None:
+        given["headers"] = encode_table({name: typed_value(value) for name, value in properties["headers"].items()})
+    priority = properties.get("priority") or 0
+    return Message(address, body, priority=priority, annex=annex(exchange.encode(), join(given)))

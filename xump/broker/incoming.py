@@ -15,7 +15,7 @@ class Incoming:
     """Where it was published."""
     keys: tuple[str, ...]
     """The routing key, and those in CC and BCC."""
-    annex: bytes
+    annex: tuple[int, bytes]
     """What travels with its body."""
     properties: bytes
     """Property flags and list."""

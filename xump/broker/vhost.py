@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
 from xump.broker import keeping
 from xump.broker.dead_letters import DEAD_LETTERS, dead_letter
-from xump.broker.envelope import ANNEX, headers_of
+from xump.broker.envelope import annex, envelope_of, headers_of
 from xump.broker.errors import not_found
 from xump.broker.exchanges import Binding, Destination, Exchange, standard
 from xump.broker.incoming import Incoming, Outcome
@@ -25,6 +25,7 @@ from xump.broker.queue_arguments import engine_properties
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table, encode_table
 from xump.errors import Closed, QueueFull, QueueNotFound, StaleDelivery, StoreFull, XumpError
+from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
@@ -269,20 +270,16 @@ class Vhost:
         if queue.overflow in ("reject-publish", "reject-publish-dlx") and self._is_full(queue):
             outcome.refused = True
             if queue.overflow == "reject-publish-dlx":
-                self._send_dead_letter(queue, "maxlen", message.keys[0], message.annex, message.body)
+                self._send_dead_letter(queue, "maxlen", message.keys[0], message.annex[1], message.body)
             return
         ttl = message.expiration_ms
         if queue.ttl_ms == 0:
             ttl = 0
         if ttl == 0 and queue.handle.ready == 0 and queue.consumers.next() is not None:
             ttl = None              # for a consumer that waits, or not at all
-        options: dict[str, Any] = {}
-        if message.priority:
-            options["priority"] = message.priority
-        if ttl is not None:
-            options["ttl"] = ttl / 1000
+        content = Message(message.keys[0], message.body, priority=message.priority, annex=message.annex)
         try:
-            queue.handle.publish(message.keys[0], message.body, {ANNEX: message.annex}, **options)
+            queue.handle.publish(content, ttl=None if ttl is None else ttl / 1000)
         except QueueFull:
             outcome.refused = True
         except StoreFull:
@@ -444,10 +441,11 @@ class Vhost:
         while (delivery := self.engine.get(DEAD_LETTERS)) is not None:
             message = delivery.message
             queue = self.queues.get(str(message.headers["xump_bounced_from"]))
-            travelled = message.headers.get(ANNEX)
-            if queue is not None and isinstance(travelled, bytes):
-                reason = str(message.headers["xump_reason"])
-                self._send_dead_letter(queue, reason, message.address, travelled, message.body)
+            if queue is not None:
+                envelope = envelope_of(message)
+                self._send_dead_letter(
+                    queue, str(message.headers["xump_reason"]), message.address,
+                    annex(envelope.exchange, envelope.properties)[1], message.body)
             delivery.ack()
 
     def _send_dead_letter(self, queue: BrokerQueue, reason: str, key: str, travelled: bytes, body: bytes) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from xump.topology.graph import printable, shortened
+from xump_ext.amqp import envelope as _envelope  # noqa: F401  it registers the reader of what AMQP clients published
 from xump_ext.message.headers import annex_name
 
 if TYPE_CHECKING:
