@@ -43,6 +43,10 @@ cdef class EnginePublish(EngineStores):
     cdef int publish_asking(
         self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally
     ) except -1
+    cdef visited_t* begin_asking(self, queue_t* queue, content_t* content, tally_t* tally) except? NULL
+    cdef int let_in_asking(
+        self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally, visited_t* visited, bint last
+    ) except -1
     cdef list publish_all_asking(self, Admissions batch, queue_t* queue)
     cdef object admit_all(self, Admissions batch, queue_t* queue)
     cdef int admit_through(self, Admissions batch, queue_t* queue) except -1

@@ -122,15 +122,32 @@ cdef class EnginePublish(EngineStores):
     ) except -1:
         """Let a message in whose publisher asks what becomes of it; nothing is raised for it. Takes over the content. The tally
         is right when the call has run the graph, and `tally_end` must follow."""
-        cdef visited_t* visited
-        cdef int admitted
-        tally.id = known_before(queue, content)
-        if tally.id:
-            tally.flags = OUTCOME_DUPLICATE
+        cdef visited_t* visited = self.begin_asking(queue, content, tally)
+        if visited == NULL:
+            content_release(content)
             return 0
+        return self.let_in_asking(queue, name, content, due, tally, visited, True)
+
+    cdef visited_t* begin_asking(self, queue_t* queue, content_t* content, tally_t* tally) except? NULL:
+        """Begin a tally, and return the visited set on which it hangs; NULL: the message is a duplicate, which the tally says."""
+        cdef visited_t* visited
+        if queue != NULL and queue.window != NULL:
+            tally.id = known_before(queue, content_share(content))
+            if tally.id:
+                tally.flags = OUTCOME_DUPLICATE
+                return NULL
+            content_release(content)
         visited = visited_new(&self.e, NO_SLOT if queue == NULL else queue.slot)
         tally_begin(visited, tally)
-        admitted = self.let_through(queue, name, content, due, visited, &tally.id)
+        return visited
+
+    cdef int let_in_asking(
+        self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally, visited_t* visited, bint last
+    ) except -1:
+        """Let it into one queue, and tally that. Takes over the content. `last`: it enters no other queue by this publish."""
+        cdef uint64_t id = 0
+        cdef int admitted = self.let_through(queue, name, content, due, visited, &id)
+        tally.id = tally.id or id
         if admitted == ADMITTED:
             # a transit queue, though it is held, does not keep what was late at its entry
             tally.copies += rests(queue) and not (queue.transit and tally.flags & (OUTCOME_DEAD_LETTERED | OUTCOME_DROPPED))
@@ -145,7 +162,7 @@ cdef class EnginePublish(EngineStores):
             tally.flags |= OUTCOME_DEAD_LETTERED
         elif admitted != ADMITTED:
             content_release(content)
-        if visited.references == 1:     # nothing of it is still to be routed
+        if last and visited.references == 1:    # nothing of it is still to be routed
             tally_end(&self.e, tally)
         return 0
 
