@@ -13,7 +13,7 @@ from pathlib import Path
 from xump_ext import LAYERS
 
 ROOT = Path(__file__).parents[1]
-BELOW = ("errors", "infinite", "outcome", "store")
+BELOW = ("death", "errors", "infinite", "outcome", "store")
 """Modules of `xump_ext` beside its packages: plain Python that every layer may import."""
 PAGE = ROOT / "docs" / "internals.md"
 BEGIN, END = "<!-- map: python -m tests.layers --write -->\n", "<!-- end of map -->\n"

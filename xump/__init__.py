@@ -36,6 +36,7 @@ from xump.errors import (
     QueueNotFound,
     Reentrant,
     RequestTimeout,
+    RewriterNotFound,
     SelectorNotFound,
     StaleDelivery,
     StoreCorrupt,
@@ -49,10 +50,12 @@ from xump.errors import (
 )
 from xump.operators import register_operator
 from xump.queue import Queue
+from xump.rewriters import register_rewriter
 from xump.selector import Selector
 from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
 from xump.window import Window
+from xump_ext.death import Death
 from xump_ext.engine.delivery import Delivery
 from xump_ext.message.annex import register_annex
 from xump_ext.outcome import Outcome, OutcomeFlag
@@ -62,6 +65,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Closed",
     "Conflict",
+    "Death",
     "Delivery",
     "Engine",
     "ForkedError",
@@ -82,6 +86,7 @@ __all__ = [
     "Selector",
     "SelectorNotFound",
     "RequestTimeout",
+    "RewriterNotFound",
     "StaleDelivery",
     "Store",
     "StoreCorrupt",
@@ -106,6 +111,7 @@ __all__ = [
     "overflow",
     "register_annex",
     "register_operator",
+    "register_rewriter",
     "register_store",
     "where",
 ]

@@ -149,6 +149,7 @@ class Graph(Windows):
         history_limit: int | None = 0,
         auto_delete: bool = False,
         dead_letter: str | Queue | None = None,
+        rewriter: str | Sequence[str] | None = None,
         delivery_limit: int | None = None,
         retry_delay: float | Sequence[float] | None = None,
         ttl: float | None = None,
@@ -171,6 +172,8 @@ class Graph(Windows):
             history_limit: How many messages the queue keeps after they were processed; None: all of them.
             auto_delete: Whether the queue deletes itself, with its messages, when its last selector is deleted.
             dead_letter: The queue for messages that cannot be processed here. It may be created later.
+            rewriter: The name of what rewrites such messages on their way there (`register_rewriter`), or (name, argument). None:
+                the engine writes into their headers why they come.
             delivery_limit: How often your program may take a message, 1 to 65,535. A nack after the last time sends the message
                 to the dead letter queue. None: any number.
             retry_delay: After how many seconds a nacked message is ready again; or a list, for its first delivery, its second one
@@ -192,8 +195,8 @@ class Graph(Windows):
             unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
                 letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
-                which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete` and `dead_letter`
-                may be given.
+                which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete`, `dead_letter` and
+                `rewriter` may be given.
             meta: What `Queue.meta` has from the start, in one step with the queue. It is no property: if the queue exists, its
                 map stays as it is.
 
@@ -203,6 +206,7 @@ class Graph(Windows):
         Raises:
             Conflict: A queue of this name exists with other properties.
             StoreNotFound: The engine has no such store.
+            RewriterNotFound: No such rewriter is registered.
             StoreFull, StoreFailed: The store cannot write.
             TypeError, ValueError: An argument is wrong.
 
@@ -220,6 +224,7 @@ class Graph(Windows):
         """
         given = {
             "limit": limit, "history_limit": history_limit, "auto_delete": auto_delete, "dead_letter": dead_letter,
+            "rewriter": rewriter,
             "delivery_limit": delivery_limit, "retry_delay": retry_delay, "ttl": ttl, "priority": priority, "group": group,
             "dedup": dedup, "dedup_limit": dedup_limit, "limit_bytes": limit_bytes, "when_full": when_full,
             "unmatched": unmatched, "transit": transit,

@@ -9,20 +9,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xump._arguments import COUNT_MAX, DELIVERIES_MAX, check_bool, check_count, queue_name
+from xump._names import text_of
 from xump.actions import Field
+from xump.rewriters import rewriter_name
 from xump_ext.message.times import seconds_ns
 from xump_ext.state.constants import DEDUP_LIMIT
 
 QUEUE_DEFAULTS: dict[str, Any] = {
-    "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
+    "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "rewriter": None,
+    "delivery_limit": None,
     "retry_delay": None, "ttl": None, "priority": None, "group": None, "dedup": None, "dedup_limit": DEDUP_LIMIT,
     "limit_bytes": None, "when_full": "refuse", "unmatched": "drop", "transit": False,
 }
 """All properties, and what they are when they are not given."""
-TRANSIT_PROPERTIES = ("transit", "auto_delete", "dead_letter")
+TRANSIT_PROPERTIES = ("transit", "auto_delete", "dead_letter", "rewriter")
 """What a transit queue may have."""
 PRIORITY_MAX = 255
 RETRY_DELAYS_MAX = 1000
+REWRITER_BYTES_MAX = 65_000
 
 
 def _count(name: str, least: int, most: int, kinds: str = "an int", *, optional: bool = True) -> Callable[[Any], Any]:
@@ -56,6 +60,20 @@ def _dead_letter(value: Any) -> Any:
     return None if value is None else queue_name(value, "dead_letter")
 
 
+def _rewriter(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, (str, list, tuple)) or not isinstance(value, str) and not (
+            len(value) == 2 and all(isinstance(text, str) for text in value)):
+        raise TypeError(f"rewriter must be the name of a registered rewriter, or (name, argument), got {value!r:.60}")
+    name, argument = (value, "") if isinstance(value, str) else value
+    name, argument = rewriter_name(name), text_of(argument, "the argument of rewriter")
+    size = len(name.encode()) + len(argument.encode())
+    if size > REWRITER_BYTES_MAX:
+        raise ValueError(f"the name and the argument of rewriter have {size} bytes, allowed are {REWRITER_BYTES_MAX}")
+    return name, argument
+
+
 def _retry_delay(value: Any) -> Any:
     if value is None:
         return None
@@ -77,6 +95,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "history_limit": _count("history_limit", 0, COUNT_MAX, "an int, or None to keep all messages"),
     "auto_delete": _bool("auto_delete"),
     "dead_letter": _dead_letter,
+    "rewriter": _rewriter,
     "delivery_limit": _count("delivery_limit", 1, DELIVERIES_MAX),
     "retry_delay": _retry_delay,
     "ttl": _seconds("ttl"),

@@ -1,7 +1,7 @@
 """The compiled core of Xump.
 
-Its sub-packages are its layers. Each imports only from those before it in `LAYERS`. `errors`, `infinite`, `outcome` and `store`
-are plain Python and lie below all layers; together with `records` they are all that a plug-in store needs.
+Its sub-packages are its layers. Each imports only from those before it in `LAYERS`. `death`, `errors`, `infinite`, `outcome` and
+`store` are plain Python and lie below all layers; together with `records` they are all that a plug-in store needs.
 """
 
 LAYERS = (

@@ -36,6 +36,10 @@ class WindowNotFound(NotFound):
     """No window has that name."""
 
 
+class RewriterNotFound(NotFound):
+    """No rewriter of dead letters is registered under that name in this process."""
+
+
 class QueueFull(XumpError, queue.Full):
     """A queue is at its limit, and neither an overflow selector nor a dead letter queue can take the message."""
 
@@ -114,6 +118,12 @@ def no_queue(name: str) -> QueueNotFound:
     """The error for a message to a queue that does not exist."""
     return QueueNotFound(f"no queue {name!r}: create it, or give the engine a dead letter queue for such messages, "
                          "Engine(dead_letter=NAME)")
+
+
+def no_rewriter(name: str) -> RewriterNotFound:
+    """The error for a rewriter that is not registered."""
+    return RewriterNotFound(f"no rewriter {name!r} is registered: call xump.register_rewriter({name!r}, ...) first, and "
+                            "before you open a store with a queue that has it")
 
 
 def no_pickle(thing: object) -> TypeError:

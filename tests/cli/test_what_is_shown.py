@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import tests.model.vocabulary       # noqa: F401  it registers a rewriter
 import xump
 from xump import Message, field
 from xump._queue_properties import QUEUE_DEFAULTS
@@ -67,6 +68,7 @@ def test_the_same_for_programs(engine, clock):
 SHOWN = {
     "limit": (1000, "limit 1,000"), "history_limit": (None, "keeps all history"), "auto_delete": (True, "deletes itself"),
     "dead_letter": ("dead", "dead letters to 'dead'"), "delivery_limit": (3, "delivered at most 3 times"),
+    "rewriter": (["test stamp", "x"], "rewritten by test stamp"),
     "retry_delay": ([1, 0.5], "retries after 1, 0.5 s"), "ttl": (60, "ttl 60 s"), "priority": (9, "priority up to 9"),
     "group": (field("headers.k"), "one at a time by headers.k"),
     "dedup": (60, "no duplicates within 60 s and 100,000 messages"), "dedup_limit": (5, ""),

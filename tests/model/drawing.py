@@ -4,11 +4,11 @@ A program uses a few of these features only, each often. So any two of them meet
 one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.
 """
 
-from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, WINDOWS
+from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, REWRITERS, WINDOWS
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit", "outcomes", "rank", "ahead", "window"]
+            "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -55,7 +55,7 @@ class Drawing(Maps):
             "priority": odds("priority", None, 1, 5), "limit_bytes": odds("bytes", None, 0, 1, 3, 4),
             "group": odds("group", None, field("address"), field("address"), field("headers.to"), field("reply_to")),
             "when_full": odds("drop_oldest", None, "drop_oldest", "drop_oldest"), "unmatched": odds("keep", None, "keep"),
-            "dedup_limit": odds("dedup", None, 1, 2),
+            "dedup_limit": odds("dedup", None, 1, 2), "rewriter": odds("rewriter", None, *REWRITERS),
         }
         for name in ("ttl", "dedup"):
             drawn[name] = drawn[name] and seconds(drawn[name])

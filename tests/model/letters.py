@@ -5,6 +5,8 @@ from tests.model.entries import bounced
 from tests.model.outcomes import end_of, tell
 from tests.model.room import has_room
 from tests.model.values import count
+from xump_ext.death import Death
+from xump_ext.message.rewriter import rewriter_function
 
 REFUSED = "rejected", "delivery-limit"
 """The reasons of what your program did not want: such a dead letter begins a new trip."""
@@ -17,15 +19,16 @@ def dead_letter(engine, entry, reason, detail=None, or_keep=False):
     books.withdraw(engine, entry)       # INFINITE may have bound it
     entry.never_due = entry.state == "delayed" and not entry.retrying
     entry.state = "leaving"
-    target = own_dead_letter(engine, queue) if reason == "overflow" else dead_letter_of(engine, entry)
+    target, namer = to_own(engine, queue) if reason == "overflow" else dead_letter_of(engine, entry)
     if entry.dead or (reason == "expired" and message.hops >= engine.hop_limit):
         target = None
+    hops = message.hops
     if reason in REFUSED:
-        entry.visited, message = [], message.replace(hops=-1)
+        entry.visited, hops = [], -1
     elif entry.visited is None:
         entry.visited = [queue]
     owner, came = books.inherited_owner(engine, entry), books.owner_of(engine, entry)
-    if enter_dead(engine, target, message, reason, queue.name, detail, entry.visited, owner, came):
+    if enter_dead(engine, target, message, reason, queue.name, detail, entry.visited, owner, came, namer, hops):
         count(queue.dead_lettered, reason)
         tell_end(entry, reason, True)
         books.settle(engine, entry)
@@ -45,15 +48,35 @@ def tell_end(entry, reason, was_sent):
         tell(entry.visited, flags=end_of(reason, was_sent), copies=-was_counted)
 
 
-def enter_dead(engine, target, message, reason, from_name, detail, visited, owner=None, came=None):
-    """Whether the dead letter queue (None: there is none) took the message."""
+def enter_dead(engine, target, message, reason, from_name, detail, visited, owner=None, came=None, namer=None, hops=None):
+    """Whether the dead letter queue (None: there is none) took the message. `namer`: the queue that names it, not the engine."""
     if target is None:
         return False
-    message = bounced(message.replace(hops=message.hops + 1, expires=None), reason, from_name, detail)
+    if hops is None:        # it has not entered the queue that refuses it
+        hops, message = message.hops, message.replace(id=0, timestamp=0, hops=0)
+    message, barred = letter(engine, target, namer, message, reason, from_name, detail)
+    message = message.replace(hops=hops + 1, expires=None)
+    if barred is not None:
+        visited = [engine.queues[name] for name in barred if name in engine.queues]     # a trip of its own
+        if target in visited:
+            return False
     if not has_room(engine, target, message, pushes=True):
         return False
     books.enter(engine, target, message, visited, dead=True, dead_entry=reason != "expired", owner=owner, came=came)
     return True
+
+
+def letter(engine, target, namer, message, reason, from_name, detail):
+    """What a dead letter is, and the queues that it does not enter if it begins a trip of its own; else None."""
+    if namer is not None and namer.rewriter is not None:
+        name, argument = namer.rewriter
+        made = rewriter_function(name)(message, Death(reason, from_name, target.name, argument, detail or None, engine.time))
+        return made if isinstance(made, tuple) else (made, None)
+    return bounced(message, reason, from_name, detail), None
+
+
+def to_own(engine, queue):
+    return own_dead_letter(engine, queue), queue
 
 
 def own_dead_letter(engine, queue):
@@ -68,10 +91,12 @@ def living(engine, name):
 
 
 def dead_letter_of(engine, entry):
-    """The first that exists: the queue's, those of the queues up the chain of unpaid parents, the engine's."""
-    found, above = None, entry
+    """The first that exists: the queue's, those of the queues up the chain of unpaid parents, the engine's; and the queue that
+    names it, None for the engine."""
+    found, namer, above = None, None, entry
     while found is None and above is not None:
-        found = own_dead_letter(engine, above.queue)
+        found, namer = to_own(engine, above.queue)
         above = above.parent
-    found = found or living(engine, engine.dead_letter)
-    return None if found is entry.queue else found
+    if found is None:
+        found, namer = living(engine, engine.dead_letter), None
+    return (None if found is entry.queue else found), namer

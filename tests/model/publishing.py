@@ -77,7 +77,7 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
         letters.dead_letter(engine, entry, "expired")
     elif has_room(engine, queue, message, pushes=True, delayed=end is not None):
         entry = books.enter(engine, queue, message, trip, end=end)
-    elif letters.enter_dead(engine, letters.own_dead_letter(engine, queue), message, "overflow", name, None, []):
+    elif letters.enter_dead(engine, letters.own_dead_letter(engine, queue), message, "overflow", name, None, [], namer=queue):
         count(queue.dead_lettered, "overflow")
         tell(trip, refused=1, flags=OutcomeFlag.DEAD_LETTERED)
         return 0, False

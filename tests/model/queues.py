@@ -8,7 +8,8 @@ from tests.model.matching import passes_quietly
 from tests.model.values import COUNT_MAX, duration, integer, nanoseconds, optional_duration
 from xump.actions import Field
 from xump.conditions import Where, where as compile_where
-from xump.errors import QueueNotFound
+from xump.errors import QueueNotFound, RewriterNotFound
+from xump_ext.message.rewriter import rewriter_names
 
 
 class Queue:
@@ -43,8 +44,9 @@ class Queue:
         self.handed = 0                 # the highest id that was offered to your program, here or downstream
 
     def set_terms(self, *, retry_delay=None, ttl=None, priority=None, group=None, dedup=None, dedup_limit=100_000,
-                  limit_bytes=None, when_full="refuse", unmatched="drop", transit=False):
-        """The properties of section 9."""
+                  limit_bytes=None, when_full="refuse", unmatched="drop", transit=False, rewriter=None):
+        """The properties of sections 9 and 10."""
+        self.rewriter = rewriter_of(rewriter)
         self.retry_delays = delays_of(retry_delay)      # ns
         self.ttl = optional_duration("ttl", ttl)        # ns
         self.priority = None if priority is None else integer("priority", priority, 1, 255)
@@ -65,7 +67,7 @@ class Queue:
         return (
             self.store, self.limit, self.history_limit, self.auto_delete, self.dead_letter, self.delivery_limit,
             self.retry_delays, self.ttl, self.priority, self.group, self.dedup, self.dedup_limit, self.limit_bytes,
-            self.when_full, self.unmatched, self.transit)
+            self.when_full, self.unmatched, self.transit, self.rewriter)
 
     @property
     def selectors(self):
@@ -185,8 +187,8 @@ def delays_of(retry_delay):
 def check_transit(queue):
     """What keeps nothing has no use for what is about keeping."""
     plain = Queue(queue.engine, queue.name, "ram", None, 0, queue.auto_delete, queue.dead_letter, None)
-    if queue.properties[:-1] != plain.properties[:-1]:
-        raise ValueError("a transit queue keeps nothing: it has auto_delete and dead_letter at most")
+    if queue.properties[:-2] != plain.properties[:-2]:
+        raise ValueError("a transit queue keeps nothing: it has auto_delete, dead_letter and rewriter at most")
 
 
 def checked_group(group):
@@ -199,3 +201,13 @@ def checked_word(what, word, *allowed):
     if word not in allowed:
         raise ValueError(f"{what} must be one of {allowed}, got {word!r}")
     return word
+
+
+def rewriter_of(rewriter):
+    """(name, argument), or None."""
+    if rewriter is None:
+        return None
+    name, argument = (rewriter, "") if isinstance(rewriter, str) else rewriter
+    if name not in rewriter_names():
+        raise RewriterNotFound(f"no rewriter {name!r}")
+    return name, argument

@@ -196,15 +196,16 @@ def copy(engine, selector, entry, visited, replaying=False):
         return
     visited.append(target)
     if message.hops > engine.hop_limit:
-        reason, place, dead_letter = "hops", entry.queue, letters.dead_letter_of(engine, entry)
+        reason, place, (dead_letter, namer) = "hops", entry.queue, letters.dead_letter_of(engine, entry)
     elif replaying:
         raise QueueFull(f"queue {target.name!r} has no room for all that selector {selector.id} replays")
     else:
-        reason, place, dead_letter = "overflow", target, letters.own_dead_letter(engine, target)
+        reason, place, (dead_letter, namer) = "overflow", target, letters.to_own(engine, target)
     came = books.owner_of(engine, entry)
     if not entry.dead:
         tell(visited, refused=reason == "overflow")
-    if not entry.dead and letters.enter_dead(engine, dead_letter, message, reason, place.name, None, visited, came=came):
+    if not entry.dead and letters.enter_dead(
+            engine, dead_letter, message, reason, place.name, None, visited, came=came, namer=namer):
         count(place.dead_lettered, reason)
         tell(visited, flags=OutcomeFlag.DEAD_LETTERED)
     else:

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.model.drawing import seconds
 from tests.model.lockstep import World
 from tests.model.vocabulary import (
-    ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, MAP_NAMES, MAP_VALUES, QUEUES, STARTS, WINDOWS,
+    ACTIONS, ADDRESSES, CONDITIONS, CREDITS, DESTINATIONS, MAP_NAMES, MAP_VALUES, QUEUES, REWRITERS, STARTS, WINDOWS,
 )
 from xump import field
 from xump.durability import opening
@@ -51,12 +51,13 @@ timed = {
     "ttl": spans, "retry_delay": st.one_of(delays, st.lists(delays, min_size=1, max_size=3)), "priority": st.sampled_from([1, 5]),
     "group": st.sampled_from([field("address"), field("headers.to")]), "dedup": spans, "dedup_limit": st.sampled_from([1, 2]),
     "limit_bytes": st.sampled_from([0, 1, 4]), "when_full": st.just("drop_oldest"), "unmatched": st.just("keep"),
+    "rewriter": st.sampled_from(REWRITERS),
 }
 kept = st.one_of(st.fixed_dictionaries(plain), st.fixed_dictionaries(plain, optional=timed))
 """Half of the queues go by age alone, and know no time."""
 passing = st.fixed_dictionaries({
     "limit": st.just(None), "history_limit": st.just(0), "auto_delete": plain["auto_delete"], "dead_letter": plain["dead_letter"],
-    "delivery_limit": st.just(None), "transit": st.just(True)})
+    "delivery_limit": st.just(None), "transit": st.just(True), "rewriter": st.sampled_from([None, None, *REWRITERS])})
 properties = st.integers(0, 5).flatmap(lambda drawn: passing if drawn == 5 else kept)
 moments = st.sampled_from([-3, 0, 1, 4, 12, 300])
 terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={

@@ -18,7 +18,7 @@ def check_stores(engine, work, plans):
             entry = arguments[0].entry
             queues += [above.queue for above in entry.chain]
             if verb == "reject" or (verb == "nack" and deliveries.is_at_its_limit(engine, entry)):
-                queues.append(letters.dead_letter_of(engine, entry))
+                queues.append(letters.dead_letter_of(engine, entry)[0])
     stores = {queue.store for queue in queues if queue is not None and queue.durable}
     stores |= {store for _, _, store in plans if store != "ram"}
     if len(stores) > 1:

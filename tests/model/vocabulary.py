@@ -3,7 +3,7 @@
 import datetime
 
 from xump import INFINITE, bounce_to, copy_to, deliver, discard, field, match, move_to, where
-from xump import always, default, overflow
+from xump import always, default, overflow, register_rewriter
 
 QUEUES = ["q0", "q1", "q2", "q3", "q4"]
 DESTINATIONS = ["d0", "d1", "q1"]
@@ -37,6 +37,23 @@ ACTIONS = (
     + [deliver(name) for name in DESTINATIONS] * 2 + [deliver(field(name)) for name in FIELDS]
     + [deliver("d0", queue=target) for target in TARGETS] + [deliver(field("headers.to"), queue="q3"), discard, discard]
 )
+
+
+def stamp(message, death):
+    """A rewriter that leaves the address as it is, and writes down all deaths."""
+    return message.replace(reply_to=None, headers={
+        **message.headers, "deaths": f"{message.headers.get('deaths', '')} {death.reason} in {death.queue} {death.argument}",
+        "died": death.time, "entered": message.timestamp, "hops": message.hops, "detail": death.detail or ""})
+
+
+def bar(message, death):
+    """A rewriter that bars the queues that its argument names, and sends to the last of them."""
+    return message.replace(address=death.argument.split()[-1]), death.argument.split()
+
+
+for function in (stamp, bar):
+    register_rewriter(f"test {function.__name__}", function)
+REWRITERS = ["test stamp", ["test stamp", "x"], ["test bar", "q1"], ["test bar", "q2 q3"], ["test bar", "q0 nowhere q4"]]
 CREDITS = [0, 1, 1, 2, 3, INFINITE]
 STARTS = ["current", "current", "tail", "head", 2, datetime.datetime(1970, 1, 1, 0, 0, 0, 11, tzinfo=datetime.UTC)]
 WINDOWS = ["w0", "w1"]

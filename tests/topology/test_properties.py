@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+import tests.model.vocabulary       # noqa: F401  it registers a rewriter
 import xump
 from xump import Conflict, always, deliver, field
 from xump._queue_properties import QUEUE_DEFAULTS
@@ -14,6 +15,7 @@ QUEUES = {      # a value that is not the default; how a topology has it; what a
     "history_limit": (7, "7", "keeps 7"),
     "auto_delete": (True, "true", "deletes itself"),
     "dead_letter": ("dead", '"dead"', "dead letters"),
+    "rewriter": (["test stamp", "x"], '["test stamp", "x"]', "dead letters by test stamp"),
     "delivery_limit": (3, "3", "delivered at most 3 times"),
     "retry_delay": ([1, 0.5], "[1, 0.5]", "retry after 1, 0.5 s"),
     "ttl": (60, "60", "ttl 60 s"),

@@ -203,6 +203,9 @@ def properties(numbers: Mapping[str, Any]) -> str:
         said.append("keeps all history" if kept is None else f"keeps {kept:,}")
     if numbers["dead_letter"] is not None:
         said.append(f"dead letters to {printable(numbers['dead_letter'])!r}")
+    if numbers["rewriter"] is not None:
+        name = numbers["rewriter"] if isinstance(numbers["rewriter"], str) else numbers["rewriter"][0]
+        said.append(f"rewritten by {printable(name)}")
     if numbers["delivery_limit"] is not None:
         said.append(f"delivered at most {numbers['delivery_limit']:,} times")
     if numbers["retry_delay"] is not None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xump.durability.committer import Committer
-from xump.errors import Conflict
+from xump.errors import Conflict, RewriterNotFound
 from xump.queue import Queue
+from xump.rewriters import load_own
 from xump_ext.engine.stores import StorePort
+from xump_ext.message.rewriter import rewriter_names, stand_in
 from xump_ext.recovery.log_reader import Recovery
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ RESIDENT_BYTES_MAX = 64 << 20
 """Contents of messages that were written stay in memory up to this size, for each store; others are read on demand."""
 
 
-def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None = None) -> list[Queue]:
+def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None = None, *, looking: bool = False) -> list[Queue]:
     """Read a store that was just opened, and create its queues in the engine. Returns the queues, which are held.
 
-    Calls `told` with the number of bytes read so far. Raises `Conflict` if the engine has a queue of the same name, and
-    `StoreCorrupt`; then the engine has not changed, and the store is closed. O(bytes of the store).
+    Calls `told` with the number of bytes read so far. Raises `Conflict` if the engine has a queue of the same name,
+    `RewriterNotFound` unless it is opened for looking only, and `StoreCorrupt`; then the engine has not changed, and the store is
+    closed. O(bytes of the store).
     """
     backend = store.backend
     try:
@@ -35,6 +38,8 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
     read = 0
 
     def create(number: int, name: str, properties: dict[str, Any]) -> None:
+        if properties["rewriter"] is not None:
+            _find_rewriter(store.name, name, properties["rewriter"][0], looking)
         queue = Queue.__new__(Queue)
         queue._name(engine, name, store)
         engine._create_recovered(queue, properties, journal, number)
@@ -63,3 +68,14 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
     store.journal = journal
     store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
     return queues
+
+
+def _find_rewriter(store: str, queue: str, rewriter: str, looking: bool) -> None:
+    load_own(rewriter)
+    if rewriter in rewriter_names():
+        return
+    if not looking:
+        raise RewriterNotFound(
+            f"store {store!r}: queue {queue!r} has its dead letters rewritten by {rewriter!r}, which is not registered in this "
+            f"process: call xump.register_rewriter({rewriter!r}, ...) before you open the store")
+    stand_in(rewriter)

@@ -23,7 +23,7 @@ def viewing(path: str, type: str, told: Callable[[int], None] | None = None) -> 
     backend = factory.view(path)
     with Engine() as engine:
         store = Store(path, type, {"path": path}, backend)
-        open_store(engine, store, told)
+        open_store(engine, store, told, looking=True)
         engine._stores[store.name] = store
         store._engine = engine
         yield engine

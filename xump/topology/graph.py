@@ -132,6 +132,9 @@ def _properties(queue: Queue, counts: bool) -> list[str]:
         properties.append(f"dedup {queue.dedup} s")
     if queue.delivery_limit is not None:
         properties.append(f"delivered at most {queue.delivery_limit:,} times")
+    if queue.rewriter is not None:
+        name = queue.rewriter if isinstance(queue.rewriter, str) else queue.rewriter[0]
+        properties.append(f"dead letters by {shortened(name, CHARS_MAX)}")
     if queue.auto_delete:
         properties.append("deletes itself")
     if queue.held and counts:

@@ -108,6 +108,11 @@ class QueueHandle(QueueRef):
     def dead_letter(self) -> str | None:
         """The name of the dead letter queue: it gets messages that cannot be processed here. None: the engine's."""
     @property
+    def rewriter(self) -> str | list[str] | None:
+        """The name of what rewrites the dead letters that go there, or a list of it and its argument; None: the engine writes
+        what rule 11 says.
+        """
+    @property
     def retry_delay(self) -> list[float] | None:
         """After how many seconds a nacked message is ready again: after its first delivery, its second one and so on; then the
         last of the list. None: at once, or as a queue upstream says.

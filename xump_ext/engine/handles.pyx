@@ -15,6 +15,7 @@ from xump_ext.log.meta cimport Map, queue_map
 from xump_ext.memory.document cimport document
 from xump_ext.memory.short_call cimport call_t, name_count, short_call
 from xump_ext.message.times import seconds_of
+from xump_ext.message.rewriter cimport Rewriter
 from xump_ext.route.ledger cimport counts_by_reason
 from xump_ext.select.credit cimport rank_of, waits_for
 from xump_ext.select.unrouted cimport unrouted_lowest
@@ -165,6 +166,13 @@ cdef class QueueHandle(QueueRef):
         return None if self.live().dead_letter == NULL else <object> self.live().dead_letter
 
     @property
+    def rewriter(self):
+        """The name of what rewrites the dead letters that go there, or a list of it and its argument; None: the engine writes
+        what rule 11 says."""
+        name, argument = rewriter_of(self.live()) or (None, None)
+        return [name, argument] if argument else name
+
+    @property
     def retry_delay(self):
         """After how many seconds a nacked message is ready again: after its first delivery, its second one and so on; then the
         last of the list. None: at once, or as a queue upstream says."""
@@ -223,7 +231,7 @@ cdef class QueueHandle(QueueRef):
         cdef queue_t* queue = self.live()
         return {
             "limit": self.limit, "history_limit": self.history_limit, "auto_delete": self.auto_delete,
-            "dead_letter": self.dead_letter, "delivery_limit": self.delivery_limit,
+            "dead_letter": self.dead_letter, "rewriter": rewriter_of(queue), "delivery_limit": self.delivery_limit,
             "retry_delay": tuple([queue.retry_delays[i] for i in range(queue.retry_count)]) or None,
             "ttl": none_if_never(queue.ttl), "priority": self.priority, "group": field_name(&queue.group_field),
             "dedup": none_if_never(queue.dedup), "dedup_limit": self.dedup_limit, "limit_bytes": self.limit_bytes,
@@ -280,6 +288,11 @@ cdef class QueueHandle(QueueRef):
             "delayed": queue.delayed, "duplicates": queue.duplicates, "late": queue.dropped[REASON_LATE],
             "held": bool(queue.held), "meta_bytes": 0 if queue.meta == NULL else queue_map(queue).bytes,
         }
+
+
+cdef object rewriter_of(const queue_t* queue):
+    """(name, argument) of the rewriter, or None."""
+    return None if queue.rewriter == NULL else ((<Rewriter> queue.rewriter).name, <object> queue.rewriter_argument)
 
 
 cdef object none_if_never(int64_t span):

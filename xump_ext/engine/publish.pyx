@@ -21,7 +21,7 @@ from xump_ext.outcome import Outcome, OutcomeFlag
 from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, fullness, letters_take
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
-from xump_ext.route.ledger cimport enter, own_dead_letter, time_of
+from xump_ext.route.ledger cimport enter, letters_t, own_dead_letter, time_of
 from xump_ext.route.routing cimport go_on
 from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room
@@ -84,9 +84,11 @@ cdef class EnginePublish(EngineStores):
     ) except -1:
         """Let a message in that is no duplicate, with its id, or say why not. Takes over the content of one that was let in, or
         sent to a dead letter queue. `visited`: its visited set; NULL: it gets one when it needs one."""
+        cdef letters_t letters
         id[0] = 0
         if queue == NULL:
-            if not letters_take(queue_named(&self.e, self._dead_letter), content, name, REASON_NO_QUEUE, 1):
+            letters.queue, letters.namer = queue_named(&self.e, self._dead_letter), NULL
+            if not letters_take(&letters, &self.e, content, name, REASON_NO_QUEUE, 1):
                 return NO_QUEUE
             self.no_queue += 1
             content_release(content)
@@ -98,8 +100,8 @@ cdef class EnginePublish(EngineStores):
             return NO_ROOM
         if queue.ready >= queue.limit and expires_of(content) >= time_of(&self.e) and not drops(queue) and (
                 due != NEVER or not overflow_has_room(queue, content, NULL)):
-            letters = own_dead_letter(queue)
-            if not letters_take(letters, content, (<QueueHandle> queue.handle).name, REASON_OVERFLOW, 1):
+            letters.queue, letters.namer = own_dead_letter(queue), queue
+            if not letters_take(&letters, &self.e, content, (<QueueHandle> queue.handle).name, REASON_OVERFLOW, 1):
                 return FULL
             queue.dead_lettered[REASON_OVERFLOW] += 1
             if queue.durable:

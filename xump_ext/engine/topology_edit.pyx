@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.errors import no_rewriter
 from xump_ext.infinite import INFINITE
 from xump_ext.log.append cimport log_queue, log_queue_gone
 from xump_ext.log.journal cimport Journal
@@ -17,6 +18,7 @@ from xump_ext.log.owners cimport owner_settled
 from xump_ext.memory.heap cimport heap_free, heap_root, node_t
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
+from xump_ext.message.rewriter cimport Rewriter, rewriter_named
 from xump_ext.records.record cimport incarnation_new
 from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind, window_left
@@ -131,6 +133,8 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
         elif name == "dead_letter" and value is not None:
             Py_INCREF(value)
             queue.dead_letter = <void*> value
+        elif name == "rewriter" and value is not None:
+            rewriter_set(queue, value)
         elif name == "retry_delay" and value is not None:
             retry_delays_set(queue, value)
         elif name == "ttl":
@@ -173,6 +177,20 @@ cdef int queue_order(queue_t* queue) except -1:
     return 0
 
 
+cdef int rewriter_set(queue_t* queue, tuple given) except -1:
+    """`given`: the name of a registered rewriter, and its argument."""
+    cdef Rewriter rewriter
+    cdef str name, argument
+    name, argument = given
+    rewriter = rewriter_named(name)
+    if rewriter is None:
+        raise no_rewriter(name)
+    Py_INCREF(rewriter)
+    Py_INCREF(argument)
+    queue.rewriter, queue.rewriter_argument = <void*> rewriter, <void*> argument
+    return 0
+
+
 cdef int retry_delays_set(queue_t* queue, tuple delays) except -1:
     cdef uint32_t i
     queue.retry_delays = <int64_t*> malloc(len(delays) * sizeof(int64_t))
@@ -187,6 +205,8 @@ cdef int retry_delays_set(queue_t* queue, tuple delays) except -1:
 cdef int queue_forget(queue_t* queue) except -1:
     """Free the struct, and what its properties own."""
     Py_XDECREF(<PyObject*> queue.dead_letter)
+    Py_XDECREF(<PyObject*> queue.rewriter)
+    Py_XDECREF(<PyObject*> queue.rewriter_argument)
     Py_XDECREF(<PyObject*> queue.meta)
     field_free(&queue.group_field)
     free(queue.retry_delays)

@@ -125,6 +125,8 @@ cdef int one_store(Admissions batch, MapChanges maps) except -1:
     it changes, are in one store: it is one group there."""
     cdef store_t* store = NULL
     cdef entry_t* entry
+    cdef queue_t* letters
+    cdef queue_t* namer
     cdef Journal journal
     cdef Py_ssize_t i
     if maps is not None:
@@ -139,8 +141,9 @@ cdef int one_store(Admissions batch, MapChanges maps) except -1:
         entry = batch.items[i].paid
         if batch.items[i].queue != NULL:
             store = same_store(store, batch.items[i].queue)
-        if entry != NULL and sends_away(&batch.items[i]) and dead_letter_of(batch.engine, entry) != NULL:
-            store = same_store(store, dead_letter_of(batch.engine, entry))
+        letters = dead_letter_of(batch.engine, entry, &namer) if entry != NULL and sends_away(&batch.items[i]) else NULL
+        if letters != NULL:
+            store = same_store(store, letters)
         while entry != NULL:
             store = same_store(store, entry.queue)
             entry = entry.parent

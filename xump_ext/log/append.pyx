@@ -27,6 +27,7 @@ from xump_ext.log.writer cimport (
     record_again, record_new, settle_record, store_queue, text_size, touch,
 )
 from xump_ext.memory.canaries cimport DELAY, strikes
+from xump_ext.message.rewriter cimport Rewriter
 from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
@@ -241,8 +242,11 @@ cdef int log_queue(queue_t* queue) except -1:
     """Write the QUEUE record: the queue is new, was renamed, or its record is copied forward."""
     cdef object name = (<object> queue.handle).name, group = field_name(&queue.group_field)
     cdef void* group_text = NULL if group is None else <void*> group
+    cdef object rewriter = None if queue.rewriter == NULL else (
+        f"{(<Rewriter> queue.rewriter).name}\0{<object> queue.rewriter_argument}")
+    cdef void* rewriter_text = NULL if rewriter is None else <void*> rewriter
     cdef uint64_t length = padded(sizeof(queue_record_t) + queue.retry_count * sizeof(int64_t) + text_size(<void*> name)
-                                  + text_size(queue.dead_letter) + text_size(group_text))
+                                  + text_size(queue.dead_letter) + text_size(group_text) + text_size(rewriter_text))
     cdef queue_record_t* record
     cdef char* at
     record = <queue_record_t*> record_new(
@@ -256,7 +260,9 @@ cdef int log_queue(queue_t* queue) except -1:
     memcpy(delays_of(record), queue.retry_delays, queue.retry_count * sizeof(int64_t))
     at = text_put(name_of(record), <void*> name, &record.name_bytes)
     at = text_put(at, queue.dead_letter, &record.dead_letter_bytes)
-    text_put(at, group_text, &record.group_bytes)
+    at = text_put(at, group_text, &record.group_bytes)
+    if rewriter_text != NULL:
+        text_put(at, rewriter_text, &record.rewriter_bytes)
     return 0
 
 

@@ -88,5 +88,7 @@ cdef content_t* content_bounced(content_t* content, str queue, str reason, objec
 cdef content_t* content_without_destination(content_t* content) except NULL
 # The same content, which expires then. It takes over the reference, unless it raises.
 cdef content_t* content_expiring(content_t* content, int64_t expires) except NULL
+# The same content, which does not expire; shared when it does not anyway.
+cdef content_t* content_undying(content_t* content) except NULL
 # Content over checked objects, with room for the headers.
 cdef content_t* content_full(object address, object body, const parts_t* parts, uint32_t count, uint32_t size) except NULL

@@ -156,6 +156,15 @@ cdef content_t* content_expiring(content_t* content, int64_t expires) except NUL
     return variant
 
 
+cdef content_t* content_undying(content_t* content) except NULL:
+    cdef parts_t parts
+    if expires_of(content) == NEVER:
+        return content_share(content)
+    parts = parts_of(content)
+    parts.expires = NEVER
+    return content_variant(content, &parts)
+
+
 cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail, bint lives_on) except NULL:
     """`reply_to` becomes the address, and headers say what happened."""
     cdef dict headers = headers_dict(content)

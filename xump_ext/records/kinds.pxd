@@ -45,8 +45,10 @@ store, and so is any selection of records that leaves out what later records und
     32  timestamp i64                                   120  group_bytes u16         65535: none
     40  payload_crc u32   of all that follows the head  122  priority u8       the highest; 0: it does not go by it
     44  body_bytes u32                                  123  options u8        DROP_OLDEST, KEEP_UNMATCHED, STAGED
-                                                        124  reserved u32
-                                                        128  retry_delays i64[retry_count], name, dead_letter, group
+                                                        124  rewriter_bytes u16      0: none
+                                                        126  reserved u16
+                                                        128  retry_delays i64[retry_count], name, dead_letter, group,
+                                                             rewriter: its name, a zero byte, its argument
                                                          flags: AUTO_DELETE
     48  header_bytes u32
     52  header_count u32
@@ -200,7 +202,8 @@ cdef packed struct queue_record_t:
     uint16_t group_bytes
     uint8_t priority
     uint8_t options
-    uint32_t reserved
+    uint16_t rewriter_bytes
+    uint16_t reserved
 
 cdef packed struct enter_record_t:
     head_t head

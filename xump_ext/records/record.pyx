@@ -51,7 +51,8 @@ cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
 cdef bint queue_fits(const queue_record_t* record) noexcept nogil:
     """Whether the parts of a QUEUE record fill it up to its padding."""
     cdef uint64_t size = sizeof(queue_record_t) + <uint64_t> record.retry_count * sizeof(int64_t) + record.name_bytes
-    size += text_bytes(record.dead_letter_bytes) + text_bytes(record.group_bytes) + record.meta_bytes
+    size += text_bytes(record.dead_letter_bytes) + text_bytes(record.group_bytes) + record.rewriter_bytes
+    size += record.meta_bytes
     return padded(size) == record.head.length
 
 

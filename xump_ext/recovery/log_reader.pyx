@@ -152,7 +152,8 @@ cdef class Recovery:
         found.incarnation = record.incarnation
         found.dedup_key, found.dedup_more_key = record.dedup_key, record.dedup_more_key
         queue.name = text_here(&at, record.name_bytes)
-        queue.properties = properties_of(record, text_here(&at, record.dead_letter_bytes), text_here(&at, record.group_bytes))
+        dead_letter, group = text_here(&at, record.dead_letter_bytes), text_here(&at, record.group_bytes)
+        queue.properties = properties_of(record, dead_letter, group, text_here(&at, record.rewriter_bytes))
         return 0
 
     cdef int apply_state(self, const state_record_t* record) except -1:
@@ -409,13 +410,14 @@ cdef object text_here(const char** at, uint16_t size):
     return PyUnicode_DecodeUTF8(text, size, NULL)
 
 
-cdef dict properties_of(const queue_record_t* record, object dead_letter, object group):
+cdef dict properties_of(const queue_record_t* record, object dead_letter, object group, str rewriter):
     """All properties but the store, as `QueueHandle._properties` gives them."""
     cdef const int64_t* delays = delays_of(record)
     cdef uint32_t i
     return {
         "limit": none_if_unlimited(record.limit), "history_limit": none_if_unlimited(record.history_limit),
         "auto_delete": record.head.flags & RECORD_AUTO_DELETE != 0, "dead_letter": dead_letter,
+        "rewriter": tuple(rewriter.split("\0", 1)) if rewriter else None,
         "delivery_limit": record.delivery_limit or None,
         "retry_delay": tuple([delays[i] for i in range(record.retry_count)]) or None,
         "ttl": None if record.ttl == NEVER else record.ttl, "priority": record.priority or None, "group": group,

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
+from xump_ext.route.ledger cimport letters_t
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 
 cdef enum:
@@ -69,7 +70,7 @@ cdef class Admissions:
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1
     cdef bint limit_fits(self, queue_t* queue, content_t* content, int64_t due) except -1
     cdef bint late_fits(self, queue_t* queue, content_t* content) except -1
-    cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1
+    cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1
     cdef bint below_limits(self, queue_t* queue) except -1
     cdef bint drops_for(self, queue_t* queue) except -1
     cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1
@@ -80,4 +81,6 @@ cdef bint sends_away(const admission_t* item) noexcept
 cdef str fullness(const queue_t* queue)
 # The bytes that a message takes of a durable store.
 cdef uint64_t admission_bytes(const content_t* content) noexcept
-cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1
+cdef bint letters_take(
+    const letters_t* letters, engine_t* engine, content_t* content, object origin, int reason, int hops
+) except -1

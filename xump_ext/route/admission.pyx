@@ -10,19 +10,23 @@ from libc.stdlib cimport free, realloc
 from xump_ext.errors import QueueFull, no_queue
 from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, kept_bytes, no_room
 from xump_ext.log.writer cimport enter_bytes
-from xump_ext.message.content cimport checked_text, content_bounced, content_release
+from xump_ext.message.content cimport checked_text, content_release
 from xump_ext.message.headers cimport expires_of
 from xump_ext.records.kinds cimport RECORD_TIMED
 from xump_ext.route.duplicates cimport duplicate_of, remember
-from xump_ext.route.ledger cimport can_enter, dead_letter_of, enter, is_fresh, own_dead_letter, reason_name
+from xump_ext.route.ledger cimport (
+    can_enter, dead_letter_of, enter, is_barred, is_fresh, letter_bars, letter_made, letter_trip, own_dead_letter,
+)
 from xump_ext.route.requeue cimport is_over_limit
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED, UNLIMITED,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
+from xump_ext.state.graph cimport visited_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport is_limited
+from xump_ext.state.visited cimport visited_release
 from xump_ext.state.window cimport window_mark, window_t, window_undo_to
 
 cdef tuple NOTHING = (0, 0, 0, 0)   # messages and bytes that entered a queue; of those the delayed ones
@@ -123,13 +127,13 @@ cdef class Admissions:
     cdef int check_answer(self, admission_t* item) except -1:
         """What an answer gives back: credit, and room, or none, if the message returns or is sent away."""
         cdef entry_t* entry = item.paid
-        cdef queue_t* letters
+        cdef letters_t to
         if item.answer == ANSWER_NACK and not is_over_limit(entry):
             return self.check_return(item)
         if item.answer != ANSWER_ACK:
-            letters = dead_letter_of(self.engine, entry)
-            if letters != NULL and not is_fresh(self.engine, entry):
-                self.letter_fits(letters, content_at(entry), (<object> entry.queue.handle).name, REASON_REJECTED)
+            to.queue = dead_letter_of(self.engine, entry, &to.namer)
+            if to.queue != NULL and not is_fresh(self.engine, entry):
+                self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, REASON_REJECTED)
         while entry != NULL:
             if entry.holder != NULL:        # else it was taken by hand
                 self.spend(<selector_t*> entry.holder, -1)
@@ -166,18 +170,20 @@ cdef class Admissions:
     cdef int check_one(self, Py_ssize_t i) except -1:
         cdef queue_t* queue = self.items[i].queue
         cdef content_t* content = self.items[i].content
-        cdef queue_t* letters
+        cdef letters_t to
         if queue != NULL and queue.durable and not self.store_fits(queue, content, 0):
             raise no_room(queue)        # even if an overflow selector or dead letter queue could take it (decision 81)
         if queue == NULL:
-            letters = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
+            to.queue = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
+            to.namer = NULL
             name = checked_text(name_text(self.names.get(i, self.name)), "the queue's name")
-            if letters == NULL or not self.letter_fits(letters, content, name, REASON_NO_QUEUE):
+            if to.queue == NULL or not self.letter_fits(&to, content, name, REASON_NO_QUEUE):
                 raise no_queue(name)
         elif not self.limit_fits(queue, content, self.items[i].due):
-            letters = own_dead_letter(queue)
-            if letters == NULL or not self.letter_fits(
-                    letters, content, (<object> queue.handle).name, REASON_OVERFLOW):
+            to.queue = own_dead_letter(queue)
+            to.namer = queue
+            if to.queue == NULL or not self.letter_fits(
+                    &to, content, (<object> queue.handle).name, REASON_OVERFLOW):
                 raise QueueFull(f"queue {(<object> queue.handle).name!r} has no room for message {self.messages(i + 1)} of "
                                 f"{self.messages(self.count)}: {fullness(queue)}")
         elif queue.window != NULL:
@@ -205,12 +211,13 @@ cdef class Admissions:
         self.charge += bytes
         return True
 
-    cdef bint letter_fits(self, queue_t* letters, content_t* content, object origin, int reason) except -1:
-        cdef content_t* bounced = content_bounced(content, origin, reason_name(reason), None, False)
+    cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1:
+        cdef list barred = letter_bars(letters)
+        cdef content_t* made = letter_made(self.engine, letters, content, origin, reason, None, NULL, barred)
         try:
-            return self.fits(letters, bounced)
+            return not is_barred(letters, barred) and self.fits(letters.queue, made)
         finally:
-            content_release(bounced)
+            content_release(made)
 
     cdef bint below_limits(self, queue_t* queue) except -1:
         """Whether the queue is below its limits, after the messages before."""
@@ -261,11 +268,13 @@ cdef class Admissions:
 
     cdef bint late_fits(self, queue_t* queue, content_t* content) except -1:
         """A late message needs no room, but its dead letter takes some."""
-        cdef queue_t* letters = own_dead_letter(queue)
-        if letters == NULL and self.engine.dead_letter != NULL:
-            letters = queue_named(self.engine, <object> self.engine.dead_letter)
-        if letters != NULL and letters != queue and not letters.dying and self.engine.hop_limit:
-            self.letter_fits(letters, content, (<object> queue.handle).name, REASON_EXPIRED)
+        cdef letters_t to
+        to.queue = own_dead_letter(queue)
+        to.namer = queue if to.queue != NULL else NULL
+        if to.queue == NULL and self.engine.dead_letter != NULL:
+            to.queue = queue_named(self.engine, <object> self.engine.dead_letter)
+        if to.queue != NULL and to.queue != queue and not to.queue.dying and self.engine.hop_limit:
+            self.letter_fits(&to, content, (<object> queue.handle).name, REASON_EXPIRED)
         return True
 
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1:
@@ -305,17 +314,25 @@ cdef str fullness(const queue_t* queue):
     return found
 
 
-cdef bint letters_take(queue_t* letters, content_t* content, object origin, int reason, int hops) except -1:
+cdef bint letters_take(
+    const letters_t* letters, engine_t* engine, content_t* content, object origin, int reason, int hops
+) except -1:
     """Dead-letters a message that has not entered any queue; False if the dead letter queue cannot take it. The caller keeps its
     reference to the content."""
-    cdef content_t* bounced
-    if letters == NULL:
+    cdef content_t* made
+    cdef visited_t* trip = NULL
+    cdef list barred
+    if letters.queue == NULL:
         return False
-    bounced = content_bounced(content, origin, reason_name(reason), None, False)
-    if not can_enter(letters, bounced, NULL):
-        content_release(bounced)
+    barred = letter_bars(letters)
+    made = letter_made(engine, letters, content, origin, reason, None, NULL, barred)
+    if is_barred(letters, barred) or not can_enter(letters.queue, made, NULL):
+        content_release(made)
         return False
-    enter(letters.engine, letters, bounced, hops, 0, DEAD_IN_RUN | DEAD_ENTRY, NULL, NULL)
+    if barred:
+        trip = letter_trip(engine, letters, barred)
+    enter(engine, letters.queue, made, hops, 0, DEAD_IN_RUN | DEAD_ENTRY, NULL, trip)
+    visited_release(engine, trip)
     return True
 
 

@@ -5,9 +5,12 @@ from libc.stdint cimport uint32_t
 from xump_ext.log.fences cimport log_copied
 from xump_ext.log.owners cimport gone_note
 from xump_ext.log.writer cimport touch, went_to
-from xump_ext.message.content cimport content_bounced, content_release, content_share
+from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
-from xump_ext.route.ledger cimport can_enter, clamp, dead_letter_of, enter, hops_of, is_fresh, own_dead_letter, reason_name
+from xump_ext.route.ledger cimport (
+    can_enter, clamp, dead_letter_of, enter, hops_of, is_barred, is_fresh, letter_bars, letter_made, letter_trip, letters_t,
+    own_dead_letter,
+)
 from xump_ext.select.plan cimport prefetch
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, REASON_HOPS, REASON_OVERFLOW,
@@ -15,7 +18,7 @@ from xump_ext.state.constants cimport (
 from xump_ext.state.envelope cimport names_queue_now, target_of
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, tally_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.visited cimport rests, tally_flag, tally_refused, visited_add, visited_has
+from xump_ext.state.visited cimport rests, tally_flag, tally_refused, visited_add, visited_has, visited_release
 
 
 cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_t* visited) except -1:
@@ -37,16 +40,20 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
     """Makes one copy into the target, unless the message has visited it. A copy that cannot enter is dead-lettered or dropped."""
     cdef queue_t* target = target_of(selector, content_at(entry))
+    cdef letters_t to
     cdef uint32_t hops = hops_of(engine, entry) + 1
     cdef bint fresh = is_fresh(engine, entry)
     if target == NULL or visited_has(visited, target.slot):
         return 0
     if hops > engine.hop_limit:
         visited_add(visited, target.slot)
-        return drop_copy(engine, selector, entry, dead_letter_of(engine, entry), entry.queue, REASON_HOPS, visited)
+        to.queue = dead_letter_of(engine, entry, &to.namer)
+        return drop_copy(engine, selector, entry, &to, entry.queue, REASON_HOPS, visited)
     if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
         visited_add(visited, target.slot)
-        return drop_copy(engine, selector, entry, own_dead_letter(target), target, REASON_OVERFLOW, visited)
+        to.queue = own_dead_letter(target)
+        to.namer = target
+        return drop_copy(engine, selector, entry, &to, target, REASON_OVERFLOW, visited)
     selector.copied += 1
     if visited.tally != NULL and not fresh and rests(target):
         visited.tally.copies += 1
@@ -72,24 +79,32 @@ cdef int enter_copy(
 
 
 cdef int drop_copy(
-    engine_t* engine, selector_t* selector, entry_t* entry, queue_t* letters, queue_t* origin, int reason, visited_t* visited
+    engine_t* engine, selector_t* selector, entry_t* entry, const letters_t* letters, queue_t* origin, int reason,
+    visited_t* visited
 ) except -1:
-    """Puts a copy that could not be made into the dead letter queue `letters`, else drops it and counts it at its selector.
+    """Puts a copy that could not be made into its dead letter queue, `letters`, else drops it and counts it at its selector.
     `origin` is the queue where the dead-lettering is counted."""
     cdef content_t* content
+    cdef visited_t* trip = NULL
+    cdef list barred
     cdef tally_t* tally = NULL if is_fresh(engine, entry) else visited.tally
     if tally != NULL and reason == REASON_OVERFLOW:
         tally_refused(tally)
-    if letters != NULL and not is_fresh(engine, entry):
-        content = content_bounced(content_at(entry), (<object> origin.handle).name, reason_name(reason), None, False)
-        if can_enter(letters, content, NULL):
+    if letters.queue != NULL and not is_fresh(engine, entry):
+        barred = letter_bars(letters)
+        content = letter_made(engine, letters, content_at(entry), (<object> origin.handle).name, reason, None, NULL, barred)
+        if not is_barred(letters, barred) and can_enter(letters.queue, content, NULL):
             origin.dead_lettered[reason] += 1
             if origin.durable:
                 touch(origin)
             tally_flag(visited, OUTCOME_DEAD_LETTERED)
+            if barred:
+                visited = trip = letter_trip(engine, letters, barred)
             # one hop for the copy, and one for the bounce
-            return enter_copy(
-                engine, entry, letters, content, clamp(hops_of(engine, entry) + 2), DEAD_IN_RUN | DEAD_ENTRY, visited)
+            enter_copy(engine, entry, letters.queue, content, clamp(hops_of(engine, entry) + 2), DEAD_IN_RUN | DEAD_ENTRY,
+                       visited)
+            visited_release(engine, trip)
+            return 0
         content_release(content)
     if tally != NULL:
         tally.flags |= OUTCOME_DROPPED

@@ -135,9 +135,10 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
 
 
 cdef int expire(engine_t* engine, entry_t* entry) except -1:
+    cdef queue_t* namer
     if strikes(EXPIRY, entry.sequence):
         return 0
-    if dead_letter_of(engine, entry) != NULL:
+    if dead_letter_of(engine, entry, &namer) != NULL:
         content_at(entry)       # may fail, so it comes before any change
     return send_away(engine, entry, REASON_EXPIRED)
 

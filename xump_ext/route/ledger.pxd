@@ -128,6 +128,17 @@ cdef inline int accept(engine_t* engine, entry_t* entry, entry_t** remembered) e
 
 cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
+cdef struct letters_t:      # where a dead letter goes
+    queue_t* queue          # NULL: nowhere
+    queue_t* namer          # the queue that names it; NULL: the engine does
+
 cdef queue_t* own_dead_letter(queue_t* queue) except? NULL
-cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry, queue_t** namer) except? NULL
+cdef content_t* letter_made(
+    engine_t* engine, const letters_t* letters, content_t* content, object origin, int reason, object detail,
+    const entry_t* entry, list barred
+) except NULL
+cdef list letter_bars(const letters_t* letters)
+cdef bint is_barred(const letters_t* letters, list barred)
+cdef visited_t* letter_trip(engine_t* engine, const letters_t* letters, list barred) except NULL
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1

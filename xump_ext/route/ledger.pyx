@@ -22,6 +22,7 @@ from xump_ext.memory.heap cimport heap_sink
 from xump_ext.memory.canaries cimport LINK, PAYMENT, ROTATION, strikes
 from xump_ext.message.content cimport content_bounced, content_release
 from xump_ext.message.headers cimport expires_of
+from xump_ext.message.rewriter cimport Rewriter, death_t, rewritten
 from xump_ext.message.times cimport later
 from xump_ext.select.credit cimport (
     can_take, overflow_has_room, room_made, selector_idle, selector_ready, selector_wake, waiter_leave, waiters_wake,
@@ -575,17 +576,71 @@ cdef queue_t* own_dead_letter(queue_t* queue) except? NULL:
     return NULL if found == queue or (found != NULL and found.dying) else found
 
 
-cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry) except? NULL:
+cdef queue_t* dead_letter_of(engine_t* engine, const entry_t* entry, queue_t** namer) except? NULL:
     """The dead letter queue of a message: its queue's own, else that of the nearest queue upstream that still waits for its
-    payment, else the engine's. NULL if there is none, or it is the queue that the message is in."""
+    payment, else the engine's. NULL if there is none, or it is the queue that the message is in. `namer`: gets the queue that
+    names it, or NULL."""
     cdef queue_t* queue = entry.queue
     cdef queue_t* found = NULL
+    namer[0] = NULL
     while found == NULL and entry != NULL:
         found = own_dead_letter(entry.queue)
+        namer[0] = entry.queue if found != NULL else NULL
         entry = entry.parent
     if found == NULL and engine.dead_letter != NULL:
         found = queue_named(engine, <object> engine.dead_letter)
     return NULL if found == queue or (found != NULL and found.dying) else found
+
+
+cdef content_t* letter_made(
+    engine_t* engine, const letters_t* letters, content_t* content, object origin, int reason, object detail,
+    const entry_t* entry, list barred
+) except NULL:
+    """The content of a dead letter: as the rewriter makes it if the queue that names the dead letter queue has one, else with
+    a bounced envelope. `entry`: the message, if it has entered. `barred`: gets names if the letter begins a trip of its own."""
+    cdef death_t death
+    cdef content_t* made
+    cdef str name
+    if letters.namer == NULL or letters.namer.rewriter == NULL:
+        return content_bounced(content, origin, REASONS[reason], detail, False)
+    name = (<object> letters.queue.handle).name
+    death.reason, death.queue, death.letters = <void*> REASONS[reason], <void*> origin, <void*> name
+    death.argument, death.detail = letters.namer.rewriter_argument, <void*> detail if detail is not None else NULL
+    death.time = time_of(engine)
+    death.id, death.timestamp, death.hops = 0, 0, 0
+    if entry != NULL:
+        death.id, death.timestamp, death.hops = entry.id, entry.timestamp, hops_of(engine, entry)
+    made = rewritten(<Rewriter> letters.namer.rewriter, content, &death, barred)
+    if made == NULL:
+        return content_bounced(content, origin, REASONS[reason], detail, False)
+    if death.begins:
+        barred.append(None)         # even if no name is there
+    return made
+
+
+cdef list letter_bars(const letters_t* letters):
+    """Where a rewriter puts names of barred queues; None if there is none."""
+    return None if letters.namer == NULL or letters.namer.rewriter == NULL else []
+
+
+cdef bint is_barred(const letters_t* letters, list barred):
+    """Whether the dead letter may not even enter the dead letter queue."""
+    return barred is not None and (<object> letters.queue.handle).name in barred
+
+
+cdef visited_t* letter_trip(engine_t* engine, const letters_t* letters, list barred) except NULL:
+    """The trip of a dead letter that begins one: it has been in the dead letter queue, and does not enter what is barred."""
+    cdef visited_t* trip = visited_new(engine, letters.queue.slot)
+    cdef queue_t* queue
+    try:
+        for name in barred or ():
+            queue = queue_named(engine, name)
+            if queue != NULL:
+                visited_add(trip, queue.slot)
+    except BaseException:
+        visited_release(engine, trip)
+        raise
+    return trip
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
@@ -593,19 +648,25 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
     program refused begins a new trip there, at 0 hops: each round of such a cycle has a decision of your program in it."""
     cdef queue_t* queue = entry.queue
     cdef bint refused = reason == REASON_REJECTED or reason == REASON_DELIVERY_LIMIT
-    cdef queue_t* letters = own_dead_letter(queue) if reason == REASON_OVERFLOW else dead_letter_of(engine, entry)
+    cdef letters_t to
+    cdef queue_t* letters
+    cdef list barred
     cdef uint32_t hops = hops_of(engine, entry)
     cdef content_t* content
     cdef visited_t* own
     cdef tally_t* tally = NULL if visited == NULL or is_fresh(engine, entry) else visited.tally
+    to.namer = queue
+    to.queue = letters = own_dead_letter(queue) if reason == REASON_OVERFLOW else dead_letter_of(engine, entry, &to.namer)
     if letters != NULL and not is_fresh(engine, entry) and (reason != REASON_EXPIRED or hops < engine.hop_limit):
-        content = content_bounced(content_at(entry), (<object> queue.handle).name, REASONS[reason], detail, False)
-        if can_enter(letters, content, entry):
+        barred = letter_bars(&to)
+        content = letter_made(
+            engine, &to, content_at(entry), (<object> queue.handle).name, reason, detail, entry, barred)
+        if not is_barred(&to, barred) and can_enter(letters, content, entry):
             queue.dead_lettered[reason] += 1
             if queue.durable:
                 touch(queue)
-            if refused:
-                own = visited_new(engine, letters.slot)
+            if refused or barred:
+                own = letter_trip(engine, &to, barred)
             else:
                 own = visited_share(visited) if visited != NULL else visited_new(engine, queue.slot)
             if engine.store_count:
@@ -640,14 +701,18 @@ cdef int tally_left(tally_t* tally, const queue_t* queue, int reason, uint8_t fl
 
 cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1:
     """Whether the dead letter queue of an unroutable message exists, and would take it."""
-    cdef queue_t* letters = dead_letter_of(engine, entry)
+    cdef letters_t to
+    cdef list barred
     cdef content_t* content
-    if letters == NULL or is_fresh(engine, entry):
+    to.queue = dead_letter_of(engine, entry, &to.namer)
+    if to.queue == NULL or is_fresh(engine, entry):
         return False
-    content = content_bounced(content_at(entry), (<object> entry.queue.handle).name, REASONS[REASON_UNROUTABLE], None, False)
+    barred = letter_bars(&to)
+    content = letter_made(
+        engine, &to, content_at(entry), (<object> entry.queue.handle).name, REASON_UNROUTABLE, None, entry, barred)
     count_ready(entry, -1)          # it would have left its queue, into which the dead letter may overflow
     try:
-        return can_enter(letters, content, entry)
+        return not is_barred(&to, barred) and can_enter(to.queue, content, entry)
     finally:
         count_ready(entry, 1)
         content_release(content)

@@ -30,6 +30,7 @@ from xump_ext.state.visited cimport tally_flag, visited_new, visited_release
 cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, visited_t* visited) except -1:
     cdef entry_t entry
     cdef route_t* route
+    cdef queue_t* namer
     # What came before it and is not routed yet goes first: user code raised, or the message is in a transaction.
     if engine.building or queue.held or queue.unrouted or (content.has_trailer and expires_of(content) < time_of(engine)):
         enter(engine, queue, content, 0, 0, 0, NULL, visited)
@@ -46,7 +47,7 @@ cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, v
     route = route_at_once(engine, &entry, visited)
     if route.copy_count and route.clause_count == 0 and copies_at_once(engine, &entry, route, visited):
         queue.settled += 1
-    elif route.slot_count == 0 and dead_letter_of(engine, &entry) == NULL:
+    elif route.slot_count == 0 and dead_letter_of(engine, &entry, &namer) == NULL:
         queue.dropped[REASON_UNROUTABLE] += 1
         tally_flag(visited, OUTCOME_UNROUTABLE | OUTCOME_DROPPED)
     else:

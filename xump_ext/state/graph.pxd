@@ -375,6 +375,8 @@ cdef struct queue_t:
     apart_t* apart           # or NULL
     apart_t* kept            # entries that no selector matches; or NULL
     void* dead_letter        # str or NULL
+    void* rewriter           # Rewriter, of what goes there, owned; or NULL
+    void* rewriter_argument  # str, owned; or NULL
     uint32_t delivery_limit  # 0: none
     bint dying               # being deleted
     bint auto_delete

@@ -1,0 +1,24 @@
+"""What a rewriter of dead letters is told."""
+
+from typing import NamedTuple
+
+
+class Death(NamedTuple):
+    """Why and where a message became a dead letter, as a rewriter gets it (`xump.register_rewriter`).
+
+    >>> Death("rejected", "jobs", "dead", "", "no such customer", 0).reason
+    'rejected'
+    """
+
+    reason: str
+    """`"rejected"`, `"expired"`, `"overflow"`, `"delivery-limit"`, `"unroutable"` or `"hops"`."""
+    queue: str
+    """The queue in which it died, or that refused it."""
+    dead_letter: str
+    """The queue that the dead letter goes to."""
+    argument: str
+    """What the queue gave beside the rewriter's name; empty: nothing."""
+    detail: str | None
+    """The text that was given to `reject`."""
+    time: int
+    """When: POSIX nanoseconds of the engine's clock."""
