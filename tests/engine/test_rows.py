@@ -32,7 +32,7 @@ def graph(engine, limits, kinds):
             if source.startswith("q"):
                 action = move_to(target) if target is not None and not target.startswith(source) else discard
             when = {"default": default, "always": always}.get(kind) or match(kind, pattern)
-            if when is not default or all(one.source.name != source or one.when is not default for one in engine.selectors.values()):
+            if when is not default or (source, default) not in [(one.source.name, one.when) for one in engine.selectors.values()]:
                 engine.create_selector(source, when=when, do=action, credit=2)
     return engine
 
@@ -41,9 +41,8 @@ LIMITS = st.lists(st.tuples(st.sampled_from([None, 0, 1, 3]), st.booleans()), mi
 KINDS = st.lists(st.tuples(
     st.sampled_from(["x", "x", "y", "q0", "q1"]), st.sampled_from(["eq", "topic", "always", "default"]),
     st.sampled_from(["a", "b", "a.#"]), st.sampled_from(["y", "q0", "q1", "q2", None])), max_size=6)
-CALLS = st.lists(st.tuples(
-    st.sampled_from(["x", "y", "q0", "q2"]),
-    st.lists(st.tuples(st.sampled_from(ADDRESSES), st.integers(0, 3), st.sampled_from([None, 0, 10**9])), max_size=5)), max_size=5)
+MESSAGES = st.tuples(st.sampled_from(ADDRESSES), st.integers(0, 3), st.sampled_from([None, 0, 10**9]))
+CALLS = st.lists(st.tuples(st.sampled_from(["x", "y", "q0", "q2"]), st.lists(MESSAGES, max_size=5)), max_size=5)
 
 
 @given(LIMITS, KINDS, CALLS)
@@ -53,7 +52,8 @@ def test_they_are_what_publish_many_makes_of_messages(publish, limits, kinds, ca
             graph(engine, limits, kinds)
         for queue, messages in calls:
             done, found = publish(one, [
-                (one.queues[queue], address, b"x" * size, {} if ttl is None else {"ttl": ttl}) for address, size, ttl in messages])
+                (one.queues[queue], address, b"x" * size, {} if ttl is None else {"ttl": ttl})
+                for address, size, ttl in messages])
             said = other.publish_many(queue, [
                 Message(address, b"x" * size, expires=None if ttl is None else 5 + ttl) for address, size, ttl in messages],
                 outcomes=True)

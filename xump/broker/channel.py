@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pamqp import commands
 
 from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split, with_header
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
-from xump.broker.incoming import Incoming, Outcome
+from xump.broker.incoming import Incoming
 from xump.broker.methods import encode
 from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
-from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Publish, Settle
+from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Publish, Settle
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
     from xump.broker.queues import BrokerQueue
+    from xump.broker.users import User
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
@@ -65,6 +66,8 @@ class Channel:
         """Whether tx.select came."""
         self._published: list[tuple[Incoming, int]] = []
         self._settled: list[Settle] = []
+        self._user: User | None = None
+        self._exchanges: dict[bytes, None] = {}
         self.reply_queue: BrokerQueue | None = None
         """Where replies to what is published here come: direct reply-to."""
 
@@ -115,8 +118,41 @@ class Channel:
 
     # ---- publishing
 
-    def publish(self, rows: list[Publish]) -> None:
-        """Publish what came in one read."""
+    def publish(self, decoder: Decoder, at: int, end: int) -> None:
+        """Publish what came in one read: rows `at` to `end` of the decoder."""
+        inlet, exchanges = self.vhost.inlet, self._exchanges_now()
+        while at < end:
+            plain = at if self.transactional else inlet.plain_until(decoder, at, end, exchanges)
+            if plain > at:
+                done = inlet.publish(decoder, at, plain, exchanges)
+                if done is None:            # another thread builds: what comes now waits in its queue
+                    self._publish_rare([cast("Publish", decoder.row(number)) for number in range(at, plain)])
+                else:
+                    self._published_plain(decoder, at, plain - at, *done)
+                at = plain
+            rare = end if self.transactional else inlet.rare_until(decoder, at, end, exchanges)
+            if rare > at:
+                self._publish_rare([cast("Publish", decoder.row(number)) for number in range(at, rare)])
+                at = rare
+
+    def _exchanges_now(self) -> dict[bytes, None]:
+        if self._user is not self.connection.user:
+            self._user = self.connection.user
+            self._exchanges = self.vhost.exchanges_for(self._user)
+        return self._exchanges
+
+    def _published_plain(
+        self, decoder: Decoder, at: int, count: int, refused: list[int], returned: list[int], full: bool, logged: bool
+    ) -> None:
+        for place in returned:
+            row = cast("Publish", decoder.row(at + place))
+            self.connection.output.returned(self.number, 312, b"NO_ROUTE", row.exchange, row.key, row.properties, row.body)
+        if self.confirming:
+            self._confirm(count, refused, logged)
+        elif full:
+            raise precondition("the store has no room for this message")
+
+    def _publish_rare(self, rows: list[Publish]) -> None:
         messages: list[tuple[Incoming, int]] = []
         try:
             messages.extend((self._incoming(row), row.bits) for row in rows)
@@ -133,7 +169,8 @@ class Channel:
             if outcome.queues == 0 and bits & MANDATORY:
                 self._return(message)
         if self.confirming:
-            self._confirm(outcomes)
+            refused = [place for place, outcome in enumerate(outcomes) if outcome.refused]
+            self._confirm(len(outcomes), refused, any(outcome.durable for outcome in outcomes))
         elif any(outcome.full_store for outcome in outcomes):
             raise precondition("the store has no room for this message")
 
@@ -176,11 +213,12 @@ class Channel:
 
     # ---- confirms
 
-    def _confirm(self, outcomes: list[Outcome]) -> None:
+    def _confirm(self, count: int, refused: list[int], durable: bool) -> None:
+        """Confirm so many messages, of which some were refused; once they are on disk, if they go there."""
         first = self.last_publish + 1
-        self.last_publish += len(outcomes)
-        nacks = [first + at for at, outcome in enumerate(outcomes) if outcome.refused]
-        if not any(outcome.durable for outcome in outcomes) and not self._unconfirmed:
+        self.last_publish += count
+        nacks = [first + place for place in refused]
+        if not durable and not self._unconfirmed:
             self._write_confirms(first, self.last_publish, nacks)
             return
         batch = self.last_publish, nacks
@@ -213,8 +251,9 @@ class Channel:
 
     # ---- settling
 
-    def settle(self, rows: list[Settle]) -> None:
-        """Carry out what was acked, nacked and rejected in one read."""
+    def settle(self, decoder: Decoder, at: int, end: int) -> None:
+        """Carry out what was acked, nacked and rejected in one read: rows `at` to `end` of the decoder."""
+        rows = [cast("Settle", decoder.row(number)) for number in range(at, end)]
         if self.transactional:
             for row in rows:
                 self._tags(row)                 # what is unknown is refused now

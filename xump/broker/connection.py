@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from pamqp import commands
@@ -22,7 +21,7 @@ from xump.broker.channel_methods import carry_out
 from xump.broker.errors import ProtocolError, reply_text
 from xump.broker.methods import UnknownMethod, decode, encode
 from xump.broker.tables import Table
-from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder, Publish, Settle
+from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.output import Output
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._header = b""
         self._flushing = False
         self._reading = True
+        self._pressed = False
         self._deadline: asyncio.TimerHandle | None = None
 
     # ---- what the loop calls
@@ -124,7 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self.paused = False
         if not self._reading and self.state != "closed":
             self._reading = True
-            self.transport.resume_reading()
+            if not self._pressed:
+                self.transport.resume_reading()
         for channel in self.channels.values():
             channel.pump()
 
@@ -152,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
             found = decoder.next()
             if len(decoder):
                 if self.state == "running":
-                    self._rows(decoder.rows())
+                    self._rows()
                 decoder.clear()
             if self.state == "closed":
                 continue                # go on until the codec has nothing more: what it holds is in the buffer
@@ -163,13 +164,29 @@ class Connection(asyncio.BufferedProtocol):
             elif found == ERROR:
                 self.fail(ProtocolError(decoder.code, decoder.text, decoder.method))
 
-    def _rows(self, rows: list[Publish | Settle]) -> None:
-        for (number, kind), batch in groupby(rows, key=lambda row: (row.channel, type(row))):
-            channel = self.channels.get(number)
-            if channel is None or self.state != "running":
-                continue                # closed by an error in a row before
-            do: Callable[[list[Any]], None] = channel.publish if kind is Publish else channel.settle
-            self._guard(number, partial(do, list(batch)), BASIC_PUBLISH)
+    def _rows(self) -> None:
+        with self.vhost.engine.not_waiting():
+            for number, are_publishes, first, end in self.decoder.runs():
+                channel = self.channels.get(number)
+                if channel is None or self.state != "running":
+                    continue            # closed by an error in a row before
+                do = channel.publish if are_publishes else channel.settle
+                self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
+        if self.vhost.engine.pressed and self.state == "running":
+            self._wait_for_stores()
+
+    def _wait_for_stores(self) -> None:
+        """A store has to catch up: nothing more is read from this client until it has."""
+        if self._pressed:
+            return
+        self._pressed = True
+        self.transport.pause_reading()
+        self.vhost.engine.when_relieved(lambda error: self.broker.loop.call_soon_threadsafe(self._relieved))
+
+    def _relieved(self) -> None:
+        self._pressed = False
+        if self._reading and self.state != "closed":
+            self.transport.resume_reading()
 
     def _guard(self, number: int, do: Callable[[], Any], method: int | None = None) -> None:
         """Carry out something of a channel; an error ends the channel or the connection."""

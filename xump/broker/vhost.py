@@ -25,11 +25,13 @@ from xump.broker.queue_arguments import engine_properties
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table, encode_table
 from xump.errors import Closed, QueueFull, QueueNotFound, StaleDelivery, StoreFull, XumpError
+from xump_ext.amqp.inlet import Inlet
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
     from xump.broker.consumers import Consumer
+    from xump.broker.users import User
     from xump.engine import Engine
     from xump_ext.engine.delivery import Delivery
 
@@ -55,8 +57,9 @@ class Vhost:
         """What is known of the queues, by name."""
         self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
         self._read_again = store != "ram"
+        self.inlet = Inlet(engine)
+        """The way of plain messages into the engine."""
         self._unsynced: list[Callable[[BaseException | None], None]] = []
-        self._syncing: asyncio.Task[None] | None = None
         self._dead_letters: asyncio.Task[None] | None = None
         self._timers: set[asyncio.Handle] = set()
 
@@ -73,6 +76,7 @@ class Vhost:
                 continue
             auto_delete, arguments = keeping.read_queue(handle.meta)
             queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)
+            self._note_special(queue)
             self._read_bindings(handle.meta, name)
             self.used(queue)
             if "x-dead-letter-exchange" in arguments:
@@ -186,8 +190,14 @@ class Vhost:
             properties["meta"] = keeping.queue_map(auto_delete, arguments)
         handle = self.engine.create_queue(name, store=store, **properties)
         made = self.queues[name] = BrokerQueue(self.name, handle, durable, owner, auto_delete, arguments)
+        self._note_special(made)
         self.used(made)
         return made
+
+    def _note_special(self, queue: BrokerQueue) -> None:
+        """Queues of which the engine cannot decide yet what becomes of a message."""
+        if queue.ttl_ms == 0 or queue.limit == 0 or queue.limit_bytes == 0 or queue.overflow not in (None, "drop-head"):
+            self.inlet.special.add(queue.name)
 
     def delete_queue(self, queue: BrokerQueue) -> int:
         """Delete a queue with its bindings; its consumers are told. Returns how many messages were ready in it."""
@@ -201,6 +211,7 @@ class Vhost:
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
+        self.inlet.special.discard(queue.name)
         if queue.expiry is not None:
             queue.expiry.cancel()
         self._forget(Destination("queue", queue.name))
@@ -221,6 +232,10 @@ class Vhost:
             self.delete_queue(queue)
 
     # ---- publishing
+
+    def exchanges_for(self, user: User) -> dict[bytes, None]:
+        """The exchanges into which messages of this user go straight: the default one, if it may be written to."""
+        return {b"": None} if user.may(self.name, "write", "amq.default") else {}
 
     def publish(self, messages: Iterable[Incoming]) -> list[Outcome]:
         """Route messages, and publish each into the queues that it is for."""
@@ -405,22 +420,22 @@ class Vhost:
     def when_durable(self, call: Callable[[BaseException | None], None]) -> None:
         """Call it when all that was published so far is on disk, with None, or with what went wrong."""
         self._unsynced.append(call)
-        if self._syncing is None:
-            self._syncing = asyncio.get_running_loop().create_task(self._sync())
+        if len(self._unsynced) == 1:
+            asyncio.get_running_loop().call_soon(self._ask_for_stores)
 
-    async def _sync(self) -> None:
+    def _ask_for_stores(self) -> None:
+        """Once for all that was published before the loop comes here."""
+        loop = asyncio.get_running_loop()
+        calls, self._unsynced = self._unsynced, []
+
+        def tell(error: BaseException | None) -> None:
+            for call in calls:
+                call(error)
+
         try:
-            while self._unsynced:
-                calls, self._unsynced = self._unsynced, []
-                error: BaseException | None = None
-                try:
-                    await asyncio.to_thread(self.engine.sync)
-                except XumpError as failure:
-                    error = failure
-                for call in calls:
-                    call(error)
-        finally:
-            self._syncing = None
+            self.engine.when_durable(lambda error: loop.call_soon_threadsafe(tell, error))
+        except Closed as error:
+            tell(error)
 
     # ---- dead letters
 
@@ -459,7 +474,7 @@ class Vhost:
 
     async def close(self) -> None:
         """End the tasks."""
-        tasks = [task for task in (self._dead_letters, self._syncing, *(queue.waiting for queue in self.queues.values()))
+        tasks = [task for task in (self._dead_letters, *(queue.waiting for queue in self.queues.values()))
                  if task is not None]
         for task in tasks:
             task.cancel()

@@ -94,6 +94,11 @@ class Decoder:
         """Read on. Returns METHOD, ERROR, CHANNEL_ERROR, ROWS, or NEED when all is read."""
     def rows(self) -> list[Publish | Settle]:
         """The rows since the last `clear`, in their order."""
+    def row(self, number: int) -> Publish | Settle:
+        """One row."""
+    def runs(self) -> list[tuple[int, bool, int, int]]:
+        """The rows as runs of one channel that are all publishes, or all something else: (channel, whether they are publishes,
+        where the run begins, where it ends)."""
     def clear(self) -> None:
         """Forget the rows; their memory is used again."""
     def __len__(self) -> int: ...

@@ -242,6 +242,26 @@ cdef class Decoder:
         return [publish_of(&self._rows[number]) if self._rows[number].kind == ROW_PUBLISH else settle_of(&self._rows[number])
                 for number in range(self._rows_count)]
 
+    def row(self, uint64_t number):
+        """One row."""
+        cdef Row *row
+        if number >= self._rows_count:
+            raise IndexError(number)
+        row = &self._rows[number]
+        return publish_of(row) if row.kind == ROW_PUBLISH else settle_of(row)
+
+    def runs(self):
+        """The rows as runs of one channel that are all publishes, or all something else: (channel, whether they are publishes,
+        where the run begins, where it ends)."""
+        cdef uint64_t first = 0, number
+        cdef list found = []
+        for number in range(1, self._rows_count + 1):
+            if number == self._rows_count or self._rows[number].channel != self._rows[first].channel or (
+                    (self._rows[number].kind == ROW_PUBLISH) != (self._rows[first].kind == ROW_PUBLISH)):
+                found.append((self._rows[first].channel, self._rows[first].kind == ROW_PUBLISH, first, number))
+                first = number
+        return found
+
     def clear(self):
         """Forget the rows; their memory is used again."""
         cdef Content *content
