@@ -1,0 +1,3 @@
+"""The rewriter of dead letters of AMQP queues: it writes `x-death` as RabbitMQ does."""
+
+EXCHANGES: str
