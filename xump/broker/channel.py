@@ -23,7 +23,6 @@ from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Pub
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
     from xump.broker.queues import BrokerQueue
-    from xump.broker.users import User
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
@@ -66,8 +65,6 @@ class Channel:
         """Whether tx.select came."""
         self._published: list[tuple[Incoming, int]] = []
         self._settled: list[Settle] = []
-        self._user: User | None = None
-        self._exchanges: dict[bytes, None] = {}
         self.reply_queue: BrokerQueue | None = None
         """Where replies to what is published here come: direct reply-to."""
 
@@ -120,7 +117,7 @@ class Channel:
 
     def publish(self, decoder: Decoder, at: int, end: int) -> None:
         """Publish what came in one read: rows `at` to `end` of the decoder."""
-        inlet, exchanges = self.vhost.inlet, self._exchanges_now()
+        inlet, exchanges = self.vhost.inlet, self.vhost.exchanges_for(self.connection.user)
         while at < end:
             plain = at if self.transactional else inlet.plain_until(decoder, at, end, exchanges)
             if plain > at:
@@ -134,12 +131,6 @@ class Channel:
             if rare > at:
                 self._publish_rare([cast("Publish", decoder.row(number)) for number in range(at, rare)])
                 at = rare
-
-    def _exchanges_now(self) -> dict[bytes, None]:
-        if self._user is not self.connection.user:
-            self._user = self.connection.user
-            self._exchanges = self.vhost.exchanges_for(self._user)
-        return self._exchanges
 
     def _published_plain(
         self, decoder: Decoder, at: int, count: int, refused: list[int], returned: list[int], full: bool, logged: bool

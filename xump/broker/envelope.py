@@ -59,7 +59,7 @@ def encoded_properties(message: Message) -> bytes:
     """The properties of a message that the embedding program published."""
     given: dict[str, bytes] = {}
     if message.headers:
-        given["headers"] = encode_table({name: typed_value(value) for name, value in message.headers.items()})
+        given["headers"] = encode_table(table_of(message))
     if message.priority:
         given["priority"] = bytes([message.priority])
     for name in ("correlation_id", "reply_to", "message_id"):
@@ -67,6 +67,11 @@ def encoded_properties(message: Message) -> bytes:
         if value is not None:
             given[name] = _short(value.encode())
     return join(given)
+
+
+def table_of(message: Message) -> Table:
+    """The headers of a message that the embedding program published, as AMQP has them."""
+    return {name: typed_value(value) for name, value in message.headers.items()}
 
 
 def _short(text: bytes) -> bytes:

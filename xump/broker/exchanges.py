@@ -75,23 +75,20 @@ class Exchange:
         given = self.arguments.get("alternate-exchange")
         return None if given is None else str(given.value.decode())
 
-    def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> None:
-        """Add a binding, unless it is there."""
-        self.bindings.setdefault(key, binding)
+    def bind(self, key: tuple[Destination, str, bytes], binding: Binding) -> bool:
+        """Add a binding. False: it was there."""
         self._remembered.clear()
+        return self.bindings.setdefault(key, binding) is binding
 
-    def unbind(self, key: tuple[Destination, str, bytes]) -> bool:
-        """Remove a binding. Returns whether it was there."""
+    def unbind(self, key: tuple[Destination, str, bytes]) -> Binding | None:
+        """Remove a binding, and return it; None: there was none."""
         self._remembered.clear()
-        return self.bindings.pop(key, None) is not None
+        return self.bindings.pop(key, None)
 
-    def forget(self, destination: Destination) -> bool:
-        """Remove all bindings that lead there. Returns whether there was one."""
-        gone = [key for key in self.bindings if key[0] == destination]
-        for key in gone:
-            del self.bindings[key]
+    def forget(self, destination: Destination) -> list[Binding]:
+        """Remove all bindings that lead there, and return them."""
         self._remembered.clear()
-        return bool(gone)
+        return [self.bindings.pop(key) for key in list(self.bindings) if key[0] == destination]
 
     def matching(self, key: str, headers: Callable[[], Table]) -> tuple[Destination, ...]:
         """Where a message goes from here, each destination once; in order of the bindings."""

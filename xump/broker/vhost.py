@@ -19,6 +19,7 @@ from xump.broker import keeping
 from xump.broker.dead_letters import DEAD_LETTERS, dead_letter
 from xump.broker.envelope import annex, envelope_of, headers_of
 from xump.broker.errors import not_found
+from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Binding, Destination, Exchange, standard
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.queue_arguments import engine_properties
@@ -33,9 +34,13 @@ if TYPE_CHECKING:
     from xump.broker.consumers import Consumer
     from xump.broker.users import User
     from xump.engine import Engine
+    from xump.queue import Queue
     from xump_ext.engine.delivery import Delivery
 
 logger = logging.getLogger("xump")
+
+USERS_MAX = 1000
+"""Of so many users it is remembered which exchanges they may write to."""
 
 TURN_MESSAGES = 256
 """So many messages a queue delivers before others have their turn."""
@@ -57,8 +62,12 @@ class Vhost:
         """What is known of the queues, by name."""
         self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
         self._read_again = store != "ram"
+        self.graph = ExchangeGraph(engine)
+        """The exchanges in the engine."""
         self.inlet = Inlet(engine)
         """The way of plain messages into the engine."""
+        self._writable: dict[str, tuple[User, dict[bytes, Queue | None]]] = {}
+        self._writable_at = 0
         self._unsynced: list[Callable[[BaseException | None], None]] = []
         self._dead_letters: asyncio.Task[None] | None = None
         self._timers: set[asyncio.Handle] = set()
@@ -68,11 +77,16 @@ class Vhost:
         if not self._read_again or self._kept is None:
             return
         self._read_again = False
-        for exchange in keeping.read_exchanges(self._kept):
+        with self.engine.building():            # no message of the store meets half of it
+            self._read(self._kept)
+
+    def _read(self, kept: keeping.Map) -> None:
+        for exchange in keeping.read_exchanges(kept):
             self.exchanges[exchange.name] = exchange
-        self._read_bindings(self._kept, None)
-        for name, handle in self.engine.queues.items():
-            if handle.store.name != self.store or name == DEAD_LETTERS:
+            self.graph.declared(exchange)
+        self._read_bindings(kept, None)
+        for name, handle in list(self.engine.queues.items()):
+            if handle.store.name != self.store or name == DEAD_LETTERS or name.startswith(PREFIX):
                 continue
             auto_delete, arguments = keeping.read_queue(handle.meta)
             queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)
@@ -89,7 +103,11 @@ class Vhost:
             if source is None or source.serial != one.serial or (queue is None and destination.name not in self.exchanges):
                 del kept[one.name]
             else:
-                source.bind(_binding_key(destination, one.key, one.arguments), Binding(destination, one.key, one.arguments))
+                self._add(source, Binding(destination, one.key, one.arguments))
+
+    def _add(self, source: Exchange, binding: Binding) -> None:
+        if source.bind(_binding_key(binding.destination, binding.key, binding.arguments), binding):
+            self.graph.bound(source, binding)
 
     # ---- exchanges and bindings
 
@@ -106,6 +124,7 @@ class Vhost:
             exchange.serial = keeping.new_serial()
             keeping.keep_exchange(self._kept, exchange)
         self.exchanges[exchange.name] = exchange
+        self.graph.declared(exchange)
 
     def delete_exchange(self, name: str) -> None:
         """Remove an exchange, and the bindings from it and to it."""
@@ -113,6 +132,9 @@ class Vhost:
         if gone is not None:
             if gone.durable and self._kept is not None:
                 keeping.forget_exchange(self._kept, name)
+            for binding in gone.bindings.values():
+                self.graph.unbound(binding)
+            self.graph.deleted(name)
             self._forget(Destination("exchange", name))
 
     def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
@@ -121,7 +143,7 @@ class Vhost:
         kept = self._map_of(exchange, destination)
         if kept is not None:
             keeping.keep(kept, *keeping.binding(exchange, key, arguments, _exchange_name(destination)))
-        exchange.bind(_binding_key(destination, key, arguments), Binding(destination, key, arguments))
+        self._add(exchange, Binding(destination, key, arguments))
 
     def _map_of(self, source: Exchange, destination: Destination) -> keeping.Map | None:
         """Where a binding is kept; None: nowhere, since one of its ends is not durable."""
@@ -135,7 +157,9 @@ class Vhost:
     def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
         """Remove a binding; an exchange with auto-delete goes with its last one."""
         exchange = self.exchanges.get(source)
-        if exchange is not None and exchange.unbind(_binding_key(destination, key, arguments)):
+        binding = None if exchange is None else exchange.unbind(_binding_key(destination, key, arguments))
+        if exchange is not None and binding is not None:
+            self.graph.unbound(binding)
             kept = self._map_of(exchange, destination)
             if kept is not None:
                 del kept[keeping.binding(exchange, key, arguments, _exchange_name(destination))[0]]
@@ -143,7 +167,10 @@ class Vhost:
 
     def _forget(self, destination: Destination) -> None:
         for exchange in list(self.exchanges.values()):
-            if exchange.forget(destination):
+            gone = exchange.forget(destination)
+            for binding in gone:
+                self.graph.unbound(binding)
+            if gone:
                 self._left(exchange)
 
     def _left(self, exchange: Exchange) -> None:
@@ -171,7 +198,7 @@ class Vhost:
             return found
         if found is not None:
             self._ended(found)
-        if handle is None or name == DEAD_LETTERS:
+        if handle is None or name == DEAD_LETTERS or name.startswith(PREFIX):
             return None
         adopted = BrokerQueue(self.name, handle, is_stored(handle), None, False, {})
         self.queues[name] = adopted
@@ -233,9 +260,21 @@ class Vhost:
 
     # ---- publishing
 
-    def exchanges_for(self, user: User) -> dict[bytes, None]:
-        """The exchanges into which messages of this user go straight: the default one, if it may be written to."""
-        return {b"": None} if user.may(self.name, "write", "amq.default") else {}
+    def exchanges_for(self, user: User) -> dict[bytes, Queue | None]:
+        """The exchanges into which messages of this user go straight, and their queues; the default one has none. The same dict
+        until an exchange comes or goes."""
+        if self._writable_at != self.graph.generation or len(self._writable) > USERS_MAX:
+            self._writable_at = self.graph.generation
+            self._writable.clear()
+        found, writable = self._writable.get(user.name, (None, {}))
+        if found is not user:
+            for name, exchange in self.exchanges.items():
+                queue = self.graph.queue_of(name)
+                if (not name or (queue is not None and not exchange.internal)) and user.may(
+                        self.name, "write", name or "amq.default"):
+                    writable[name.encode()] = queue
+            self._writable[user.name] = user, writable
+        return writable
 
     def publish(self, messages: Iterable[Incoming]) -> list[Outcome]:
         """Route messages, and publish each into the queues that it is for."""

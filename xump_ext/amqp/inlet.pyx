@@ -1,8 +1,8 @@
 """Publishes what a decoder has read, straight from the receive buffer into an engine: one call for a run of messages.
 
 Most messages are *plain*: they go to an exchange that was looked up before, and the broker has to look at nothing but their routing
-key, expiration and priority. Those go through here without a Python object each. `plain_until` and `rare_until` tell where the
-next other message is; the broker looks at a rare one itself.
+key, expiration and priority. Those go through here without a Python object each. `plain_until` and `rare_until` tell where such
+messages end and begin; the broker looks at rare ones itself.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from xump_ext.amqp.decoder cimport ROW_PUBLISH, Decoder, Row
+from xump_ext.amqp.decoder cimport Decoder, Row
 from xump_ext.amqp.envelope cimport AMQP_ANNEX
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.publish cimport EnginePublish
@@ -90,10 +90,10 @@ cdef class Inlet:
         exchange = PyDict_GetItem(exchanges, self.exchange_of(row))
         if exchange == NULL:
             return False
-        if row.exchange_bytes == 0 and self.special:
-            key = self.key_of(row)
-            return key is not None and key not in self.special
-        return self.key_of(row) is not None
+        key = self.key_of(row)
+        if key is None or not self.special:
+            return key is not None
+        return row.exchange_bytes == 0 and key not in self.special
 
     cdef bytes exchange_of(self, const Row *row):
         """The name of the exchange."""

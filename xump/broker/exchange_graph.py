@@ -1,0 +1,110 @@
+"""Exchanges in the engine: an exchange is a transit queue, a binding is a selector that copies.
+
+    exchange X                  transit queue `amq.x/X`
+    binding to queue Q          selector of `amq.x/X` that copies to `Q`
+    binding to exchange Y       selector of `amq.x/X` that copies to `amq.x/Y`
+    alternate exchange A        the `default` selector of `amq.x/X`, which copies to `amq.x/A`
+    the default exchange        none: what is published there goes into the queue of that name
+
+An exchange has its queue from the first binding on: before, what is published there goes nowhere. A message reaches a queue once,
+however many ways lead there, and exchanges that are bound in a circle end, since a message enters no queue twice in one run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xump.actions import copy_to
+from xump.broker.envelope import headers_of, table_of
+from xump.broker.exchanges import STANDARD, Binding, Exchange, headers_match, topic_matches
+from xump.conditions import always, default, match, where
+from xump.errors import InvalidPattern
+from xump_ext.amqp.envelope import KIND
+
+if TYPE_CHECKING:
+    from xump.broker.tables import Table
+    from xump.conditions import Condition
+    from xump.engine import Engine
+    from xump.queue import Queue
+    from xump.selector import Selector
+    from xump_ext.message.message import Message
+
+PREFIX = "amq.x/"
+"""Begins the name of an exchange's queue. No client may declare such a queue."""
+
+
+class ExchangeGraph:
+    """The exchanges of a virtual host, in its engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queues: dict[str, Queue] = {}
+        self._selectors: dict[Binding, Selector] = {}
+        self._alternates: dict[str, str] = {}
+        self._declared = set(STANDARD)
+        self.generation = 0
+        """Changes when an exchange gets its queue, or loses it."""
+
+    def queue_of(self, exchange: str) -> Queue | None:
+        """The queue of an exchange; None: it has none yet."""
+        return self._queues.get(exchange)
+
+    def _made(self, exchange: str) -> Queue:
+        found = self._queues.get(exchange)
+        if found is None:
+            self.generation += 1
+            found = self._queues[exchange] = self._engine.create_queue(PREFIX + exchange, transit=True)
+        return found
+
+    def declared(self, exchange: Exchange) -> None:
+        """An exchange was declared. It may be the alternate of others, which knew its name before."""
+        self._declared.add(exchange.name)
+        if exchange.alternate is not None:
+            self._alternates[exchange.name] = exchange.alternate
+        with self._engine.building():
+            for name, alternate in self._alternates.items():
+                if exchange.name in (name, alternate) and alternate in self._declared:
+                    self._engine.create_selector(self._made(name), when=default, do=copy_to(self._made(alternate)))
+
+    def deleted(self, exchange: str) -> None:
+        """An exchange was deleted, with the bindings from it and to it."""
+        self._declared.discard(exchange)
+        self._alternates.pop(exchange, None)
+        queue = self._queues.pop(exchange, None)
+        if queue is not None:
+            self.generation += 1
+            self._engine.delete_queue(queue)
+
+    def bound(self, source: Exchange, binding: Binding) -> None:
+        """A binding has come."""
+        with self._engine.building():
+            target = binding.destination
+            to = self._made(target.name) if target.kind == "exchange" else self._engine.queues[target.name]
+            self._selectors[binding] = self._engine.create_selector(
+                self._made(source.name), when=condition(source, binding), do=copy_to(to))
+
+    def unbound(self, binding: Binding) -> None:
+        """A binding has gone; its selector may have gone before, with its queue."""
+        selector = self._selectors.pop(binding, None)
+        if selector is not None:
+            self._engine.delete_selector(selector)
+
+
+def condition(source: Exchange, binding: Binding) -> Condition:
+    """The messages of an exchange that a binding is for."""
+    if source.type == "direct":
+        return match("eq", binding.key)
+    if source.type == "topic":
+        try:
+            return match("topic", binding.key)
+        except InvalidPattern:          # here `#` within a word stands for itself
+            return where(lambda message: topic_matches(binding.key, message.address))
+    if source.type == "headers":
+        return where(lambda message: headers_match(binding.arguments, headers_in(message)))
+    return always
+
+
+def headers_in(message: Message) -> Table:
+    """The table of headers of a message, whoever published it."""
+    kind, annex = message.annex or (0, b"")
+    return headers_of(annex[annex[0] + 1:]) if kind == KIND else table_of(message)
