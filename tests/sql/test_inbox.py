@@ -1,0 +1,226 @@
+"""The inbox without faults: once, handled, stored, processed, retried, dead, forgotten."""
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+import xump
+from tests.sql.conftest import BUSINESS, business, count
+from xump.sql import Inbox, MissingId, TransactionAborted, init
+
+
+@pytest.fixture
+def engine():
+    with xump.Engine() as engine:
+        engine.create_queue("jobs")
+        engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=100)
+        yield engine
+        engine.check()
+
+
+def deliveries(engine, *ids, group=None):
+    for number in ids:
+        engine.publish("jobs", "a", b"%d" % len(number), {"group": group or "g"}, message_id=number)
+    return engine.take(len(ids), "worker")
+
+
+def effect(connection, message):
+    business(connection, message.message_id)
+
+
+def test_handle_has_its_effect_once_and_acks_both(database, engine):
+    inbox = Inbox()
+    assert [inbox.handle(database, one, effect) for one in deliveries(engine, "a", "b", "a")] == [True, True, False]
+    assert (count(database, BUSINESS), engine.queues["jobs"].outstanding, engine.queues["jobs"].ready) == (2, 0, 0)
+
+
+def test_a_handler_that_raises_gives_the_message_back(database, engine, made):
+    def fails(connection, message):
+        business(connection)
+        raise KeyError("broken")
+
+    [one] = deliveries(engine, "a")
+    with pytest.raises(KeyError):
+        Inbox().handle(database, one, fails)
+    assert (count(database, BUSINESS), count(database, made.inbox)) == (0, 0)
+    [again] = engine.take(1, "worker")
+    assert again.redelivered
+    assert Inbox().handle(database, again, effect)
+
+
+def test_once_in_the_order_that_is_right(database, engine):
+    inbox = Inbox()
+    found = []
+    for one in deliveries(engine, "a", "a"):
+        with one, database.begin() as connection, inbox.once(connection, one) as fresh:
+            found.append(fresh)
+            if fresh:
+                effect(connection, one.message)
+    for _ in range(2):
+        with Session(database) as session, session.begin(), inbox.once(session, source="http", message_id="request 1") as fresh:
+            found.append(fresh)
+    assert found == [True, False, True, False]
+    assert count(database, BUSINESS) == 1
+
+
+def test_a_message_without_an_id_is_refused_and_goes_back(database, engine, made):
+    engine.publish("jobs", "a", b"x", message_id="fine")
+    engine.publish("jobs", "a", b"y")
+    both = engine.take(2, "worker")
+    with pytest.raises(MissingId, match="publish with message_id="):
+        Inbox().receive(database, both)
+    assert (count(database, made.inbox), engine.queues["jobs"].outstanding) == (0, 0 + len(engine.take(2, "worker")))
+    inbox = Inbox(id_of=lambda delivery: delivery.body.decode())
+    engine.publish("jobs", "a", b"z")
+    assert inbox.receive(database, engine.take(1, "worker")) == 1
+    with database.begin() as connection, pytest.raises(MissingId), inbox.once(connection):
+        pass
+
+
+def test_the_same_id_of_two_sources_is_two_messages(database):
+    inbox = Inbox()
+    with database.begin() as connection:
+        for source, name in [("a", "bc"), ("ab", "c"), ("A", "bc"), ("a", "BC"), ("x" * 10_000, "y" * 10_000)]:
+            with inbox.once(connection, source=source, message_id=name) as fresh:
+                assert fresh
+            with inbox.once(connection, source=source, message_id=name) as fresh:
+                assert not fresh
+
+
+def test_stored_then_processed(database, engine, made):
+    inbox = Inbox()
+    assert inbox.receive(database, deliveries(engine, "a", "b", "a")) == 2
+    assert inbox.receive(database, deliveries(engine, "b")[0]) == 0
+    assert inbox.receive(database, []) == 0
+    assert engine.queues["jobs"].outstanding == 0
+    seen = []
+
+    def handler(connection, message):
+        seen.append((message.message_id, message.body, message.headers["group"], message.address))
+        effect(connection, message)
+
+    processor = inbox.process(handler, engine=database)
+    with database.connect() as connection:
+        assert inbox.stats(connection)["waiting"] == 2
+    assert (processor.step(), processor.step(), processor.handled) == (2, 0, 2)
+    assert sorted(seen) == [("a", b"1", "g", "a"), ("b", b"1", "g", "a")]
+    assert inbox.receive(database, deliveries(engine, "a")) == 0
+    assert processor.step() == 0
+    assert (count(database, BUSINESS), count(database, made.inbox, made.inbox.c.body.is_not(None))) == (2, 0)
+
+
+def due_now(database, made):
+    with database.begin() as connection:
+        connection.execute(made.inbox.update().values(retry_at=0))
+
+
+def test_a_message_that_fails_is_tried_again_and_is_dead_at_last(database, engine, made):
+    inbox = Inbox()
+    inbox.receive(database, deliveries(engine, "a"))
+
+    def fails(connection, message):
+        business(connection)
+        raise KeyError("\0broken")
+
+    processor = inbox.process(fails, engine=database, max_attempts=2, retry_delay=1000)
+    assert (processor.step(), processor.step()) == (1, 0)
+    due_now(database, made)
+    assert (processor.step(), count(database, BUSINESS)) == (1, 0)
+    with database.begin() as connection:
+        [dead] = inbox.dead(connection)
+        assert (dead["attempts"], "broken" in dead["error"], inbox.stats(connection)["dead"]) == (2, True, 1)
+        assert inbox.revive(connection, [dead["id"]]) == 1
+        assert inbox.revive(connection, [dead["id"]]) == 0
+    assert inbox.process(effect, engine=database).step() == 1
+    assert count(database, BUSINESS) == 1
+
+
+def test_a_dead_message_that_is_dropped_stays_known(database, engine):
+    inbox = Inbox()
+    inbox.receive(database, deliveries(engine, "a"))
+
+    def fails(connection, message):
+        raise KeyError("broken")
+
+    inbox.process(fails, engine=database, max_attempts=1).step()
+    with database.begin() as connection:
+        assert inbox.drop(connection, [row["id"] for row in inbox.dead(connection)]) == 1
+    assert inbox.receive(database, deliveries(engine, "a")) == 0
+
+
+@pytest.mark.parametrize("on_dead", ["block", "skip"])
+def test_order_of_a_key(database, engine, made, on_dead):
+    inbox = Inbox(order="key", key=lambda delivery: delivery.headers["group"], on_dead=on_dead)
+    inbox.receive(database, deliveries(engine, "a1", group="a")[0])
+    inbox.receive(database, deliveries(engine, "a2", group="a")[0])
+    inbox.receive(database, deliveries(engine, "b1", group="b")[0])
+    seen = []
+
+    def handler(connection, message):
+        seen.append(message.message_id)
+        if message.message_id == "a1":
+            raise KeyError("broken")
+
+    processor = inbox.process(handler, engine=database, max_attempts=2, retry_delay=1000)
+    assert (processor.step(), processor.step()) == (2, 0)
+    assert sorted(seen) == ["a1", "b1"]                 # a2 waits
+    due_now(database, made)
+    processor.step()                                    # a1 is dead now
+    processor.step()
+    assert ("a2" in seen) == (on_dead == "skip")
+
+
+def test_what_is_old_is_forgotten(database, made):
+    inbox = Inbox(retain=10)
+    with database.begin() as connection:
+        for number in range(3):
+            with inbox.once(connection, source="s", message_id=str(number)):
+                pass
+        connection.execute(made.inbox.update().where(made.inbox.c.message_id != "0").values(done_at=0))
+    assert (inbox.purge(database), inbox.purge(database), count(database, made.inbox)) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("how", ["once", "handle", "process"])
+def test_x5_aborted_transaction_committed(postgres_url, engine, made, how):
+    from tests.sql.conftest import engine_of
+
+    database = engine_of(postgres_url)
+    inbox = Inbox()
+
+    def swallows(connection, message):
+        business(connection)
+        try:
+            connection.execute(text("SELECT 1/0"))
+        except Exception:
+            pass
+
+    [one] = deliveries(engine, "a")
+    if how == "process":
+        inbox.receive(database, one)
+        inbox.process(swallows, engine=database, max_attempts=1).step()
+        with database.connect() as connection:
+            assert "TransactionAborted" in inbox.dead(connection)[0]["error"]
+    elif how == "handle":
+        with pytest.raises(TransactionAborted, match="swallowed"):
+            inbox.handle(database, one, swallows)
+        assert engine.queues["jobs"].ready == 1 or engine.take(1, "worker")
+    else:
+        with pytest.raises(TransactionAborted), database.begin() as connection, inbox.once(connection, one):
+            swallows(connection, one.message)
+        one.ack()
+    assert count(database, BUSINESS) == 0
+    database.dispose()
+
+
+def test_arguments(database):
+    for wrong, said in [({"order": "all"}, "order must be"), ({"on_dead": "drop"}, "on_dead must be"),
+                        ({"retain": -1}, "retain")]:
+        with pytest.raises(ValueError, match=said):
+            Inbox(**wrong)
+    for wrong, said in [({"workers": 0}, "workers must be"), ({"lease": 0}, "lease and poll")]:
+        with pytest.raises(ValueError, match=said):
+            Inbox().process(effect, engine=database, **wrong)
+    with database.begin() as connection, pytest.raises(TypeError, match="must be str"):
+        with Inbox().once(connection, source="a", message_id=1):
+            pass
+    init(database)

@@ -1,0 +1,313 @@
+"""The outbox and its relays, without faults: what is sent, when, in which order, and what is refused."""
+
+import logging
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+import xump
+from tests.sql.conftest import business, count, engine_of
+from xump.sql import ConfigurationError, Outbox, Wake
+
+
+@pytest.fixture
+def engine():
+    with xump.Engine() as engine:
+        engine.create_queue("orders", dedup=3600)
+        engine.create_queue("mails")
+        yield engine
+        engine.check()
+
+
+def bodies(engine, queue="orders"):
+    return [message.body for message in engine.queues[queue].browse()]
+
+
+def test_what_is_committed_is_sent_and_what_is_rolled_back_is_not(database, engine, made):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", "new", b"1")
+    with database.connect() as connection:
+        outbox.publish(connection, "orders", "new", b"2")
+        connection.rollback()
+    with Session(database) as session:
+        outbox.publish(session, "orders", "new", b"3")
+        session.commit()
+    relay = outbox.relay(engine, engine=database)
+    assert relay.step() == 2
+    assert bodies(engine) == [b"1", b"3"]
+    assert (relay.step(), count(database, made.outbox)) == (0, 0)
+
+
+def test_a_message_arrives_as_it_was_given(database, engine):
+    outbox = Outbox()
+    headers = {"a": True, "b": 2**40, "c": 1.0, "d": float("inf"), "e": "\0 \N{GRINNING FACE}", "f": b"\0\xff"}
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", "new.one", b"\0\xff", headers, key="k", message_id="m 1", reply_to="r",
+                       correlation_id="c", priority=7, ttl=600)
+        number = outbox.publish(connection, "orders", body=bytearray(b"x"), delay=3600)
+    assert len(number) == 36
+    assert outbox.relay(engine, engine=database).step() == 2
+    [message] = [one for one in engine.queues["orders"].browse() if one.message_id == "m 1"]
+    assert dict(message.headers) == headers
+    assert [type(value) for value in message.headers.values()] == [type(value) for value in headers.values()]
+    assert (message.address, message.body, message.reply_to, message.correlation_id, message.priority) == (
+        "new.one", b"\0\xff", "r", "c", 7)
+    assert message.expires > 0
+    assert engine.queues["orders"].delayed == 1
+
+
+def test_ids_of_ten_thousand_characters_and_empty_ones(database, engine):
+    outbox, long = Outbox(), "x" * 10_000
+    with database.begin() as connection:
+        assert outbox.publish(connection, "orders", "a", key=long, message_id=long) == long
+        outbox.publish(connection, "orders", "b", key="", lock=True)
+    assert outbox.relay(engine, engine=database).step() == 2
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"queue": 1}, "queue must be a str, got int"),
+    ({"address": "a\0"}, "must not contain NUL"),
+    ({"message_id": "\ud800"}, "valid Unicode"),
+    ({"body": "text"}, "body must be bytes, got str"),
+    ({"headers": {"a": []}}, "header 'a' must be"),
+    ({"headers": {1: "a"}}, "name of a header"),
+    ({"key": 1}, "key must be a str"),
+    ({"lock": True}, "lock=True needs a key"),
+    ({"delay": -1}, "delay must be 0 to"),
+    ({"ttl": float("nan")}, "ttl must be 0 to"),
+    ({"delay": "1"}, "delay must be a number of seconds"),
+    ({"priority": 256}, "priority must be an int from 0 to 255, got 256"),
+])
+def test_what_is_wrong_is_refused_and_writes_nothing(database, made, arguments, said):
+    with database.begin() as connection:
+        with pytest.raises((TypeError, ValueError), match=said):
+            Outbox().publish(connection, **{"queue": "orders", **arguments})
+    assert count(database, made.outbox) == 0
+
+
+def test_arguments_of_the_outbox_and_of_relays():
+    database = engine_of("sqlite://")
+    outbox = Outbox()
+    with pytest.raises(ValueError, match='order must be "key", "all" or None'):
+        Outbox(order="none")
+    with pytest.raises(TypeError, match="expected a Connection or Session"):
+        outbox.publish(database, "orders")
+    for options, said in [({"batch": 0}, "batch must be"), ({"on_dead": "drop"}, "on_dead must be"),
+                          ({"lease": 0}, "lease and poll"), ({"retry_delay": ()}, "at least one delay"),
+                          ({"max_attempts": True}, "max_attempts must be")]:
+        with pytest.raises(ValueError, match=said):
+            outbox.relay(xump.Engine(), engine=database, **options)
+    for target, kind in [("file:///x", ValueError), (1, TypeError)]:
+        with pytest.raises(kind, match="target"):
+            outbox.relay(target, engine=database)
+
+
+def test_many_at_once_keep_their_order(database, engine):
+    outbox = Outbox()
+    with database.begin() as connection:
+        ids = outbox.publish_many(connection, [
+            {"queue": "orders", "body": b"%d" % number, "key": "k", "lock": True, "delay": 0 if number == 5 else None}
+            for number in range(10)])
+        assert outbox.publish_many(connection, []) == []
+    assert len(set(ids)) == 10
+    relay = outbox.relay(engine, engine=database, batch=3)
+    while relay.step():
+        pass
+    assert bodies(engine) == [b"%d" % number for number in range(10)]
+
+
+def test_two_relays_share_and_one_that_leaves_gives_its_share_back(database, made):
+    outbox = Outbox()
+    with xump.Engine() as engine:
+        engine.create_queue("orders")
+        one, two = (outbox.relay(engine, engine=database, lease=1000) for _ in range(2))
+        one.step()
+        assert len(one._slots.mine) == 16
+        two.step()
+        assert two._slots.mine == []                    # all are leased, and it is known now
+        one._shared_at = -1000
+        one.step()
+        two._shared_at = -1000
+        two.step()
+        assert (len(one._slots.mine), len(two._slots.mine)) == (8, 8)
+        assert set(one._slots.mine).isdisjoint(two._slots.mine)
+        two._leave()
+        one._shared_at = -1000
+        one.step()
+        assert len(one._slots.mine) == 16
+
+
+def test_a_row_that_cannot_be_sent_holds_its_key_back_and_no_other(database, engine, made):
+    outbox = Outbox()
+    with database.begin() as connection:
+        for number in range(6):
+            outbox.publish(connection, "nowhere" if number == 2 else "orders", "a", b"%d" % number, key="ab"[number % 2])
+    relay = outbox.relay(engine, engine=database, max_attempts=2, retry_delay=1000)
+    assert relay.step() == 4
+    assert bodies(engine) == [b"0", b"1", b"3", b"5"]
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", "a", b"6", key="a")        # comes while its key is parked
+        assert outbox.stats(connection)["parked"] == 2
+    assert relay.step() == 0
+    assert count(database, made.outbox, made.outbox.c.parked) == 3
+    with database.begin() as connection:
+        connection.execute(made.outbox.update().where(made.outbox.c.retry_at.is_not(None)).values(retry_at=0))
+    assert relay.step() == 0
+    with database.begin() as connection:
+        [dead] = outbox.dead(connection)
+        assert (dead["attempts"], dead["queue"]) == (2, "nowhere")
+        assert "nowhere" in dead["error"]
+        assert outbox.stats(connection)["dead"] == 1
+    engine.create_queue("nowhere")
+    with database.begin() as connection:
+        assert outbox.revive(connection, [dead["id"]]) == 1
+        assert outbox.revive(connection, [dead["id"]]) == 0
+    while relay.step():
+        pass
+    assert (bodies(engine, "nowhere"), bodies(engine)[4:]) == ([b"2"], [b"4", b"6"])
+
+
+@pytest.mark.parametrize("on_dead", ["block", "skip"])
+def test_a_dead_row_blocks_its_key_or_not(database, engine, made, on_dead):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish_many(connection, [{"queue": queue, "key": "k", "body": queue.encode()} for queue in ("nowhere", "orders")])
+        outbox.publish(connection, "nowhere")                           # without a key: in nobody's way
+    relay = outbox.relay(engine, engine=database, max_attempts=1, on_dead=on_dead)
+    sent = relay.step() + relay.step()
+    assert sent == (1 if on_dead == "skip" else 0)
+    with database.begin() as connection:
+        dead = outbox.dead(connection)
+        assert len(dead) == 2
+        assert outbox.drop(connection, [row["id"] for row in dead]) == 2
+    relay.step()
+    assert (bodies(engine), count(database, made.outbox)) == ([b"orders"], 0)
+
+
+def test_a_full_queue_is_waited_for_and_counts_no_attempt(database, made):
+    outbox = Outbox()
+    with xump.Engine() as engine:
+        small = engine.create_queue("small", limit=3)
+        other = engine.create_queue("other")
+        with database.begin() as connection:
+            for number in range(10):
+                outbox.publish(connection, "small" if number % 2 else "other", "a", b"%d" % number, key=f"{number % 2}")
+        relay = outbox.relay(engine, engine=database)
+        assert relay.step() == 8
+        assert relay.pressed and "small" in relay.pressed
+        assert (small.ready, other.ready) == (3, 5)
+        assert count(database, made.outbox, made.outbox.c.attempts == 0) == 2
+        small.purge()
+        assert (relay.step(), relay.pressed) == (2, None)
+        assert [message.body for message in small.browse()] == [b"7", b"9"]
+
+
+def test_a_relay_that_lost_its_lease_deletes_nothing(database, engine, made):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", "a", message_id="1")
+
+    class Slow:
+        atomic = True
+
+        def send(self, rows):
+            with database.begin() as connection:        # the lease runs out while it sends
+                connection.execute(made.slot.update().values(until=0))
+                connection.execute(made.relay.delete())
+            assert other.step() == 1
+            return [None] * len(rows)
+
+        def warn(self, rows, lease): ...
+        def close(self): ...
+
+    other = outbox.relay(engine, engine=database)
+    slow = outbox.relay(Slow(), engine=database)
+    assert (slow.step(), slow.lost) == (0, 1)
+    assert len(bodies(engine)) == 1
+
+
+def test_order_of_all_is_the_order_of_the_ids(database, engine):
+    outbox = Outbox(order="all")
+    for number in range(5):
+        with database.begin() as connection:
+            outbox.publish(connection, "orders", "a", b"%d" % number, key=f"{number}")
+    assert outbox.relay(engine, engine=database).step() == 5
+    assert bodies(engine) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_warned_of_queues_that_let_copies_in(database, engine, caplog):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "mails")
+    with caplog.at_level(logging.WARNING, "xump.sql"):
+        outbox.relay(engine, engine=database).step()
+    assert "queue 'mails' recognises copies for 0 seconds" in caplog.text
+    assert "does not survive a crash" in caplog.text
+
+
+def test_run_wakes_by_a_commit_of_a_session_and_ends(database, engine):
+    import threading
+
+    wake = Wake.local()
+    outbox = Outbox(wake=wake)
+    relay = outbox.relay(engine, engine=database, poll=1000)
+    selector = engine.create_selector("orders", when=xump.always, do=xump.deliver("reader"))
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        for number in range(3):
+            with Session(database) as session, session.begin():
+                with session.begin_nested():
+                    business(session)
+                outbox.publish(session, "orders", "a", b"%d" % number)
+            [delivery] = engine.take(1, "reader", timeout=30)
+            assert delivery.body == b"%d" % number
+            delivery.ack()
+        with outbox.waking(), database.begin() as connection:
+            outbox.publish(connection, "orders", "a", b"core")
+        [delivery] = engine.take(1, "reader", timeout=30)
+        delivery.ack()
+    finally:
+        relay.stop()
+        thread.join()
+    assert selector.outstanding == 0
+
+
+def test_an_exception_in_a_wake_up_is_logged_and_not_raised(database, made, caplog):
+    class Broken(Wake):
+        def signal(self):
+            raise RuntimeError("broken")
+
+    with Session(database) as session, session.begin():
+        Outbox(wake=Broken()).publish(session, "orders")
+    assert count(database, made.outbox) == 1
+    assert "broken" in caplog.text
+
+
+def test_a_savepoint_of_sqlite_that_is_not_set_up(sqlite_url):
+    from sqlalchemy import create_engine
+
+    database = create_engine(sqlite_url)
+    with database.connect() as connection, connection.begin(), connection.begin_nested():
+        with pytest.raises(ConfigurationError, match="configure_sqlite"):
+            Outbox().publish(connection, "orders")
+    with pytest.raises(ConfigurationError, match="configure_sqlite"):
+        Outbox().relay(xump.Engine(), engine=database)
+    database.dispose()
+
+
+def test_a_poll_uses_the_partial_index(postgres_url, made):
+    database = engine_of(postgres_url)
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders")
+        relay = outbox.relay(xump.Engine(), engine=database)
+        relay._slots.mine = list(range(16))
+        statement, parameters = relay._ready("postgresql")
+        compiled = statement.params(parameters).compile(database)
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {compiled}", compiled.params).scalars())
+    assert "xump_outbox_ready" in plan
+    database.dispose()

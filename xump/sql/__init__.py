@@ -1,0 +1,37 @@
+"""Outbox, inbox and tasks beside the user's SQL database: rows in the user's own transaction. Needs the extra `sql`.
+
+Exactly once exists in two places only: a row is there if and only if its transaction was committed, and a handler whose only
+effect is in the connection that it was given has that effect once. Everything else happens at least once.
+"""
+
+from xump.sql.errors import ConfigurationError, MissingId, SchemaMismatch, SqlError, TransactionAborted
+from xump.sql.inbox import Inbox
+from xump.sql.outbox import Outbox
+from xump.sql.outcomes import Down, Pressed, Refused, Target
+from xump.sql.processor import Processor
+from xump.sql.relay import Relay
+from xump.sql.schema import check, configure_sqlite, init
+from xump.sql.tables import Tables, tables
+from xump.sql.wake import Wake
+
+__all__ = [
+    "ConfigurationError",
+    "Down",
+    "Inbox",
+    "MissingId",
+    "Outbox",
+    "Pressed",
+    "Processor",
+    "Refused",
+    "Relay",
+    "SchemaMismatch",
+    "SqlError",
+    "Tables",
+    "Target",
+    "TransactionAborted",
+    "Wake",
+    "check",
+    "configure_sqlite",
+    "init",
+    "tables",
+]

@@ -1,0 +1,132 @@
+"""Where loops run: in a thread that may block, or in an event loop. What they do is written once, for both.
+
+In an event loop the work runs in SQLAlchemy's greenlet: its statements wait through the loop as those of `AsyncEngine` do, and so
+does what this module waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only, greenlet_spawn
+
+
+class ThreadHost:
+    """Waits by blocking the thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        """The database."""
+
+    def event(self) -> Any:
+        """An event that any thread may set."""
+        return threading.Event()
+
+    def wait(self, event: Any, seconds: float) -> bool:
+        """Wait until it is set, or the time is over."""
+        return bool(event.wait(seconds))
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what may block."""
+        return function(*arguments)
+
+    def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        """Call a function each so many seconds, beside what goes on here; returns what ends it."""
+        over = threading.Event()
+
+        def _repeat() -> None:
+            while not over.wait(seconds):
+                function()
+
+        thread = threading.Thread(target=_repeat, name="xump-renew", daemon=True)
+        thread.start()
+
+        def _end() -> None:
+            over.set()
+            thread.join()
+
+        return _end
+
+    def handle(self, handler: Callable[..., Any], connection: Connection | None, *arguments: Any) -> Any:
+        """Call a handler of the user's, with a connection or without."""
+        return handler(*arguments) if connection is None else handler(connection, *arguments)
+
+
+class LoopEvent:
+    """An `asyncio.Event` that any thread may set."""
+
+    def __init__(self) -> None:
+        self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
+
+    def set(self) -> None:
+        """Set it, from any thread; not any more once the loop is closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def clear(self) -> None:
+        """Unset it."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._event.is_set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until it is set, or the time is over."""
+        try:
+            await asyncio.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+class LoopHost:
+    """Waits by going back to the event loop. Used inside of SQLAlchemy's greenlet only."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.asynchronous = engine
+        """The database."""
+        self.engine = engine.sync_engine
+        """The same, as statements in the greenlet see it."""
+
+    def event(self) -> Any:
+        """An event that any thread may set."""
+        return LoopEvent()
+
+    def wait(self, event: LoopEvent, seconds: float) -> bool:
+        """Wait until it is set, or the time is over."""
+        return bool(await_only(event.wait(seconds)))
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what may block in a thread."""
+        return await_only(asyncio.to_thread(function, *arguments))
+
+    def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        """Call a function each so many seconds, beside what goes on here; returns what ends it."""
+        async def _repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                await greenlet_spawn(function)
+
+        task = asyncio.get_running_loop().create_task(_repeat())
+
+        def _end() -> None:
+            task.cancel()
+            await_only(asyncio.wait([task]))
+
+        return _end
+
+    def handle(self, handler: Callable[..., Any], connection: Connection | None, *arguments: Any) -> Any:
+        """Call a handler of the user's; if it is a coroutine function, await it."""
+        given = arguments if connection is None else (AsyncConnection(self.asynchronous, connection), *arguments)
+        result = handler(*given)
+        return await_only(result) if inspect.isawaitable(result) else result
+
+
+Host = ThreadHost | LoopHost

@@ -1,0 +1,77 @@
+"""The database's clock as an expression: microseconds since 1970, never the clock of a host.
+
+It is a scalar subquery, so that PostgreSQL reads its clock once a statement and can look the result up in an index.
+`clock_timestamp()` goes on within a transaction; `now()` stands still.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sqlalchemy import BigInteger
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import ColumnElement
+
+POSTGRESQL = "(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
+SQLITE = "(SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)"
+MYSQL = "(SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))"
+
+SECONDS_MAX = 1e9
+"""Some 30 years: a longer time is a mistake, or means for ever, which None says."""
+
+
+class Now(ColumnElement[int]):
+    """What the database says that the time is."""
+
+    inherit_cache = True
+    """It has no state: statements with it can be cached."""
+    type = BigInteger()
+    """Microseconds."""
+
+
+@compiles(Now)
+def _standard(element: Now, compiler: Any, **options: Any) -> str:
+    return POSTGRESQL
+
+
+@compiles(Now, "sqlite")
+def _sqlite(element: Now, compiler: Any, **options: Any) -> str:
+    return SQLITE
+
+
+@compiles(Now, "mysql")
+@compiles(Now, "mariadb")
+def _mysql(element: Now, compiler: Any, **options: Any) -> str:
+    return MYSQL
+
+
+def now_text(dialect: str) -> str:
+    """The clock as SQL, for statements that are written out."""
+    return {"sqlite": SQLITE, "mysql": MYSQL, "mariadb": MYSQL}.get(dialect, POSTGRESQL)
+
+
+def micros(seconds: float, name: str) -> int:
+    """A time in seconds as the tables have it.
+
+    Raises:
+        ValueError: It is negative, no number, or above `SECONDS_MAX`.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {type(seconds).__name__}")
+    if not math.isfinite(seconds) or not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"{name} must be 0 to {SECONDS_MAX:.0f} seconds, got {seconds!r}")
+    return round(seconds * 1_000_000)
+
+
+def delays(given: float | tuple[float, ...] | list[float], name: str) -> tuple[int, ...]:
+    """Delays of one attempt after the other; the last one goes for all that follow."""
+    each = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not each:
+        raise ValueError(f"{name} must have at least one delay, got {given!r}")
+    return tuple(micros(one, name) for one in each)
+
+
+def delay_after(each: tuple[int, ...], attempts: int) -> int:
+    """The delay after so many attempts."""
+    return each[min(attempts, len(each)) - 1]

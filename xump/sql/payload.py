@@ -1,0 +1,96 @@
+"""Headers and properties as bytes in a column, with what JSON lacks: bytes, NaN and infinities, and floats that stay floats."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from xump.sql.tables import SLOTS
+
+_BYTES, _FLOAT = "$b", "$f"
+
+
+def pack(values: Mapping[str, Any] | None) -> bytes | None:
+    """Values by name: None, bool, int, float, str, bytes.
+
+    Raises:
+        TypeError: One is of another type.
+    """
+    if not values:
+        return None
+    return json.dumps({name: _plain(name, value) for name, value in values.items()}, ensure_ascii=True).encode()
+
+
+def _plain(name: str, value: Any) -> Any:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a header must be a str, got {name!r}")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {_BYTES: base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, float):
+        return {_FLOAT: value.hex()}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise TypeError(f"header {name!r} must be a bool, int, float, str or bytes, got {type(value).__name__}")
+
+
+def unpack(column: bytes | None) -> dict[str, Any]:
+    """What `pack` was given."""
+    if column is None:
+        return {}
+    return {name: _value(value) for name, value in json.loads(bytes(column)).items()}
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    [(kind, given)] = plain.items()
+    return base64.b64decode(given) if kind == _BYTES else float.fromhex(given)
+
+
+def digest(*texts: str) -> bytes:
+    """A key for what does not fit an index. Lengths come first, so that no two lists of texts look the same."""
+    hashed = hashlib.sha256()
+    for one in texts:
+        encoded = one.encode("utf-8", "surrogatepass")
+        hashed.update(len(encoded).to_bytes(8, "big"))
+        hashed.update(encoded)
+    return hashed.digest()
+
+
+def slot_of(key: str | None) -> int:
+    """The share of the outbox that a key is in; without a key, any."""
+    if key is None:
+        return os.urandom(1)[0] % SLOTS
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % SLOTS
+
+
+def new_id() -> str:
+    """A UUID of version 7: later ones sort behind."""
+    moment = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    value = (moment & (1 << 48) - 1) << 80 | 7 << 76 | (random >> 64 & 0xFFF) << 64 | 2 << 62 | random & (1 << 62) - 1
+    return str(uuid.UUID(int=value))
+
+
+def text_column(value: object, name: str) -> str:
+    """A text that a column can hold.
+
+    Raises:
+        TypeError, ValueError: It is none, has a NUL, which PostgreSQL's text cannot hold, or is not UTF-8.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{name} must not contain NUL, got {value[:50]!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be valid Unicode, got {value[:50]!r}") from None
+    return value

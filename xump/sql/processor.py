@@ -1,0 +1,127 @@
+"""Processing stored messages: claimed and counted in a transaction of its own, handled in the one that marks them as done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, exists, null, or_, select, update
+from sqlalchemy.exc import DBAPIError
+
+from xump import Message
+from xump.sql.hosts import Host
+from xump.sql.moments import Now, delay_after, delays, micros
+from xump.sql.payload import unpack
+from xump.sql.relay import ERROR_CHARS_MAX, jittered
+from xump.sql.transactions import in_own, own, refuse_aborted
+
+if TYPE_CHECKING:
+    from xump.sql.inbox import Inbox
+
+logger = logging.getLogger("xump.sql")
+
+
+class Processor:
+    """Handles what is in an inbox. Made by `Inbox.process`."""
+
+    def __init__(
+        self, inbox: Inbox, handler: Callable[..., Any], host: Host, *, workers: int, batch: int, lease: float, poll: float,
+        max_attempts: int, retry_delay: float | tuple[float, ...],
+    ) -> None:
+        for name, value in (("workers", workers), ("batch", batch), ("max_attempts", max_attempts)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an int from 1 on, got {value!r}")
+        if micros(lease, "lease") == 0 or micros(poll, "poll") == 0:
+            raise ValueError(f"lease and poll must be more than 0 seconds, got {lease!r} and {poll!r}")
+        self._inbox, self._handler, self._host, self._engine = inbox, handler, host, own(host.engine)
+        self._workers, self._batch, self._lease, self._poll = workers, batch, micros(lease, "lease"), poll
+        self._max_attempts, self._retry = max_attempts, delays(retry_delay, "retry_delay")
+        self._stopped, self._event = False, host.event()
+        self.handled = 0
+        """How many messages it has handled."""
+
+    def run(self) -> None:
+        """Handle messages until `stop()`, in as many threads as `workers` says."""
+        threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._workers - 1)]
+        for thread in threads:
+            thread.start()
+        self._loop()
+        for thread in threads:
+            thread.join()
+
+    def _loop(self) -> None:
+        while not self._stopped:
+            try:
+                found = self.step()
+            except DBAPIError:
+                logger.exception("the processor cannot reach the database; it tries again")
+                found = 0
+            if not found:
+                self._host.wait(self._event, jittered(self._poll))
+
+    def stop(self) -> None:
+        """Have `run` return after the messages that it is at."""
+        self._stopped = True
+        self._event.set()
+
+    def step(self) -> int:
+        """Claim a batch and handle it. Returns how many messages were claimed."""
+        rows = in_own(self._engine, self._claim)
+        for row in rows:
+            try:
+                in_own(self._engine, partial(self._one, row))
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    raise
+                self._failed(row, error)
+            except Exception as error:
+                self._failed(row, error)
+        return len(rows)
+
+    def _claim(self, connection: Connection) -> list[Any]:
+        table = self._inbox.tables.inbox
+        chosen = (select(table.c.id).where(
+            table.c.done_at.is_(None), table.c.dead_at.is_(None), table.c.retry_at <= Now(),
+            or_(table.c.lease_until.is_(None), table.c.lease_until <= Now())))
+        if self._inbox.order == "key":
+            other = table.alias()
+            earlier = [other.c.key == table.c.key, other.c.id < table.c.id, other.c.done_at.is_(None)]
+            if self._inbox.on_dead == "skip":
+                earlier.append(other.c.dead_at.is_(None))
+            chosen = chosen.where(~exists().where(*earlier))
+        chosen = chosen.order_by(table.c.retry_at, table.c.id).limit(self._batch).with_for_update(skip_locked=True, of=table)
+        ids = list(connection.execute(chosen).scalars())
+        if not ids:
+            return []
+        claimed = connection.execute(
+            update(table).where(table.c.id.in_(ids)).values(attempts=table.c.attempts + 1, lease_until=Now() + self._lease)
+            .returning(table)).all()
+        return sorted(claimed, key=lambda row: row.id)
+
+    def _one(self, row: Any, connection: Connection) -> None:
+        table = self._inbox.tables.inbox
+        mine = (table.c.id == row.id) & (table.c.attempts == row.attempts) & table.c.done_at.is_(None)
+        if connection.execute(select(table.c.id).where(mine).with_for_update()).first() is None:
+            logger.warning("the lease of message %d of the inbox was over before it was its turn", row.id)
+            return
+        message = Message(row.address, bytes(row.body), unpack(row.headers), reply_to=row.reply_to, message_id=row.message_id,
+                          correlation_id=row.correlation_id)
+        self._host.handle(self._handler, connection, message)
+        refuse_aborted(connection)
+        connection.execute(update(table).where(table.c.id == row.id)
+                           .values(done_at=Now(), body=null(), headers=null(), lease_until=null()))
+        self.handled += 1
+
+    def _failed(self, row: Any, error: BaseException) -> None:
+        table = self._inbox.tables.inbox
+        dead = row.attempts >= self._max_attempts
+        said = f"{type(error).__name__}: {error}".replace("\0", "?")[:ERROR_CHARS_MAX]
+        logger.warning("message %d of the inbox failed, attempt %d%s: %s", row.id, row.attempts, ", it is dead" if dead else "",
+                       said)
+        values = {"error": said, "lease_until": null(), "dead_at": Now() if dead else null(),
+                  "retry_at": Now() + delay_after(self._retry, row.attempts)}
+        in_own(self._engine, lambda connection: connection.execute(
+            update(table).where(table.c.id == row.id, table.c.attempts == row.attempts).values(**values)))

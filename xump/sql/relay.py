@@ -1,0 +1,242 @@
+"""The relay: leases slots, reads their rows, sends them, and deletes them in a statement that holds only while the leases do.
+
+No lock is held while the network is waited for. A relay that dies, or that sleeps past its lease, sends nothing that another one
+will not send, too: rows come twice then, and never out of order for the first time.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    SmallInteger,
+    and_,
+    any_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    not_,
+    null,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from xump.sql.hosts import Host
+from xump.sql.moments import Now, delay_after, delays, micros
+from xump.sql.outcomes import Down, Pressed, Refused, Row
+from xump.sql.parking import release_keys
+from xump.sql.payload import new_id
+from xump.sql.slots import Slots
+from xump.sql.targets import target_of
+from xump.sql.transactions import in_own, own
+
+if TYPE_CHECKING:
+    from xump.sql.outbox import Outbox
+
+logger = logging.getLogger("xump.sql")
+JITTER = 0.2
+ERROR_CHARS_MAX = 2000
+
+
+def jittered(seconds: float) -> float:
+    """So that relays and workers that were started together do not look together."""
+    return seconds * random.uniform(1 - JITTER, 1 + JITTER)
+
+
+class Relay:
+    """Sends what is in an outbox. Made by `Outbox.relay`."""
+
+    def __init__(
+        self, outbox: Outbox, target: Any, host: Host, *, batch: int, poll: float, lease: float, max_attempts: int,
+        retry_delay: float | tuple[float, ...], on_dead: str,
+    ) -> None:
+        for name, value in (("batch", batch), ("max_attempts", max_attempts)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an int from 1 on, got {value!r}")
+        if on_dead not in ("block", "skip"):
+            raise ValueError(f'on_dead must be "block" or "skip", got {on_dead!r}')
+        if micros(lease, "lease") == 0 or micros(poll, "poll") == 0:
+            raise ValueError(f"lease and poll must be more than 0 seconds, got {lease!r} and {poll!r}")
+        self._target, self._host, self._outbox = target_of(target), host, outbox
+        self._tables, self._engine = outbox.tables, own(host.engine)
+        self._batch, self._poll, self._lease = batch, poll, lease
+        self._max_attempts, self._retry, self._on_dead = max_attempts, delays(retry_delay, "retry_delay"), on_dead
+        self._slots = Slots(outbox.tables, new_id(), micros(lease, "lease"))
+        self._shared_at = -lease
+        self._stopped = False
+        self._event: Any = None
+        self._statements: dict[str, Any] = {}
+        self.sent = 0
+        """How many rows it has sent and deleted."""
+        self.lost = 0
+        """How many it has sent, but could not delete, since its lease was over: they are sent again."""
+        self.pressed: str | None = None
+        """Why the last round could not send all; None: it could."""
+
+    def run(self) -> None:
+        """Send until `stop()`. What the database or the target cannot do now is tried again each `poll`."""
+        self._event = event = self._host.event()
+        leave = self._outbox.wake.join(event)
+        renewing = self._host.every(self._lease / 3, self._renew)
+        try:
+            while not self._stopped:
+                event.clear()
+                try:
+                    sent = self.step()
+                except DBAPIError:
+                    logger.exception("the relay cannot reach the database; it tries again")
+                    sent, self._shared_at = 0, -self._lease
+                if not self._stopped and (sent == 0 or self.pressed):
+                    self._host.wait(event, jittered(self._poll))
+        finally:
+            renewing()
+            leave()
+            self._leave()
+
+    def stop(self) -> None:
+        """Have `run` return after the batch that it is at."""
+        self._stopped = True
+        if self._event is not None:
+            self._event.set()
+
+    def step(self) -> int:
+        """One round: share the slots if it is time, read, send, delete. Returns how many rows were sent and deleted."""
+        if time.monotonic() - self._shared_at > self._lease / 3:
+            started = time.monotonic()
+            in_own(self._engine, self._slots.share)
+            self._shared_at = started
+        if not self._slots.mine:
+            return 0
+        rows = in_own(self._engine, self._read)
+        if not rows:
+            self.pressed = None
+            return 0
+        self._target.warn(rows, self._lease)
+        try:
+            outcomes = self._host.call(self._target.send, rows)
+        except Down as error:
+            if self.pressed is None:
+                logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), error)
+            self.pressed = str(error)
+            return 0
+        pressed = [outcome for outcome in outcomes if isinstance(outcome, Pressed)]
+        self.pressed = str(pressed[0]) if pressed else None
+        deleted = in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
+        self.sent += deleted
+        return deleted
+
+    def _renew(self) -> None:
+        try:
+            in_own(self._engine, self._slots.renew)
+        except DBAPIError:
+            logger.exception("the relay could not renew its leases")
+
+    def _leave(self) -> None:
+        self._target.close()
+        try:
+            in_own(self._engine, self._slots.leave)
+        except DBAPIError:
+            logger.exception("the relay could not let go of its slots: others take them when the lease is over")
+
+    # ---- reading
+
+    def _read(self, connection: Connection) -> list[Row]:
+        table = self._tables.outbox
+        rows = list(connection.execute(*self._ready(connection.dialect.name)))
+        due = (select(table, null().label("blocked")).where(
+            table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_(self._slots.mine))
+            .order_by(table.c.id).limit(self._batch))
+        again = list(connection.execute(due))
+        blocked = {row.key for row in rows if row.blocked}
+        if blocked:         # they came while their key was parked
+            connection.execute(update(table).where(table.c.key.in_(blocked), table.c.dead_at.is_(None)).values(parked=true()))
+        return sorted(again + [row for row in rows if not row.blocked], key=lambda row: row.id)
+
+    def _ready(self, dialect: str) -> tuple[Any, dict[str, Any]]:
+        """The lowest ids of each slot; PostgreSQL walks the index of each, and sorts no more than it returns."""
+        table = self._tables.outbox
+        mine, parameters = self._slots.mine, {"slots": self._slots.mine, "batch": self._batch, "each": self._batch}
+        if dialect not in self._statements:
+            other = table.alias("other")
+            blocked = case((table.c.key.is_(None), False),
+                           else_=exists().where(other.c.key == table.c.key, other.c.parked)).label("blocked")
+            waiting = select(table, blocked).where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id)
+            if dialect == "postgresql":
+                slots = (func.unnest(bindparam("slots", type_=ARRAY(SmallInteger))).table_valued("slot", name="mine")
+                         .render_derived(name="mine"))
+                each = waiting.where(table.c.slot == slots.c.slot).limit(bindparam("each")).lateral("each")
+                made = select(each).select_from(slots.join(each, true())).order_by(each.c.id).limit(bindparam("batch"))
+            else:
+                made = waiting.where(table.c.slot.in_(bindparam("slots", expanding=True))).limit(bindparam("batch"))
+            self._statements[dialect] = made
+        if dialect == "postgresql":
+            parameters["each"] = max(64, -(-self._batch // len(mine)))
+        else:
+            del parameters["each"]
+        return self._statements[dialect], parameters
+
+    # ---- settling
+
+    def _settle(self, connection: Connection, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
+        sent = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
+        deleted = 0
+        if sent:
+            deleted = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
+            if deleted < len(sent):
+                self.lost += len(sent) - deleted
+                logger.warning("the lease was over before %d rows were deleted: they are sent again", len(sent) - deleted)
+            release_keys(connection, self._tables, {row.key for row in sent if row.parked and row.key is not None})
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if isinstance(outcome, Refused):
+                self._refused(connection, row, str(outcome))
+        return int(deleted)
+
+    def _held(self) -> Any:
+        slot = self._tables.slot
+        return (select(slot.c.slot).where(slot.c.owner == self._slots.owner, slot.c.until > Now())
+                .with_for_update(read=True))
+
+    def _delete(self, dialect: str, ids: list[int]) -> tuple[Any, dict[str, Any]]:
+        table = self._tables.outbox
+        name = f"delete {dialect}"
+        if name not in self._statements:
+            if dialect == "postgresql":
+                chosen = table.c.id == any_(bindparam("ids", type_=ARRAY(BigInteger)))
+            else:
+                chosen = table.c.id.in_(bindparam("ids", expanding=True))
+            self._statements[name] = delete(table).where(chosen, table.c.slot.in_(self._held()))
+        return self._statements[name], {"ids": ids}
+
+    def _refused(self, connection: Connection, row: Row, error: str) -> None:
+        table = self._tables.outbox
+        attempts = row.attempts + 1
+        dead = attempts >= self._max_attempts
+        skip = self._on_dead == "skip" or row.key is None
+        values: dict[str, Any] = {"attempts": attempts, "error": error.replace("\0", "?")[:ERROR_CHARS_MAX]}
+        if dead:
+            values |= {"dead_at": Now(), "retry_at": null(), "parked": not skip}
+        else:
+            values |= {"retry_at": Now() + delay_after(self._retry, attempts), "parked": True}
+        changed = connection.execute(update(table).where(
+            and_(table.c.id == row.id, table.c.attempts == row.attempts, table.c.slot.in_(self._held()))).values(**values))
+        if not changed.rowcount:        # another relay has its slot
+            return
+        logger.warning("row %d of the outbox cannot be sent, attempt %d%s: %s", row.id, attempts, ", it is dead" if dead else "",
+                       error)
+        if row.key is None:
+            return
+        if dead and skip:
+            release_keys(connection, self._tables, {row.key})
+        else:
+            connection.execute(update(table).where(table.c.key == row.key, table.c.dead_at.is_(None)).values(parked=True))

@@ -1,0 +1,93 @@
+"""Looking at a transaction before its commit, and transactions of our own.
+
+After an error that was swallowed, PostgreSQL answers COMMIT with a ROLLBACK, and neither driver nor SQLAlchemy raises. Whoever
+acknowledges on the ground of a commit must look first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from xump.sql.errors import TransactionAborted
+from xump.sql.schema import require_configured
+
+Result = TypeVar("Result")
+
+ISOLATION = {"postgresql": "READ COMMITTED", "mysql": "READ COMMITTED", "mariadb": "READ COMMITTED"}
+IN_ERROR = 3        # what libpq calls PQTRANS_INERROR
+AGAIN = {"40001", "40P01"}
+TRIES_MAX = 20
+PAUSE = 0.005
+
+
+def own(engine: Engine) -> Engine:
+    """The engine for our own transactions: READ COMMITTED, since SKIP LOCKED under SERIALIZABLE fails more often than it claims.
+
+    Raises:
+        ConfigurationError: It is for SQLite, and is not set up.
+    """
+    require_configured(engine)
+    level = ISOLATION.get(engine.dialect.name)
+    return engine.execution_options(isolation_level=level) if level else engine
+
+
+def in_own(engine: Engine, work: Callable[[Connection], Result]) -> Result:
+    """Do `work` in a transaction of our own; again, if the database could not serialize it or ended a deadlock."""
+    tries = 0
+    while True:
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            tries += 1
+            if sqlstate(error) not in AGAIN or tries >= TRIES_MAX:
+                raise
+            time.sleep(PAUSE * tries)
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The five characters by which PostgreSQL names an error."""
+    found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return found if isinstance(found, str) else None
+
+
+def refuse_aborted(connection: Connection) -> None:
+    """Raise if a commit would be a rollback.
+
+    Raises:
+        TransactionAborted: A statement failed in this transaction, and the error went no further.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    info: Any = getattr(connection.connection.dbapi_connection, "info", None)
+    status = getattr(info, "transaction_status", None)
+    if status is None:
+        try:
+            connection.execute(text("SELECT 1"))
+        except DBAPIError as error:
+            if sqlstate(error) == "25P02":
+                raise _aborted() from error
+            raise
+    elif status == IN_ERROR:
+        raise _aborted()
+
+
+def _aborted() -> TransactionAborted:
+    return TransactionAborted("a statement failed in this transaction and its error was swallowed; the database would answer the "
+                              "commit with a rollback. Let the error out, or run that statement in connection.begin_nested()")
+
+def oldest_snapshot(connection: Connection) -> float:
+    """For how many seconds the oldest transaction of a PostgreSQL is open: till it ends, dead rows stay and claims get slower."""
+    if connection.dialect.name != "postgresql":
+        return 0.0
+    found = connection.execute(text(
+        "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) FROM pg_stat_activity "
+        "WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()")).scalar_one()
+    seconds = float(found)
+    return seconds if math.isfinite(seconds) else 0.0
