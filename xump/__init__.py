@@ -54,15 +54,18 @@ from xump.rewriters import register_rewriter
 from xump.selector import Selector
 from xump.store_types import Store, register_store
 from xump.topologies import Housecat, Parrot, Recipient, Wolfpack
+from xump.watch import Change, Watch
 from xump.window import Window
 from xump_ext.death import Death
 from xump_ext.engine.delivery import Delivery
+from xump_ext.engine.outlet import Outlet
 from xump_ext.message.annex import register_annex
 from xump_ext.outcome import Outcome, OutcomeFlag
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Change",
     "Closed",
     "Conflict",
     "Death",
@@ -77,6 +80,7 @@ __all__ = [
     "Message",
     "Outcome",
     "OutcomeFlag",
+    "Outlet",
     "Parrot",
     "Queue",
     "QueueFull",
@@ -95,6 +99,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "TransactionError",
+    "Watch",
     "Window",
     "WindowNotFound",
     "Wolfpack",

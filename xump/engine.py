@@ -1,7 +1,8 @@
 """The engine: one graph of queues and selectors in one process. Arguments are checked here; `xump_ext` does the work.
 
-The class `Engine` is in five files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
-deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks, and this file has the rest.
+The class `Engine` is in six files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
+deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks, `xump._telling` calls back, and this file
+has the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import HOP_LIMIT_MAX, check_count, queue_name
-from xump._durable import Durable
+from xump._telling import Telling
 from xump.durability.closing import open_engines, raise_first
 from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
@@ -30,7 +31,7 @@ logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
 
 
-class Engine(Durable):
+class Engine(Telling):
     """A message engine: queues, and selectors (bindings and subscriptions) that join them. It is an object, not a server.
 
     Args:
@@ -334,7 +335,7 @@ class Engine(Durable):
             return "<Engine, closed>"
         return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
 
-    def _report(self, errors: list[tuple[int | str, BaseException | str]]) -> None:
+    def _report(self, errors: list[tuple[int | str | None, BaseException | str]]) -> None:
         """Log what went wrong in a run: what user code raised, once a condition; messages that could not be read; and the address
         of the first message that a queue dropped since nothing matched it."""
         for where, error in errors:
@@ -343,6 +344,8 @@ class Engine(Durable):
                     "queue %r dropped a message with the address %r: no selector matches it, and no dead letter queue takes it. "
                     "Create a selector for it, a dead_letter, or the queue with unmatched='keep'; further drops are only counted",
                     where, error)
+            elif where is None:
+                logger.error("a call-back of an outlet or a watch raised", exc_info=error)
             elif isinstance(where, int):
                 logger.error("the condition of selector %d raised; that counts as no match", where, exc_info=error)
             else:

@@ -67,6 +67,8 @@ def take(engine, selector, entry):
         entry.offered_to = destination_of(selector, entry.message)
         entry.visited = None        # decision 165
         engine.offers.append(entry)
+        for outlet in engine.outlets:
+            outlet.look()
         if not selector.infinite:
             hand(engine, entry)
 

@@ -8,7 +8,7 @@ from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, REWRITERS,
 from xump import field
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter"]
+            "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter", "outlet"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]

@@ -5,7 +5,7 @@ expiries come first, then the rest, each in the order of entry. What is in a que
 for its release, which is then its moment.
 """
 
-from tests.model import books, deliveries, letters
+from tests.model import books, deliveries, letters, outlets
 from tests.model.entries import READY
 from tests.model.values import after
 
@@ -32,8 +32,9 @@ def is_late(engine, message):
 def deadlines_of(engine, entry):
     """(time, what is due then) of an entry; the expiry goes first."""
     found = []
-    offered = entry.state == "outstanding" and entry in engine.offers
-    if (entry.state in (*READY, "delayed") or offered) and expiry_of(entry) is not None:
+    offered = entry in engine.offers
+    expires = entry.state in (*READY, "delayed") or offered
+    if expires and not (offered and outlets.has(engine, entry)) and expiry_of(entry) is not None:
         found.append((expiry_of(entry), "expiry"))
     if entry.state == "delayed":
         found.append((entry.due, "delay"))

@@ -42,7 +42,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 
-from tests.model import bounds, deliveries, due, graph, laws, maps, publishing, requests, routing, transactions
+from tests.model import bounds, deliveries, due, graph, laws, maps, outlets, publishing, requests, routing, transactions
 from tests.model.entries import EITHER, Message
 from tests.model.matching import INFINITE
 from tests.model.publishing import fresh
@@ -65,6 +65,8 @@ class ModelEngine:
         self.dead_letter = dead_letter
         self.queue_by_name = {}
         self.selector_by_id = {}
+        self.outlets = []
+        self.watches = []
         self.window_by_name = {}
         self.window_count = 0
         self.names = []                 # of queues, ever used
@@ -80,6 +82,7 @@ class ModelEngine:
         self.now = 0                    # by the clock, in this call or moment
         self.time = TIME_MIN            # the highest time that there was: what is due is judged by it
         self.depth = 0                  # of building blocks
+        self.calls = 0                  # that are not over
         self.sequence = self.selector_count = self.served_count = self.nack_count = 0
 
     @property
@@ -174,6 +177,19 @@ class ModelEngine:
     @property
     def windows(self):
         return Registry(self.window_by_name, WindowNotFound, "window")
+
+    def outlet(self, call, destinations=()):
+        made = outlets.Outlet(self, call)
+        try:
+            for destination in destinations:
+                made.add(destination)
+        except ValueError:
+            made.close()
+            raise
+        return made
+
+    def watch(self, call):
+        return outlets.Watch(self, call)
 
     def create_window(self, credit, *, name=None):
         if name is None:
@@ -310,8 +326,15 @@ class ModelEngine:
             self.now = self.time = max(moment, self.time)
             routing.finish(self)
         self.now, self.time = clock, max(clock, self.time)
-        yield
-        routing.finish(self)
+        self.calls += 1
+        try:
+            yield
+            routing.finish(self)
+        finally:
+            self.calls -= 1
+            if not self.calls:
+                for told in (*self.watches, *self.outlets):
+                    told.tell()
 
     @property
     def next_due(self):

@@ -242,6 +242,33 @@ class World(Pair):
         self.compare_deliveries(modelled, done)
 
     @recorded
+    def outlet(self, destinations):
+        called = [0, 0]
+
+        def make(engine, side):
+            def call():
+                called[side] += 1
+            return engine.outlet(call, destinations)
+        ok, modelled, done = self.both(make, f"outlet({destinations!r})")
+        if ok:
+            self.outlets.append((modelled, done, called))
+
+    @recorded
+    def on_outlet(self, index, verb, *args):
+        """`add`, `discard` or `close`."""
+        if self.outlets:
+            pair = self.outlets[index % len(self.outlets)]
+            self.same(lambda engine, side: getattr(pair[side], verb)(*args), f"on_outlet({index}, {verb!r}, {args})")
+
+    @recorded
+    def drain(self, index, n):
+        if self.outlets:
+            pair = self.outlets[index % len(self.outlets)]
+            ok, modelled, done = self.both(lambda engine, side: pair[side].take(n), f"drain({index}, {n})")
+            if ok:
+                self.compare_deliveries(modelled, done)
+
+    @recorded
     def get(self, queue):
         ok, modelled, done = self.both(lambda engine, side: engine.get(queue), f"get({queue!r})")
         if ok:

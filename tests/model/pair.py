@@ -85,6 +85,7 @@ class Pair:
         if stores:
             self.places.append(Path(tempfile.mkdtemp(dir=FAST if FAST.is_dir() else None)))
             self.open_stores()
+        self.watch()
 
     @property
     def program(self):
@@ -98,6 +99,13 @@ class Pair:
         self.blocks = []
         self.publishers = []
         self.requests = []
+        self.outlets = []       # (model's, engine's, how often each called back)
+
+    def watch(self):
+        """Both engines tell what comes and goes."""
+        self.changes = [], []
+        for engine, changes in zip((self.model, self.engine), self.changes, strict=True):
+            engine.watch(changes.extend)
 
     def open_stores(self):
         for kind in self.stores:
@@ -160,6 +168,18 @@ class Pair:
             told, seen = [dict(meta) for meta in (self.model.store_meta(name), self.engine.stores[name].meta)]
             assert told == seen, self.told(f"the map of store {name!r}: model {told}, engine {seen}")
         self.compare_those_who_wait()
+        self.compare_those_who_are_told()
+
+    def compare_those_who_are_told(self):
+        """How often outlets called back, and what watches saw."""
+        for modelled, outlet, called in self.outlets:
+            assert modelled.destinations == outlet.destinations and called[0] == called[1], self.told(
+                f"{outlet}: called {called}, of {modelled.destinations}")
+        told, seen = [sorted(f"{what} {getattr(thing, 'name', '') or thing.id} {came}" for what, came, thing in changes)
+                      for changes in self.changes]
+        assert told == seen, self.told(f"changes of the graph: model {told}, engine {seen}")
+        for changes in self.changes:
+            changes.clear()
 
     def compare_those_who_wait(self):
         """Publishers that wait for room, and requests that wait for replies."""
@@ -212,3 +232,4 @@ class Pair:
         self.model = reopened(self.model, crash)
         self.engine = Compiled(**self.options)
         self.open_stores()
+        self.watch()

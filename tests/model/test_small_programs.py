@@ -41,7 +41,7 @@ class Dense(Drawing, AtRandom):
              "block", "delete_queue", "queue", "reopen", "sync", "wait", "set_meta"]
     MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
                   "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate",
-                  "window": "resize delete_window"}
+                  "window": "resize delete_window", "outlet": "outlet on_outlet drain drain drain"}
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
@@ -168,6 +168,18 @@ class Dense(Drawing, AtRandom):
         name = self.chance.choice(WINDOWS)
         if name in self.world.engine.windows:
             self.world.on_window(name, "resize", self.chance.choice([0, 1, 1, 2, 5]))
+
+    def outlet(self):
+        if len(self.world.outlets) < 2:
+            self.world.outlet(self.chance.choice([["d"], ["d", "a"], ["a", "b"], []]))
+
+    def on_outlet(self):
+        choice = self.chance.choice
+        self.world.on_outlet(choice([0, 1]), *choice([("add", choice("dab")), ("add", choice("dab")), ("discard", choice("dab")),
+                                                      ("discard", choice("dab")), ("close",)]))
+
+    def drain(self):
+        self.world.drain(self.chance.choice([0, 1]), self.chance.choice([0, 1, 2, 20]))
 
     def delete_window(self):
         self.world.on_window(self.chance.choice(WINDOWS), "delete")

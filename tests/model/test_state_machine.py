@@ -184,6 +184,19 @@ class Machine(RuleBasedStateMachine):
     def take(self, n, destination):
         self.world.take(n, destination)
 
+    @rule(destinations=st.lists(st.sampled_from(DESTINATIONS), max_size=2, unique=True))
+    def outlet(self, destinations):
+        if len(self.world.outlets) < 3:
+            self.world.outlet(destinations)
+
+    @rule(index=st.integers(0, 2), verb=st.sampled_from(["add", "add", "discard", "close"]), name=st.sampled_from(DESTINATIONS))
+    def on_outlet(self, index, verb, name):
+        self.world.on_outlet(index, verb, *([] if verb == "close" else [name]))
+
+    @rule(index=st.integers(0, 2), n=st.sampled_from([0, 1, 3, 20]))
+    def drain(self, index, n):
+        self.world.drain(index, n)
+
     @rule(queue=queues)
     def get(self, queue):
         self.world.get(queue)

@@ -51,7 +51,8 @@ def commit(engine, work, in_one_store=False, metas=()):
 @contextmanager
 def all_or_nothing(engine):
     """When the block raises, every object and every list holds again what it held before."""
-    things = [engine, *engine.queues.values(), *engine.selectors.values(), *engine.windows.values(), *engine.taken]
+    things = [engine, *engine.queues.values(), *engine.selectors.values(), *engine.windows.values(), *engine.outlets]
+    things += engine.taken
     things += [entry for queue in engine.queues.values() for entry in queue.entries]
     before = [(thing, dict(vars(thing))) for thing in things]
     containers = [value for _, values in before for value in values.values() if isinstance(value, (list, dict))]

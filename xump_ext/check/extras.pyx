@@ -45,7 +45,9 @@ cdef int check_extras(Books books) except -1:
 cdef int64_t moment_of(const entry_t* entry) noexcept:
     """When something happens to the entry, as far as its state tells; its delay by a retry and its deadline are known by the
     schedule only."""
-    if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND or entry.state == OFFERED:
+    if entry.state == BOUND or entry.state == OFFERED:
+        return entry.extra.expires if entry.below.offer.destination.outlet == NULL else NEVER
+    if entry.state == UNROUTED or entry.state == WAITING:
         return entry.extra.expires
     return NEVER
 

@@ -386,7 +386,8 @@ cdef int check_destinations(Books books) except -1:
     for name, reference in books.core.destinations.items():
         if reference.destination.name != <void*> name:
             raise broken("Links", f"destination {name!r}", "its name is not the one that it is known by")
-        if reference.destination.pins != pins.pop(<uintptr_t> &reference.destination, 0):
+        check_outlet(&reference.destination, f"destination {name!r}")
+        if reference.destination.pins != pins.pop(<uintptr_t> &reference.destination, 0) + (reference.destination.outlet != NULL):
             raise broken(
                 "Recount", f"destination {name!r}", f"{reference.destination.pins} selectors name it, found another number")
         if reference.destination.pins == 0 and reference.destination.count == 0:
@@ -396,6 +397,22 @@ cdef int check_destinations(Books books) except -1:
         raise broken("Links", "engine", "a selector names a destination that is not known")
     if offers != books.e.offer_count:
         raise broken("Recount", "engine", f"{books.e.offer_count} offers, but {offers} under the destinations")
+    return 0
+
+
+cdef int check_outlet(destination_t* destination, str where) except -1:
+    """One of an outlet that has an offer stands in its line, and the outlet is not quiet."""
+    cdef destination_t* at = NULL if destination.outlet == NULL else destination.outlet.head
+    cdef uint32_t found = 0
+    while at != NULL:
+        found += at == destination
+        if at.next == NULL and destination.outlet.tail != at:
+            raise broken("Links", where, "the line of its outlet ends elsewhere")
+        at = at.next
+    if found != destination.stands or (destination.outlet != NULL and destination.count and not found):
+        raise broken("Links", where, f"it stands {found} times in the line of its outlet")
+    if destination.outlet != NULL and destination.count and destination.outlet.quiet:
+        raise broken("Quiet", where, "it has offers, though its outlet is quiet")
     return 0
 
 

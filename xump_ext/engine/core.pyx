@@ -185,6 +185,8 @@ cdef class Core(EngineReading):
                 self.make_room(journal, charge + kept_bytes(&journal.store, charge, COMES_IN))
                 check_map_fits(journal, charge, charge, handle.name)
             queue_create(&self.e, handle, properties, self.spare_slots, journal, 0)
+            if self.e.is_watched:
+                self.tellings.append(("queue", True, handle))
             if items:
                 map_begin(handle.queue, items)
             go_on(&self.e)
@@ -221,6 +223,8 @@ cdef class Core(EngineReading):
                 rank, ahead, window, False)
             selector = handle.selector
             self._selectors[handle.id] = handle
+            if self.e.is_watched:
+                self.tellings.append(("selector", True, handle))
             try:
                 self.set_start(selector, start)
                 if enabled:
@@ -585,6 +589,7 @@ cdef class Core(EngineReading):
         self.e.suspended = NULL
         self.e.handle = NULL
         self.sources_to_drop.clear()
+        self.tellings.clear()
         return 0
 
 

@@ -82,6 +82,9 @@ cdef class EngineLock:
         self.journals = []
         self.user_errors = []
         self.sources_to_drop = []
+        self.tellings = []
+        self.watchers = ()
+        self.outlets = {}
         self.spare_slots = []
         self.undelivered = []
         self.sleepers = {}
@@ -96,6 +99,7 @@ cdef class EngineLock:
         self.e.owners = <void*> self.owners
         self.e.user_errors = <void*> self.user_errors
         self.e.sources_to_drop = <void*> self.sources_to_drop
+        self.e.tellings = <void*> self.tellings
         self.e.requests = <void*> self.requests
         self.e.handle = <void*> self
 
@@ -280,7 +284,58 @@ cdef class EngineLock:
             self._report(user_errors)
         if self.e.changed_stores != NULL:
             tell_stores(&self.e)
+        if self.tellings and not self.telling and self.state != CLOSED:
+            self.tell()
         return 0
+
+    cdef int tell(self) except -1:
+        """Call back, one after the other, whoever is to be told of what calls have done. What these call-backs do themselves is
+        told when they have returned, by the same loop: none is called inside another one."""
+        cdef list changes
+        self.telling = True
+        try:
+            while self.tellings:
+                one = self.tellings.pop(0)
+                if type(one) is not tuple:
+                    self._call_back(one)
+                    continue
+                changes = [one]
+                while self.tellings and type(self.tellings[0]) is tuple:
+                    changes.append(self.tellings.pop(0))
+                self.tell_watchers(changes)
+        finally:
+            self.telling = False
+        return 0
+
+    cdef int tell_watchers(self, list changes) except -1:
+        """Tell what came and went; what did both is not mentioned."""
+        cdef list net = []
+        for change in changes:
+            came = change[0], True, change[2]
+            if not change[1] and came in net:
+                net.remove(came)
+            else:
+                net.append(change)
+        for watcher in self.watchers if net else ():
+            if watcher in self.watchers:        # one before it may have ended it
+                self._call_back(watcher, net)
+        return 0
+
+    def _watch(self, watcher):
+        """From now on it is called with the changes of the graph: tuples (what, whether it came, the thing)."""
+        self.watchers += (watcher,)
+        self.e.is_watched = True
+
+    def _watch_no_more(self, watcher):
+        self.watchers = tuple([other for other in self.watchers if other is not watcher])
+        self.e.is_watched = bool(self.watchers)
+
+    def _call_back(self, one, *arguments):
+        """Call it, and log what it raises."""
+        try:
+            one(*arguments)
+        except Exception as error:
+            self._report([(None, error)])
 
     cdef int wake_waiting(self) except -1:
         if self.e.offered != self.offered_before:

@@ -96,6 +96,8 @@ cdef class EngineStores(EngineLock):
         `properties` are as `QueueHandle._properties` gives them.
         """
         queue_create(&self.e, handle, properties, self.spare_slots, journal, number)
+        if self.e.is_watched:
+            self.tellings.append(("queue", True, handle))
         handle.queue.held = handle.queue.awaits_release = True
 
     # ---- a store goes

@@ -316,6 +316,8 @@ cdef int queue_free(engine_t* engine, queue_t* queue, list spare_slots) except -
     index_free(&queue.index)
     spare_slots.append(queue.slot)
     del (<dict> engine.queues)[handle.name]
+    if engine.is_watched:
+        (<list> engine.tellings).append(("queue", False, handle))
     if engine.replies == queue:
         engine.replies = NULL
     if engine.called == queue:
@@ -482,6 +484,8 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
         source.active = source.transit or bool((<Plan> source.plan).clauses)
     selector_unlink(engine, selector)
     del selectors[handle.id]
+    if engine.is_watched:
+        (<list> engine.tellings).append(("selector", False, handle))
     if handle.name is not None:
         (<EngineLock> engine.handle)._named.pop(handle.name, None)
     handle.selector = NULL

@@ -748,8 +748,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     entry.holder = selector
     list_append(&selector.holding, entry)
     rotate(engine, selector)
-    offer_append(engine, destination, offer, entry)
-    return 0
+    return offer_append(engine, destination, offer, entry)
 
 
 cdef int offer_under(engine_t* engine, selector_t* selector, entry_t* entry) except -1:

@@ -181,7 +181,17 @@ cdef struct destination_t:
     offer_t* head
     offer_t* tail
     uint64_t count
-    uint32_t pins           # how many selectors name it
+    uint32_t pins           # how many selectors name it, and its outlet
+    bint stands             # in the line of its outlet
+    outlet_t* outlet        # to which it belongs, or NULL
+    destination_t* next     # in that line
+
+cdef struct outlet_t:       # a set of destinations with one call-back                                engine/outlet.pyx
+    void* handle            # Outlet
+    engine_t* engine
+    destination_t* head     # the line of those that have offers, or had
+    destination_t* tail
+    bint quiet              # nothing was offered since it was last found empty
 
 cdef struct offer_t:
     entry_t* entry
@@ -570,6 +580,8 @@ cdef struct engine_t:
     void* destinations       # dict of str to DestinationRef
     void* nacked             # dict of an entry's address to the number of its last nack
     void* user_errors        # list of what user code raised in this call
+    void* tellings           # list of those who are called back when the call is over: outlets; changes of the graph
+    bint is_watched          # somebody wants to know of changes of the graph
     void* sources_to_drop   # list of owners of lazy sources that are used up; dropped at the end of the call
     store_t* stores          # durable ones
     store_t* changed_stores  # those that got something to write since the last call ended

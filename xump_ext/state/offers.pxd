@@ -1,11 +1,21 @@
 """The lists of offers: one of all, one for each destination, both in order of delivery."""
 
-from xump_ext.state.graph cimport destination_t, engine_t, entry_t, offer_t
+from libc.stdint cimport uint32_t
+
+from xump_ext.state.graph cimport destination_t, engine_t, entry_t, offer_t, outlet_t
 
 cdef offer_t* offer_alloc() except NULL
 cdef destination_t* destination_named(engine_t* engine, object name) except NULL
 cdef int destination_forget(engine_t* engine, destination_t* destination) except -1
 cdef void offers_free(engine_t* engine) noexcept
+
+# The line of an outlet: a destination that has an offer stands in it, at the end; the first is asked, and goes to the end when
+# its turn is over. One that has lost its offers leaves when it is asked.
+cdef int outlet_offered(engine_t* engine, destination_t* destination) except -1
+cdef int outlet_join(engine_t* engine, outlet_t* outlet, destination_t* destination) except -1
+cdef int outlet_part(engine_t* engine, destination_t* destination) except -1
+cdef void outlet_turned(outlet_t* outlet) noexcept
+cdef entry_t* outlet_first(outlet_t* outlet, uint32_t* turn, uint32_t whole) noexcept
 
 cdef inline offer_t* offer_new(engine_t* engine) except NULL:
     cdef offer_t* offer = engine.spare_offers
@@ -14,7 +24,7 @@ cdef inline offer_t* offer_new(engine_t* engine) except NULL:
     engine.spare_offers = offer.next
     return offer
 
-cdef inline void offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) noexcept:
+cdef inline int offer_append(engine_t* engine, destination_t* destination, offer_t* offer, entry_t* entry) except -1:
     """Adds an offer of the entry at the end of both lists."""
     engine.offered += 1
     engine.offer_count += 1
@@ -37,6 +47,7 @@ cdef inline void offer_append(engine_t* engine, destination_t* destination, offe
         offer.above.below = offer
     destination.tail = offer
     entry.below.offer = offer
+    return 0 if destination.outlet == NULL else outlet_offered(engine, destination)
 
 cdef inline int offer_remove(engine_t* engine, entry_t* entry) except -1:
     """Ends the entry's offer."""

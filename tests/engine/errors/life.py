@@ -38,6 +38,7 @@ def live():
         w.second_overflow = select("full", when=overflow, do=discard, enabled=False)
         w.below = select("work", when=match("eq", "down"), do=deliver("worker"), credit=1)
         w.endless = select("bound", when=always, do=deliver("endless"), credit=INFINITE)
+        w.outlet = w.engine.outlet(print)
         w.window = w.engine.create_window(9)
         w.disabled = select("parked", when=where({"n": 1}), do=copy_to("spill"), enabled=False, name="replay", start="head")
         w.held_one = select("held", when=always, do=move_to(field("reply_to")), credit=2)

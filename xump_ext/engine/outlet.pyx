@@ -1,0 +1,266 @@
+"""Outlets: what is offered to a set of destinations, for a program that has no thread waiting for each of them.
+
+An outlet is *quiet* while nothing is offered to its destinations. The call that ends the quiet calls back, once; then the program
+drains the outlet until nothing is left, which makes it quiet again. Its destinations stand in line: the first one has a turn of
+so many offers, then goes to the back. So a call-back is paid for once, not once a message, and no destination starves another.
+
+What is offered here counts as in your program's hands: it does not expire any more (`state/offers.pyx`).
+
+`outlet.pxd` says how a compiled face drains it, without a Python object for a message.
+"""
+
+from libc.stdint cimport uint32_t
+
+from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
+from xump_ext.errors import no_pickle
+from xump_ext.memory.document cimport document
+from xump_ext.route.ledger cimport PAID, accept, dead_letter, pay
+from xump_ext.route.requeue cimport nack_entry, recall
+from xump_ext.route.routing cimport go_on
+from xump_ext.state.constants cimport NEVER, REASON_REJECTED
+from xump_ext.state.envelope cimport DestinationRef
+from xump_ext.state.graph cimport destination_t, entry_t
+from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.offers cimport destination_named, destination_left, outlet_first, outlet_join, outlet_part, outlet_turned
+
+cdef enum:
+    TURN = 16       # so many offers a destination gives before the next one has its turn
+
+
+cdef class Outlet:
+    """What is offered to a set of destinations, with one call-back for all of them. Created by `Engine.outlet`.
+
+    >>> from xump import Engine, always, deliver
+    >>> with Engine() as engine:
+    ...     outlet = engine.outlet(lambda: print("there is something"), ["mail", "news"])
+    ...     for name in ("mail", "news"):
+    ...         queue = engine.create_queue(name)
+    ...         reader = engine.create_selector(name, when=always, do=deliver(name), credit=10)
+    ...         ids = engine.publish_many(name, [(f"{name} 1",), (f"{name} 2",)])
+    ...     [delivery.address for delivery in outlet.take(10)]
+    there is something
+    ['mail 1', 'mail 2', 'news 1', 'news 2']
+    """
+
+    def __cinit__(self, EngineLock engine not None, call):
+        self.engine = engine
+        self.core = engine
+        self.call = call
+        self.own = {}
+        self.o.handle = <void*> self
+        self.o.engine = &engine.e
+        self.o.quiet = True
+
+    def __reduce__(self):
+        raise no_pickle(self)
+
+    def __repr__(self):
+        return f"<Outlet of {len(self.own)} destinations>"
+
+    @property
+    def destinations(self):
+        """Its destinations, in the order in which they came, as a tuple."""
+        return tuple(self.own)
+
+    def add(self, str destination not None):
+        """Let a destination belong to this outlet. What is offered there now is in it.
+
+        Args:
+            destination: A destination (consumer name).
+
+        Returns:
+            Whether it is new here.
+
+        Raises:
+            ValueError: It belongs to another outlet.
+            Closed: The engine is closed.
+
+        Cost: O(messages that are offered there).
+        """
+        cdef destination_t* found
+        self.core.begin_call()
+        try:
+            if destination in self.own:
+                return False
+            found = destination_named(&self.core.e, destination)
+            if found.outlet != NULL:
+                raise ValueError(f"destination {destination!r} belongs to another outlet; discard it there first")
+            self.own[destination] = self.core.destinations[destination]
+            self.core.outlets[id(self)] = self          # its destinations lead to it
+            outlet_join(&self.core.e, &self.o, found)
+            go_on(&self.core.e)
+            return True
+        finally:
+            self.core.unlock()
+
+    def discard(self, str destination not None):
+        """A destination does not belong to this outlet any more. What is offered there stays so, and may expire again.
+
+        Args:
+            destination: A destination.
+
+        Returns:
+            Whether it belonged to this outlet.
+
+        Raises:
+            Closed: The engine is closed.
+
+        Cost: O(messages that are offered there).
+        """
+        self.core.begin_call()
+        try:
+            if destination not in self.own:
+                return False
+            self.leave(destination)
+            go_on(&self.core.e)
+            return True
+        finally:
+            self.core.unlock()
+
+    def close(self):
+        """No destination belongs to this outlet any more, and nobody is called back. Does nothing in a closed engine."""
+        if self.engine.closed:
+            return
+        self.core.begin_call()
+        try:
+            for name in list(self.own):
+                self.leave(name)
+            go_on(&self.core.e)
+        finally:
+            self.core.unlock()
+
+    def take(self, Py_ssize_t n):
+        """Take up to `n` deliveries: the destinations in turn, at most 16 of each; within each in the order of the offers.
+
+        Args:
+            n: The largest number of deliveries to take.
+
+        Returns:
+            A list of deliveries. If it is empty, the outlet is quiet: the next offer calls back. Call this until then, or again
+            later of your own accord.
+
+        Raises:
+            ValueError: `n` is negative.
+            Closed: The engine is closed.
+
+        Cost: O(n).
+        """
+        cdef list taken = []
+        cdef entry_t* entry
+        cdef bint ended = False
+        if n < 0:
+            raise ValueError(f"n must not be negative, got {n}")
+        self.begin()
+        try:
+            while len(taken) < n and self.core.undelivered:
+                delivery = next_undelivered(self.core, tuple(self.own))
+                if delivery is None:
+                    break
+                taken.append(delivery)
+            while len(taken) < n:
+                entry = self.next()
+                if entry == NULL or (taken and not is_readable(entry)):
+                    break               # hand out the ones before one that cannot be read; the next call raises for that
+                taken.append(hand_over(self.core, entry.below.offer))
+            ended = True
+        finally:
+            try:
+                self.end()
+            except BaseException:
+                ended = False
+                raise
+            finally:
+                if not ended and taken:
+                    keep_undelivered(self.core, taken)
+        return taken
+
+    cdef int begin(self) except -1:
+        """Take the engine lock; the first destination in line has its turn."""
+        self.turn = TURN
+        return self.core.begin_call()
+
+    cdef entry_t* next(self) except? NULL:
+        """The oldest offer of the destination whose turn it is, or NULL."""
+        cdef entry_t* entry = outlet_first(&self.o, &self.turn, TURN)
+        if entry != NULL and self.turn == 0:
+            outlet_turned(&self.o)
+            self.turn = TURN
+            entry = outlet_first(&self.o, &self.turn, TURN)
+        if entry != NULL:
+            self.turn -= 1
+        return entry
+
+    cdef int take_entry(self, entry_t* entry, entry_t** slot) except -1:
+        """Your program takes what `next` gave; one of INFINITE credit is settled by that, and its slot is PAID."""
+        slot[0] = PAID
+        return accept(&self.core.e, entry, slot)
+
+    cdef int settle_entry(self, entry_t* entry) except -1:
+        """Your program takes what `next` gave, and acks it."""
+        cdef entry_t* slot = PAID
+        accept(&self.core.e, entry, &slot)
+        return pay(&self.core.e, slot) if slot != PAID else 0
+
+    cdef int end(self) except -1:
+        """Run the graph; quiet is what has nothing left. Leave the lock."""
+        try:
+            go_on(&self.core.e)
+            self.o.quiet = outlet_first(&self.o, &self.turn, TURN) == NULL
+        finally:
+            self.core.unlock()
+        return 0
+
+    def __call__(self):
+        """Call back, if there is still something in it. The engine does this when a call is over."""
+        cdef uint32_t turn = TURN
+        if outlet_first(&self.o, &turn, TURN) == NULL:
+            self.o.quiet = True
+        else:
+            self.call()
+
+    cdef int leave(self, object name) except -1:
+        cdef DestinationRef reference = self.own.pop(name)
+        outlet_part(&self.core.e, &reference.destination)
+        if not self.own:
+            del self.core.outlets[id(self)]
+        return destination_left(&self.core.e, &reference.destination)
+
+
+cdef bint is_readable(entry_t* entry) except -1:
+    """Whether the content can be read from its store."""
+    try:
+        content_at(entry)
+    except (OSError, KeyError):
+        return False
+    return True
+
+
+# ---- slots
+
+cdef int pay_slot(EngineLock core, entry_t** slot) except -1:
+    """Ack what is in the slot."""
+    return pay(&core.e, slot[0])
+
+
+cdef int give_back_slot(EngineLock core, entry_t** slot) except -1:
+    """What is in the slot returns to its old place, as by a nack."""
+    return nack_entry(&core.e, slot[0], NEVER, True)
+
+
+cdef int refuse_slot(EngineLock core, entry_t** slot) except -1:
+    """What is in the slot is dead-lettered, else dropped, as by a reject."""
+    cdef entry_t* entry = slot[0]
+    content_at(entry)           # the dead letter needs it; this may fail, so it comes before any change
+    recall(&core.e, entry)
+    return dead_letter(&core.e, entry, REASON_REJECTED, None, NULL)
+
+
+cdef void forget_slot(entry_t** slot) noexcept:
+    """The memory of the slot ends; what was in it stays outstanding."""
+    if slot[0] != NULL and slot[0] != PAID:
+        slot[0].below.delivery = NULL
+    slot[0] = NULL
+
+
+document(Outlet, b"engine", b"The Engine that it belongs to.")
+document(Outlet, b"call", b"What is called when there is something to take.")
