@@ -57,14 +57,14 @@ faults: $(STAMPS)/core $(STAMPS)/test
 canaries: $(STAMPS)/core $(STAMPS)/test
 	$(BIN)/python -m tests.builds.canaries
 
-## asan      run the tests over a core that checks every access to memory (AddressSanitizer)
+## asan      run the tests over a core that checks every access to memory, and for undefined behaviour (AddressSanitizer, UBSan)
 # Without libstdc++ it does not see the exceptions of C++ libraries.
 # pytest's handler of faults would take the place of its own. Left out are the tests that spoil memory themselves,
 # and those that limit it or want it back: the sanitizer has more, and keeps it.
 asan: $(STAMPS)/test
 	$(BIN)/python -m tests.builds.variants asan
 	cd build/asan && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
-	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	    PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(CURDIR)/$(BIN)/python -m pytest -q --capture=sys -p no:faulthandler --ignore=tests/builds/test_canaries.py --ignore=tests/builds/test_costs.py --ignore=tests/memory/test_allocation_failures.py --ignore=tests/memory/test_structures_without_memory.py \
 	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_is_found \
 	    --deselect=tests/check/test_check.py::test_whatever_is_wrong_in_stores_is_found \

@@ -12,7 +12,8 @@ JOBS = os.cpu_count() or 1
 # No debug sections in a release: they are most of the file and a third of the compiler's time.
 RELEASE = ["-O3", "-g0"]
 COUNT = ["-O1", "-g0", "-fsanitize-coverage=trace-pc"]
-ASAN = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
+SANITIZED = ["-fsanitize=address,undefined"]
+ASAN = ["-O1", "-g", *SANITIZED, "-fno-omit-frame-pointer"]
 
 variant = os.environ.get("XUMP_BUILD", "")
 if variant not in ("", "asan", "count") and not variant.startswith("canary-"):
@@ -20,7 +21,7 @@ if variant not in ("", "asan", "count") and not variant.startswith("canary-"):
 
 compile_args = {"asan": ASAN, "count": COUNT}.get(variant, RELEASE)
 compile_args += ["-fno-strict-aliasing", "-Wno-unused-function", "-Wno-maybe-uninitialized", "-Wno-sign-compare"]
-link_args = ["-fsanitize=address"] if variant == "asan" else []
+link_args = SANITIZED if variant == "asan" else []
 if variant.startswith("canary-"):
     compile_args.append(f"-DXUMP_CANARY_{variant.removeprefix('canary-').upper()}=1")
 

@@ -29,12 +29,15 @@ def build(variant, changed=()):
     for folder in FOLDERS:
         shutil.rmtree(copy / folder, ignore_errors=True)
         shutil.copytree(ROOT / folder, copy / folder, ignore=LEFT_OUT)
+    flags = (copy / "setup.py").read_bytes() if (copy / "setup.py").exists() else None
     for file in FILES:
         shutil.copy2(ROOT / file, copy / file)
     (copy / "xump" / "stores").symlink_to(Path("..", "stores"))     # else the installed ones are imported, from the tree itself
     if changed:
         take_over(copy, changed)
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    if not changed and flags not in (None, (copy / "setup.py").read_bytes()):
+        command.append("--force")       # perhaps with other flags
     variables = os.environ | {"XUMP_BUILD": variant}
     run = subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
     if run.returncode:

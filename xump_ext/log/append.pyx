@@ -257,7 +257,8 @@ cdef int log_queue(queue_t* queue) except -1:
         return 0
     memset(<char*> record + sizeof(head_t), 0, length - sizeof(head_t))
     queue_fill(record, queue)
-    memcpy(delays_of(record), queue.retry_delays, queue.retry_count * sizeof(int64_t))
+    if queue.retry_count:
+        memcpy(delays_of(record), queue.retry_delays, queue.retry_count * sizeof(int64_t))
     at = text_put(name_of(record), <void*> name, &record.name_bytes)
     at = text_put(at, queue.dead_letter, &record.dead_letter_bytes)
     at = text_put(at, group_text, &record.group_bytes)

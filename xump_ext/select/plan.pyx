@@ -406,7 +406,8 @@ cdef class Plan(Waiting):
             self.routes_resize((self.route_mask + 1) * 2)
         route = <route_t*> cell_zeroed(route_bytes(copies, clauses, count))
         route.clauses = <clause_t**> &route.copies[copies]
-        memcpy(route.clauses + clauses, slots, count * sizeof(uint32_t))
+        if count:
+            memcpy(route.clauses + clauses, slots, count * sizeof(uint32_t))
         route.slot_count = count
         route.hash = hash
         for i in range(count):
