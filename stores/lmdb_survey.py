@@ -108,9 +108,10 @@ class Survey:
         except (BadPage, NotOurs) as error:
             if self.strict:
                 raise files.corrupt(self.path, str(error)) from None
-            why = str(error)
+            why, misled = str(error), isinstance(error, BadPage)
         found = self._metas_in_use()
-        sure = len(found) == 1
+        # An entry that was led to and is damaged is not among them; one may stand in what a page in use does not use any more.
+        sure = len(found) == 1 and misled
         if not sure:
             found = self._metas_in(range(2, self.pages.count))
         if not found:

@@ -26,7 +26,7 @@ from xump_ext.errors import StoreCorrupt
 from xump_ext.records import kinds, next_record, record_whole, whole_groups, whole_records
 
 from .ring_disk import sync, write_all, write_zeros
-from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, VERSION, Head, newest_superblock
+from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, SLOTS_MIN, VERSION, Head, newest_superblock
 
 
 class Segments:
@@ -102,6 +102,7 @@ class Segments:
         taken = set(self.slot_of.values())
         self.free = [slot for slot in range(self.slots) if slot not in taken]
         self._see_the_beginning()
+        self._see_the_end()
 
     def _see_the_beginning(self) -> None:
         """A log that begins in the middle of a segment has that segment. A power failure under "none" may have taken it, and
@@ -110,6 +111,12 @@ class Segments:
         if offset and number not in self.slot_of:
             last, _ = self.behind(self.begin)
             self.synced = max(self.synced, last, (number + 1) * self.capacity)
+
+    def _see_the_end(self) -> None:
+        """A ring has its first slots before it has its name, so no crash leaves it without them: a shorter file was cut. What
+        was behind is not known, so the log counts as synced beyond all that is left: damage, not a torn tail."""
+        if os.fstat(self.fd).st_size < self.at(SLOTS_MIN):
+            self.synced = max(self.synced, self.reach(self.begin) + 8)
 
     def _place(self, slot: int, number: int) -> None:
         if number in self.slot_of:

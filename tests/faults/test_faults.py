@@ -1,9 +1,17 @@
 """The quick share of the battery: a few chains, canaries and failing calls, always the same. `make faults` does the whole."""
 
+import importlib.util
+import os
+import signal
+from unittest.mock import patch
+
 import pytest
 
 from tests.faults import worker
 from tests.faults.__main__ import PARTS, parsed
+from tests.faults.damage import Damage, Specimen, Trial, Tried
+from tests.faults.fuzz import HARNESSES, Harness, mutations
+from tests.faults.fuzz_part import by_atheris
 from tests.faults.report import Section
 
 SEED = 20261122
@@ -52,6 +60,58 @@ def test_failing_calls(stores):
     assert sum(said["sums"]["failed"] for said in heard) > 5
 
 
+@pytest.mark.parametrize("end", ["closed", "killed"])
+@pytest.mark.parametrize("store", ["ring", "lmdb"])
+def test_damage(store, end):
+    """A few bits, runs of zeros and lengths."""
+    heard = said_by("damage", {"store": store, "end": end, "seed": SEED, "every": 1_500, "first": 0, "stride": 1})
+    assert [said["violations"] for said in heard] == [[]] * len(heard)
+    kinds = {kind for said in heard for kind, _, _ in said["came"]}
+    assert len(kinds) >= 5 and sum(said["done"] for said in heard) > 25
+
+
+def test_damage_that_is_not_seen_is_found(tmp_path):
+    """The judge of damage, with a specimen whose messages were others, and one that was ended by a signal."""
+    specimen = Specimen("ring", True, SEED, tmp_path / "specimen")
+    specimen.truth = {key: ("?", *said[1:]) for key, said in specimen.truth.items()}
+    tried = Tried(specimen, tmp_path / "tried")
+    tried.all([Damage("bits between", 300, 0)])
+    assert any("browse jobs shows a wrong message" in violation for violation in tried.violations)
+    with patch.object(Trial, "look", lambda trial: None):
+        tried.all([Damage("bits between", 300, 0)])
+    assert any("wrong payload" in violation for violation in tried.violations)
+    specimen.moments = specimen.moments * 0 + [{}]
+    tried.violations.clear()
+    with patch.object(Trial, "look", lambda trial: os.kill(os.getpid(), signal.SIGKILL)):
+        tried.all([Damage("bits between", 300, 0), Damage("bits between", 400, 0)])
+    assert [violation[-7:] for violation in tried.violations] == ["SIGKILL"] * 2
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_bytes_that_are_wrong(harness):
+    """A few hundred for each reader."""
+    heard = said_by("fuzz", {"harness": harness, "seed": SEED, "first": 0, "stride": 1, "executions": 400})
+    assert [(said["done"], said["found"]) for said in heard] == [(400, None)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this platform")
+def test_bytes_that_atheris_makes():
+    """It comes to its end, and tells what it finds."""
+    assert by_atheris("filters", 300, SEED) == []
+    with patch.dict("os.environ", {"XUMP_FUZZ_CANARY": "1"}):
+        found, = by_atheris("filters", 300, SEED)
+    assert "a canary" in found
+
+
+def test_a_harness_that_fails_is_told():
+    """With the bytes, and the same ones each time."""
+    def one(data):
+        assert len(data) != 7, "seven"
+    harness = Harness("made up", one, [b"abcdef"])
+    first, again = (mutations(harness, 1_000, 5) for _ in range(2))
+    assert first == again and "AssertionError: seven" in first
+
+
 def test_a_section_of_the_report(tmp_path, monkeypatch):
     """It takes the place of the one before."""
     from tests.faults import report
@@ -67,4 +127,4 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
 def test_the_command_says_what_it_knows(capsys):
     with pytest.raises(SystemExit):
         parsed(["nothing"])
-    assert "no part nothing; there are power, kills, canaries, errors" in capsys.readouterr().err
+    assert "no part nothing; there are power, kills, canaries, errors, damage, fuzz" in capsys.readouterr().err
