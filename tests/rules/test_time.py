@@ -1,11 +1,13 @@
 """What falls due: moments, delays, retries. Each test is one sentence of docs/decisions.md, whose number it has."""
 
 from datetime import UTC, datetime
+from random import Random
+from time import time_ns
 
 import pytest
 
 from tests.rules.seen import SECOND, addresses, reasons, stats, taken, worker
-from xump import INFINITE, always, copy_to, discard, move_to, overflow
+from xump import INFINITE, Engine, always, copy_to, discard, move_to, overflow
 from xump.errors import QueueFull
 
 
@@ -355,3 +357,48 @@ def test_142_a_delay_of_0_is_no_time(engine):
     for count, delivery in enumerate(engine.deliveries()):
         assert count == 0
         delivery.nack(delay=0)
+
+
+def test_136_many_delays_end_each_at_its_own_moment_in_one_late_call(engine, clock):
+    """With others between them: equal moments, what is cancelled meanwhile, and an expiry."""
+    engine.create_queue("src")
+    engine.create_queue("log")
+    engine.create_queue("rare", ttl=30)
+    engine.create_selector("src", when=always, do=copy_to("log"))
+    engine.create_selector("src", when=always, do=move_to("rare"), credit=INFINITE)
+    draw, now = Random(136), clock.now
+    delays = [draw.randrange(1, 90) for _ in range(300)]
+    for delay in delays:
+        engine.publish("src", str(delay), delay=delay)
+    gone = draw.sample(range(300), 60)
+    for number in gone:
+        assert engine.queues["src"].delete(number + 1)
+    clock.tick(100)
+    engine.tick()
+    seen = [(message.timestamp - now, message.address) for message in engine.queues["log"].browse()]
+    left = sorted((delay, number) for number, delay in enumerate(delays) if number not in set(gone))
+    assert seen == [(delay * SECOND, str(delay)) for delay, _ in left]
+    assert addresses(engine, "rare") == [address for moment, address in seen if moment > 70 * SECOND]
+    assert engine.queues["src"].delayed == 0 and engine.next_due == now + min(
+        moment + 30 * SECOND for moment, _ in seen if moment > 70 * SECOND)
+
+
+def test_136_with_the_clock_of_the_system_too():
+    """Moments that no call has met are past when the next one comes: each is done at its own time."""
+    ahead = 1_000_000
+    with Engine() as engine:
+        engine.create_queue("src")
+        engine.create_queue("log")
+        engine.create_selector("src", when=always, do=copy_to("log"))
+        while engine.queues["src"].delayed < 3:         # on a slow machine the moment is past before all are published
+            engine.queues["src"].purge()
+            engine.queues["log"].purge()
+            ahead *= 2
+            first = time_ns() + ahead
+            for late in (0, 7, 3):
+                engine.publish("src", at=first + late)
+        while time_ns() < first + 1_000_000:
+            pass
+        engine.tick()
+        assert [message.timestamp - first for message in engine.queues["log"].browse()] == [0, 3, 7]
+        assert engine.queues["log"].fetch(engine.publish("log")).timestamp >= first + 1_000_000

@@ -4,7 +4,7 @@ import pytest
 
 from tests.rules.seen import addresses, reasons, stats, taken, worker
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow
-from xump.errors import Conflict
+from xump.errors import Conflict, QueueNotFound
 
 
 @pytest.fixture
@@ -217,6 +217,12 @@ def test_174_what_it_has_cannot_be_delayed(through, clock):
         tx.publish("a", "first")
         tx.publish("x", "a", delay=1)
     assert addresses(through, "a") == [] and gone(through) == (0, 0)
+    with pytest.raises(QueueNotFound), through.transaction() as tx:     # of several errors the first one
+        tx.publish("missing", "a")
+        tx.publish("x", "a", delay=1)
+    with pytest.raises(ValueError, match="keeps nothing"), through.transaction() as tx:
+        tx.publish("x", "a", delay=1)
+        tx.publish("missing", "a")
     through.publish("x", "a", delay=0)
     assert taken(through) == [] and addresses(through, "a") == ["a"]
 

@@ -32,7 +32,7 @@ The lock is in one of these states; the last three are for good:
 
 from cpython.object cimport PyObject
 from cpython.pystate cimport PyThreadState_Get
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.string cimport memset
 
 from xump_ext.engine.handles cimport QueueHandle
@@ -93,6 +93,7 @@ cdef class EngineLock:
         self.state = NEW
         self.e.run_start = 1
         self.e.time = TIME_UNREAD
+        self.e.until = INT64_MIN
         self.e.queues = <void*> self._queues
         self.e.destinations = <void*> self.destinations
         self.e.nacked = <void*> self.nacked
@@ -242,6 +243,8 @@ cdef class EngineLock:
         cdef engine_t* engine = &self.e
         cdef int64_t now = engine.now, until = max(engine.now, engine.time), moment
         if schedule_is_due(&engine.schedule, until):
+            if not self.publishers:
+                engine.until = until
             moment = schedule_next(&engine.schedule)
             try:
                 while moment <= until:
@@ -252,6 +255,7 @@ cdef class EngineLock:
                     moment = schedule_next(&engine.schedule)
             finally:
                 engine.now = now
+                engine.until = INT64_MIN
         engine.time = until
         return 0
 

@@ -52,4 +52,3 @@ cdef class EnginePublish(EngineStores):
     cdef int admit_through(self, Admissions batch, queue_t* queue) except -1
 
 cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1
-cdef int check_undelayed(queue_t* queue, int64_t due) except -1

@@ -18,7 +18,7 @@ from xump_ext.message.headers cimport content_t, expires_of
 from xump_ext.message.message cimport Message, content_alone, content_new, content_of, optional_text, parts_given
 from xump_ext.message.times cimport NEVER, Times, times_given
 from xump_ext.outcome import Outcome, OutcomeFlag
-from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, fullness, letters_take
+from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, check_undelayed, fullness, letters_take
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
 from xump_ext.route.ledger cimport enter, letters_t, own_dead_letter, time_of
@@ -520,10 +520,3 @@ cdef uint64_t known_before(queue_t* queue, content_t* content) except? 0:
             queue.duplicates += 1
             content_release(content)
     return id
-
-
-cdef int check_undelayed(queue_t* queue, int64_t due) except -1:
-    if queue.transit and due != NEVER:
-        raise ValueError(f"queue {(<QueueHandle> queue.handle).name!r} is a transit queue, which keeps nothing until later: "
-                         "publish without delay and at, or into the queue that it leads to")
-    return 0

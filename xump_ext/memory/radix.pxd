@@ -50,7 +50,8 @@ ctypedef bint (*keeps_t)(const item_t* item) noexcept
 
 # Without memory they raise MemoryError: nothing was added, nothing was taken, and it can be tried again.
 cdef int radix_add(radix_t* radix, const item_t* item) except -1
-# Takes a leaf, or `most` of the items in it if more are equal: none of those that are left has a lower key. They are not sorted.
+# Takes the first leaf, or `most` of the items in it if more are equal, and the leaves behind it as far as there is room: none of
+# those that are left has a lower key. They are not sorted.
 cdef int radix_take(radix_t* radix, item_t* items, int most) except -1
 # Drops all that `keeps` does not keep; asked once of each. Blocks are full again behind it.
 cdef void radix_filter(radix_t* radix, keeps_t keeps) noexcept

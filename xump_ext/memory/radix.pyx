@@ -6,6 +6,7 @@
 from libc.string cimport memcpy, memset
 
 from xump_ext.errors import InvariantError
+from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.memory.slab cimport cell_get, cell_put
 
 cdef enum:
@@ -13,10 +14,6 @@ cdef enum:
     DEPTH_MAX = 24          # two numbers of 64 bits, six or more bits a level
 
 cdef extern from * nogil:
-    """
-    #define xump_prefetch(address) __builtin_prefetch(address)
-    """
-    void prefetch "xump_prefetch"(const void* address)
     int __builtin_clzll(unsigned long long bits)
     int __builtin_ctzll(unsigned long long bits)
     int __builtin_popcountll(unsigned long long bits)
@@ -206,14 +203,34 @@ cdef int radix_take(radix_t* radix, item_t* items, int most) except -1:
         while place[0] & BRANCH:
             path[depth] = place
             depth += 1
-            place = &branch_of(place[0]).children[__builtin_ctzll(branch_of(place[0]).used)]
+            place = next_child(place)
         if leaf_count(place[0]) <= most or not leaf_divide(place):
             break
     count = leaf_take(place, items, most)
+    while place[0] == 0:
+        if depth == 0 or not branch_has_more(path[depth - 1], place):
+            path_shorten(path, depth, place)
+            break
+        place = next_child(path[depth - 1])
+        if place[0] & BRANCH or leaf_count(place[0]) > most - count:
+            break
+        count += leaf_take(place, items + count, most - count)
     radix.count -= count
-    if place[0] == 0:
-        path_shorten(path, depth, place)
     return count
+
+
+cdef inline uintptr_t* next_child(const uintptr_t* place) noexcept:
+    """The first child of the branch in that place."""
+    return &branch_of(place[0]).children[__builtin_ctzll(branch_of(place[0]).used)]
+
+
+cdef inline bint branch_has_more(const uintptr_t* place, const uintptr_t* child) noexcept:
+    """Takes an emptied child out of the branch in that place. False: it is the last one, and still in it."""
+    cdef branch_t* branch = branch_of(place[0])
+    cdef uint64_t rest = branch.used & ~(<uint64_t> 1 << <int> (child - branch.children))
+    if rest:
+        branch.used = rest
+    return rest != 0
 
 
 cdef int leaf_take(uintptr_t* place, item_t* items, int most) noexcept:

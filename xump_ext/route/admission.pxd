@@ -54,6 +54,7 @@ cdef class Admissions:
         return &self.items[self.count - 1]
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
+    cdef void delay_last(self, int64_t due) noexcept
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
     cdef int check_answer(self, admission_t* item) except -1
     cdef int check_return(self, admission_t* item) except -1
@@ -79,6 +80,8 @@ cdef class Admissions:
 # Whether the answer sends the message to a dead letter queue.
 cdef bint sends_away(const admission_t* item) noexcept
 cdef str fullness(const queue_t* queue)
+# ValueError for a message that is delayed until `due` in a queue that keeps nothing.
+cdef int check_undelayed(const queue_t* queue, int64_t due) except -1
 # The bytes that a message takes of a durable store.
 cdef uint64_t admission_bytes(const content_t* content) noexcept
 cdef bint letters_take(

@@ -76,6 +76,13 @@ cdef class Admissions:
             self.limited = True
         return 0
 
+    cdef void delay_last(self, int64_t due) noexcept:
+        """The last message that was added is delayed until then."""
+        cdef admission_t* item = &self.items[self.count - 1]
+        item.due = due
+        if due != NEVER and item.queue != NULL and item.queue.transit:
+            self.limited = True         # so that the errors of all operations come in their order
+
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1:
         """Adds the answer to a delivery: "ack"; "nack", with a delay in ns; "reject", with a text or None."""
         cdef admission_t* item = self.next_item()
@@ -171,6 +178,8 @@ cdef class Admissions:
         cdef queue_t* queue = self.items[i].queue
         cdef content_t* content = self.items[i].content
         cdef letters_t to
+        if queue != NULL:
+            check_undelayed(queue, self.items[i].due)
         if queue != NULL and queue.durable and not self.store_fits(queue, content, 0):
             raise no_room(queue)        # even if an overflow selector or dead letter queue could take it (decision 81)
         if queue == NULL:
@@ -312,6 +321,13 @@ cdef str fullness(const queue_t* queue):
     if queue.limit_bytes != UNLIMITED:
         found += f", with {queue.body_bytes} bytes and a limit_bytes of {queue.limit_bytes}"
     return found
+
+
+cdef int check_undelayed(const queue_t* queue, int64_t due) except -1:
+    if queue.transit and due != NEVER:
+        raise ValueError(f"queue {(<object> queue.handle).name!r} is a transit queue, which keeps nothing until later: "
+                         "publish without delay and at, or into the queue that it leads to")
+    return 0
 
 
 cdef bint letters_take(

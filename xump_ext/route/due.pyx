@@ -20,17 +20,53 @@ from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
     DELAYED, DIRTY, HISTORY, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIMER_RETRY,
-    UNROUTED, WAITING,
+    UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
 from xump_ext.state.graph cimport entry_t, extra_t, queue_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.limits cimport count_delayed, count_ready
+from xump_ext.state.limits cimport count_delayed, count_ready, limit_changed
 from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve
-from xump_ext.state.schedule cimport schedule_add, schedule_next, schedule_pop, schedule_reserve
+from xump_ext.state.schedule cimport (
+    schedule_add, schedule_behind, schedule_front, schedule_front_gone, schedule_next, schedule_pop, schedule_reserve,
+)
+
+
+cdef bint delay_ends(engine_t* engine) noexcept:
+    """Most often a moment is that of one message. The graph is quiet."""
+    cdef extra_t* extra = schedule_front(&engine.schedule)
+    cdef entry_t* entry
+    cdef queue_t* queue
+    cdef int64_t moment
+    if extra == NULL or extra.timer != TIMER_DELAY or extra.expires != NEVER:
+        return False
+    entry = extra.entry
+    queue = entry.queue
+    moment = max(extra.due, engine.time)
+    if moment > engine.until or schedule_behind(&engine.schedule) <= moment or entry.state != DELAYED or queue.uncommon or (
+            not queue.active or queue.held or queue.is_listed[DIRTY] or engine.building or engine.run_queue == NULL):
+        return False
+    schedule_front_gone(&engine.schedule, extra)
+    engine.now = engine.time = moment
+    queue.delayed -= 1
+    queue.ready += 1
+    if queue.limit_given != UNLIMITED:
+        limit_changed(queue)        # it has no limit of bytes
+    delay_over(engine, entry)
+    run_queue_push(engine, entry, NULL)
+    return True
+
+
+cdef inline void delay_over(engine_t* engine, entry_t* entry) noexcept:
+    """The entry is unrouted."""
+    entry.state = UNROUTED
+    entry.extra.ended.quiets = engine.quiets
+    engine.events += 1
+    entry.extra.came = engine.events
+    entry.queue.unrouted += 1
 
 
 cdef int do_due(engine_t* engine) except -1:
@@ -149,11 +185,7 @@ cdef int end_delay(engine_t* engine, entry_t* entry) except -1:
     if queue.groups != NULL:
         content_at(entry)           # it has the key; this may fail, so it comes before any change
     count_delayed(entry, -1)
-    entry.state = UNROUTED
-    entry.extra.ended.quiets = engine.quiets
-    engine.events += 1
-    entry.extra.came = engine.events
-    queue.unrouted += 1
+    delay_over(engine, entry)
     count_ready(entry, 1)
     if queue.groups != NULL:
         group_enter(engine, entry)

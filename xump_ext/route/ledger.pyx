@@ -41,7 +41,7 @@ from xump_ext.state.constants cimport (
 from xump_ext.state.constants import REASONS
 from xump_ext.state.envelope cimport content_made, field_text, queue_named, target_of
 from xump_ext.state.extra cimport extra_of
-from xump_ext.state.graph cimport PUTS_INTO, destination_t, offer_t, tally_t, waitset_t
+from xump_ext.state.graph cimport PUTS_INTO, destination_t, extra_t, offer_t, tally_t, waitset_t
 from xump_ext.state.index cimport (
     entry_free, entry_new, index_add, index_get, index_remove, index_reserve, list_append, list_remove, plain_entry_free,
 )
@@ -336,7 +336,8 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
     """`leave_ready`, without waking what waits for room: the message may enter the same queue again in this step."""
     cdef queue_t* queue = entry.queue
     cdef waitset_t* waitset
-    if (entry.flags & (QUEUED | SUSPENDED | APART) or entry.extra != NULL) and detach_marked(engine, entry):
+    if (entry.flags & (QUEUED | SUSPENDED | APART) or entry.extra != NULL and (
+            entry.state == DELAYED or counts_apart(entry.extra))) and detach_marked(engine, entry):
         return 0
     if entry.state == WAITING:
         waitset = <waitset_t*> entry.holder
@@ -347,6 +348,11 @@ cdef inline int detach_ready(engine_t* engine, entry_t* entry) except -1:
         queue.unrouted -= 1
     queue.ready -= 1
     return 0
+
+
+cdef inline bint counts_apart(const extra_t* extra) noexcept:
+    """Whether it is in a group, or counts for a limit of bytes: more is to be done than for others that are ready."""
+    return extra.group != NULL or extra.body_bytes != 0
 
 
 cdef bint detach_marked(engine_t* engine, entry_t* entry) except -1:
@@ -731,7 +737,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if selector.infinite and (entry.state == WAITING or entry.extra != NULL or queue.special):
         bind_mixed(selector, entry)
     detach_ready(engine, entry)
-    if entry.extra != NULL:
+    if entry.extra != NULL and counts_apart(entry.extra):
         hold_extra(entry, selector.infinite)
     if selector.infinite:
         queue.ready += 1

@@ -19,7 +19,7 @@ from xump_ext.log.fences cimport log_mark, log_routed
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
-from xump_ext.route.due cimport do_due, something_is_due
+from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
 from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, letters_would_take, settle, take
 from xump_ext.route.oldest cimport drop_oldest
@@ -66,7 +66,10 @@ cdef int run(engine_t* engine) except -1:
         try:
             if engine.lists[DIRTY] != NULL:       # every queue where something came back is in it
                 rematch_returned(engine)
-            steps(engine)
+            while True:
+                steps(engine)
+                if engine.schedule.soonest > engine.until or not delay_ends(engine):
+                    break
             ended = True
         except MemoryError:
             engine.at_rest = BROKEN

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from xump_ext.match.equality_index cimport EqualityIndex
 from xump_ext.match.pattern_index cimport MatchIndex
+from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.memory.u32_vector cimport u32_vector_t
 from xump_ext.select.clause cimport Clause
 from xump_ext.select.waiting cimport Waiting
@@ -17,7 +18,6 @@ cdef extern from *:
     }
     """
     Py_hash_t hash_of "xump_hash_of"(object text) noexcept      # for exact str, as all texts of a message are: it cannot fail
-    void prefetch "__builtin_prefetch"(const void* memory) noexcept     # no access: any address will do
 
 cdef struct known_t:            # what the plan remembers of one address
     void* address               # str, owned; NULL: this place is free

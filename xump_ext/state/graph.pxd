@@ -110,10 +110,11 @@ cdef union moment_t:
     int64_t retry           # DELAYED by a retry, in a store that was opened again: it ends then, when the queue is released
 
 cdef struct extra_t:        # of an entry: moments at which something happens to it, and its key             state/extra.pxd
-    # what the schedule reads, in one cache line mostly
+    # what falling due touches, in one cache line
     entry_t* entry          # NULL: it is gone, and the schedule frees this when it comes to it
     int64_t due             # the moment for which it is in the schedule; NEVER: for none             state/schedule.pxd
     uint32_t scheduled      # items of the schedule that refer to this
+    uint32_t body_bytes     # in a queue with a limit of bytes: what it counts for
     uint8_t kept            # KEPT_NEVER ..
     uint8_t replayable      # while it was not in its place, a replay copied it: it was taken by hand, not delayed
     uint8_t home            # taken by hand, or to be tried again after that: what it was before, HOME_WAITING ..
@@ -121,17 +122,17 @@ cdef struct extra_t:        # of an entry: moments at which something happens to
     uint8_t standing        # in its group: GROUP_NONE ..
     uint8_t logged          # whether it is routed, as its log says: LOGGED_NOTHING ..
     uint8_t keyless         # its queue goes by keys, and it has none
-    # the rest
-    int64_t delayed_until   # the end of the delay that it entered with; NEVER: it had none
     int64_t expires         # it may not be handed out after that: by the message or by its queue's ttl; NEVER
     group_t* group          # of its key, in a queue that goes by keys; NULL: it is in none
+    moment_t ended          # of a delay
+    uint64_t came           # when it was there again after it was not in its place, in the engine's events
+    # the rest
+    int64_t delayed_until   # the end of the delay that it entered with; NEVER: it had none
     extra_t* before         # in the line of its group, or in the heap of its strays
     extra_t* after
     extra_t* below          # in that heap
-    moment_t ended          # of a delay
     uint64_t left           # since when it was not in its place though it was not routed, in the engine's events; 0: it never was
-    uint64_t came           # when it was there again
-    uint32_t body_bytes     # in a queue with a limit of bytes: what it counts for
+    uint64_t unused[3]      # two cache lines: so the first one is whole
 
 cdef struct group_t:        # the messages of one key in one queue                                          select/groups.pxd
     queue_t* queue
@@ -543,6 +544,7 @@ cdef struct engine_t:
     uint64_t nacks           # the number of the last nack
     int64_t now              # the clock in this call, or the moment that is being done; or TIME_UNREAD
     int64_t time             # the highest that there was: what is due is judged by it, and spans are counted from it
+    int64_t until            # so far a run may go on from moment to moment by itself; mostly INT64_MIN: not at all
     uint64_t events          # creations and replays of COPY selectors, and ends of delays
     uint32_t hop_limit
     uint32_t building        # `building()` blocks that are open

@@ -16,12 +16,15 @@ is next, or when the next 64 have come. Without memory for that the call that as
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 
+from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.memory.radix cimport item_t
 from xump_ext.state.constants cimport NEVER, TIMER_EXPIRY
 from xump_ext.state.graph cimport engine_t, entry_t, extra_t, schedule_t
 
 cdef enum:
     STALE_FEW = 64          # so many stale items are never too many
+    EXTRAS_AHEAD = 24       # so far before their turn extras are fetched, and …
+    ENTRIES_AHEAD = 10      # … their entries
 
 # Room for so many more additions: until they are made nothing else is added. MemoryError: nothing has changed.
 cdef int schedule_reserve(schedule_t* schedule, uint64_t count) except -1
@@ -37,6 +40,14 @@ cdef int schedule_check(const schedule_t* schedule) except -1
 
 cdef inline uint64_t key_of(int64_t due) noexcept nogil:
     return <uint64_t> due ^ (<uint64_t> 1 << 63)       # moments before 1970 come first
+
+cdef inline int64_t moment_of(uint64_t key) noexcept nogil:
+    return <int64_t> (key ^ (<uint64_t> 1 << 63))
+
+cdef inline bint is_live(const item_t* item) noexcept:
+    """Whether it says what its extra says."""
+    cdef const extra_t* extra = <const extra_t*> item.owner
+    return key_of(extra.due) == item.key and (extra.timer != TIMER_EXPIRY) == item.rank >> 63
 
 cdef inline uint64_t rank_of(uint8_t timer, uint64_t sequence) noexcept nogil:
     return sequence | <uint64_t> (timer != TIMER_EXPIRY) << 63
@@ -75,6 +86,41 @@ cdef inline void schedule_add(schedule_t* schedule, extra_t* extra, int64_t due,
 cdef inline bint schedule_is_due(const schedule_t* schedule, int64_t until) noexcept nogil:
     """False: nothing is due by then. True: ask `schedule_pop`."""
     return schedule.soonest <= until
+
+# ---- a short way, while what is next lies sorted in front
+
+cdef inline extra_t* schedule_front(const schedule_t* schedule) noexcept:
+    """The first one. NULL: that is not known without a longer look, by `schedule_next`."""
+    cdef const item_t* item
+    if schedule.inbox_count or schedule.front_count < 2 or schedule.soonest == INT64_MIN:
+        return NULL
+    item = &schedule.front[schedule.front_count - 1]
+    return <extra_t*> item.owner if is_live(item) else NULL
+
+cdef inline int64_t schedule_behind(const schedule_t* schedule) noexcept:
+    """After `schedule_front`: the others are not due before this."""
+    return moment_of(schedule.front[schedule.front_count - 2].key)
+
+cdef inline void schedule_front_gone(schedule_t* schedule, extra_t* extra) noexcept:
+    """What `schedule_front` gave is not scheduled any more."""
+    schedule.soonest = schedule_behind(schedule)
+    schedule.front_count -= 1
+    schedule.live -= 1
+    extra.scheduled -= 1
+    extra.due = NEVER
+    fetch_ahead(schedule)
+
+cdef inline void fetch_ahead(const schedule_t* schedule) noexcept:
+    """Whoever looks at what is due looks at its entry: each lies somewhere else in memory."""
+    cdef const extra_t* extra
+    cdef const entry_t* entry
+    if schedule.front_count >= EXTRAS_AHEAD:
+        extra = <const extra_t*> schedule.front[schedule.front_count - EXTRAS_AHEAD].owner
+        prefetch(extra)
+    if schedule.front_count >= ENTRIES_AHEAD:
+        entry = (<const extra_t*> schedule.front[schedule.front_count - ENTRIES_AHEAD].owner).entry
+        prefetch(entry)
+        prefetch(<const char*> entry + sizeof(entry_t) - 1)
 
 cdef inline extra_t* schedule_pop(schedule_t* schedule, int64_t until) except? NULL:
     """The first one that is due by then, and is not scheduled any more from now on; NULL: none is. MemoryError: as before."""

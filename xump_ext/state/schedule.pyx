@@ -19,21 +19,11 @@ cdef enum:
     SORT_DIGITS = 256
 
 cdef extern from * nogil:
-    """
-    #define xump_prefetch(address) __builtin_prefetch(address)
-    """
-    void prefetch "xump_prefetch"(const void* address)
     int __builtin_clzll(unsigned long long bits)
     int __builtin_popcountll(unsigned long long bits)
 
 
 # ---- items
-
-cdef inline bint is_live(const item_t* item) noexcept:
-    """Whether it says what its extra says."""
-    cdef const extra_t* extra = <const extra_t*> item.owner
-    return key_of(extra.due) == item.key and (extra.timer != TIMER_EXPIRY) == item.rank >> 63
-
 
 cdef void item_drop(const item_t* item) noexcept:
     cdef extra_t* extra = <extra_t*> item.owner
@@ -173,8 +163,7 @@ cdef extra_t* schedule_take(schedule_t* schedule, int64_t until) except? NULL:
     schedule.live -= 1
     extra.scheduled -= 1
     extra.due = NEVER
-    if schedule.front_count >= 8:       # whoever looks at one soon looks at its entry
-        prefetch((<extra_t*> schedule.front[schedule.front_count - 8].owner).entry)
+    fetch_ahead(schedule)
     return extra
 
 
@@ -202,9 +191,9 @@ cdef extra_t* first_live(schedule_t* schedule) except? NULL:
 cdef int front_fill(schedule_t* schedule) except -1:
     cdef item_t taken[FRONT_TAKEN]
     cdef int count = radix_take(&schedule.rest, taken, FRONT_TAKEN), i
-    for i in range(count):
-        prefetch(taken[i].owner)
     sort_falling(taken, schedule.front, count)
+    for i in range(max(count - EXTRAS_AHEAD, 0), count):
+        prefetch(schedule.front[i].owner)
     schedule.front_count = count
     schedule.limit = schedule.front[0]
     return 0

@@ -20,13 +20,8 @@ is taken for that of the record before.
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.memory.siphash cimport hash128_t, siphash
-
-cdef extern from * nogil:
-    """
-    #define xump_prefetch(address) __builtin_prefetch(address)
-    """
-    void prefetch "xump_prefetch"(const void* address)
 
 cdef enum:
     CHUNK_SHIFT = 5
