@@ -10,8 +10,8 @@ cdef inline bint something_is_due(const engine_t* engine) noexcept:
     """Whether something may be due now. A call that has not read the clock has nothing that is."""
     return engine.now != TIME_UNREAD and schedule_is_due(&engine.schedule, engine.time)
 
-# Goes on to the next moment, if that is in the span of this run and nothing happens then but the end of one delay, in a queue that
-# routes its message at once. False: nothing has changed.
+# Goes on to the next moment, if that is in the span of this run, and nothing happens then but the end of one delay, in a queue
+# that routes its message at once. False: nothing has changed.
 cdef bint delay_ends(engine_t* engine) noexcept
 # Does all that is due now, as far as it was due before this call; the run goes on then.
 cdef int do_due(engine_t* engine) except -1
