@@ -184,8 +184,12 @@ class Broker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End a broker that runs in a thread of its own, as `stop` does."""
         if self._thread is not None:
-            asyncio.run_coroutine_threadsafe(self.stop(), self.loop).result()
+            asyncio.run_coroutine_threadsafe(self.stop(timeout), self.loop).result()
             self._thread.join()
             self._thread = None
 

@@ -1,3 +1,14 @@
 """The rewriter of dead letters of AMQP queues: it writes `x-death` as RabbitMQ does."""
 
+from typing import final
+
 EXCHANGES: str
+
+@final
+class Before: ...
+
+@final
+class Headers: ...
+
+@final
+class Death: ...
