@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pika
 import pytest
@@ -86,6 +87,42 @@ def test_durable_queues_keep_what_was_confirmed(serve, tmp_path, store, how):
     channel = serve(*options).connect().channel()
     assert channel.queue_declare("jobs", passive=True).method.message_count == 50
     assert [channel.basic_get("jobs", auto_ack=True)[2] for _number in range(50)] == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize("store", ["ring", "lmdb"])
+def test_what_is_rejected_is_in_one_queue_or_the_other_whenever_the_broker_is_killed(serve, tmp_path, store):
+    """A dead letter leaves its queue, and enters the queues of its exchange, in one step on the disk."""
+    options = ("--store", store, "--path", str(tmp_path / "broker.xump"))
+    served = serve(*options)
+    channel = served.connect().channel()
+    channel.exchange_declare("dlx", "fanout", durable=True)
+    for name in ("failed", "copy"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, "dlx")
+    channel.queue_declare("jobs", durable=True, arguments={
+        "x-dead-letter-exchange": "dlx", "x-dead-letter-strategy": "at-least-once", "x-queue-type": "quorum",
+        "x-overflow": "reject-publish"})
+    channel.confirm_delivery()
+    everything = [b"%d" % number for number in range(300)]
+    for body in everything:
+        channel.basic_publish("", "jobs", body)
+    killer = threading.Timer(0.05, served.process.kill)
+    with contextlib.suppress(exceptions.AMQPError):
+        for method, _properties, _body in channel.consume("jobs"):
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            if method.delivery_tag == 20:
+                killer.start()
+    killer.join()
+    served.end(signal.SIGKILL)
+    channel = serve(*options).connect().channel()
+    left, failed, copy = ([*bodies(channel, name)] for name in ("jobs", "failed", "copy"))
+    assert sorted([*left, *failed], key=int) == everything and copy == failed
+
+
+def bodies(channel, queue):
+    """All that is in a queue."""
+    while (found := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        yield found[2]
 
 
 @pytest.mark.parametrize("store", ["ring", "lmdb"])

@@ -4,7 +4,7 @@
     binding to queue Q          selector of `amq.x/X` that copies to `Q`
     binding to exchange Y       selector of `amq.x/X` that copies to `amq.x/Y`
     alternate exchange A        the `default` selector of `amq.x/X`, which copies to `amq.x/A`
-    the default exchange        none: what is published there goes into the queue of that name
+    the default exchange        none: what is published there goes into the queue of that name; for dead letters `amq.x/`
 
 An exchange has its queue from the first binding on: before, what is published there goes nowhere. A message reaches a queue once,
 however many ways lead there, and exchanges that are bound in a circle end, since a message enters no queue twice in one run.
@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xump.actions import copy_to
+from xump.actions import copy_to, field
 from xump.broker.envelope import headers_of, table_of
 from xump.broker.exchanges import STANDARD, Binding, Exchange, headers_match, topic_matches
 from xump.conditions import always, default, match, where
 from xump.errors import InvalidPattern
+from xump_ext.amqp.dead_letters import EXCHANGES
 from xump_ext.amqp.envelope import KIND
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from xump.selector import Selector
     from xump_ext.message.message import Message
 
-PREFIX = "amq.x/"
+PREFIX = EXCHANGES
 """Begins the name of an exchange's queue. No client may declare such a queue."""
 
 
@@ -55,6 +56,12 @@ class ExchangeGraph:
             self.generation += 1
             found = self._queues[exchange] = self._engine.create_queue(PREFIX + exchange, transit=True)
         return found
+
+    def needs_default(self) -> None:
+        """Dead letters go to the default exchange: it has a queue for these, which copies into the queue of that name."""
+        with self._engine.building():
+            queue = self._engine.create_queue(PREFIX, transit=True)
+            self._engine.create_selector(queue, when=always, do=copy_to(field("address")), name=PREFIX)
 
     def declared(self, exchange: Exchange) -> None:
         """An exchange was declared. It may be the alternate of others, which knew its name before."""

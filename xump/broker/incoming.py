@@ -25,8 +25,6 @@ class Incoming:
     """Its priority."""
     expiration_ms: int | None = None
     """After how many milliseconds it expires; None: never."""
-    barred: frozenset[str] = frozenset()
-    """Queues that it must not enter: where it would go round for ever."""
 
 
 @dataclass(slots=True)

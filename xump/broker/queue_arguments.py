@@ -7,6 +7,7 @@ from typing import Any
 
 from xump.broker.errors import ProtocolError, precondition
 from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, plain, shown
+from xump_ext.amqp.dead_letters import EXCHANGES
 
 EXPIRES_MS_MAX = 0xFFFFFFFF
 """The longest time that a timer of RabbitMQ's has."""
@@ -165,18 +166,35 @@ def string(arguments: Table, name: str) -> str | None:
 def engine_properties(arguments: Table) -> dict[str, Any]:
     """What the arguments are as arguments of `Engine.create_queue`."""
     properties: dict[str, Any] = {}
+    refuses = string(arguments, "x-overflow") in ("reject-publish", "reject-publish-dlx")
     ttl = number(arguments, "x-message-ttl")
     if ttl:
         properties["ttl"] = ttl / 1000
     for name, known in (("x-max-length", "limit"), ("x-max-length-bytes", "limit_bytes"), ("x-max-priority", "priority")):
         value = number(arguments, name)
-        if value:
+        if value or (value == 0 and refuses and name != "x-max-priority"):
             properties[known] = value
     limit = number(arguments, "x-delivery-limit")
     if limit is not None:
         properties["delivery_limit"] = limit + 1        # RabbitMQ counts what comes after the first
-    if ("limit" in properties or "limit_bytes" in properties) and string(arguments, "x-overflow") in (None, "drop-head"):
+    if ("limit" in properties or "limit_bytes" in properties) and not refuses:
         properties["when_full"] = "drop_oldest"
+    if "x-dead-letter-exchange" in arguments:
+        properties |= dead_letter_properties(arguments)
     return properties
+
+
+def dead_letter_properties(arguments: Table) -> dict[str, Any]:
+    """Where dead letters go, and what the rewriter has to know: whether what a full queue refuses is none (`-`), and the routing
+    key (`=` and the key) if they get another one."""
+    exchange, key = string(arguments, "x-dead-letter-exchange"), string(arguments, "x-dead-letter-routing-key")
+    argument = "-" if string(arguments, "x-overflow") == "reject-publish" else ""
+    argument += "" if key is None else f"={_as_utf8(key)}"
+    return {"dead_letter": EXCHANGES + _as_utf8(exchange or ""), "rewriter": ["amqp", argument]}
+
+
+def _as_utf8(text: str) -> str:
+    """No exchange, and no routing key, is anything else."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

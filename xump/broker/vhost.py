@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
 from xump.broker import keeping
-from xump.broker.dead_letters import DEAD_LETTERS, dead_letter
-from xump.broker.envelope import annex, envelope_of, headers_of
+from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Binding, Destination, Exchange, standard
 from xump.broker.incoming import Incoming, Outcome
-from xump.broker.queue_arguments import engine_properties
+from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table, encode_table
 from xump.errors import Closed, QueueFull, QueueNotFound, StaleDelivery, StoreFull, XumpError
@@ -69,7 +68,6 @@ class Vhost:
         self._writable: dict[str, tuple[User, dict[bytes, Queue | None]]] = {}
         self._writable_at = 0
         self._unsynced: list[Callable[[BaseException | None], None]] = []
-        self._dead_letters: asyncio.Task[None] | None = None
         self._timers: set[asyncio.Handle] = set()
 
     def read(self) -> None:
@@ -86,15 +84,15 @@ class Vhost:
             self.graph.declared(exchange)
         self._read_bindings(kept, None)
         for name, handle in list(self.engine.queues.items()):
-            if handle.store.name != self.store or name == DEAD_LETTERS or name.startswith(PREFIX):
+            if handle.store.name != self.store or name.startswith(PREFIX):
                 continue
             auto_delete, arguments = keeping.read_queue(handle.meta)
             queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)
             self._note_special(queue)
             self._read_bindings(handle.meta, name)
             self.used(queue)
-            if "x-dead-letter-exchange" in arguments:
-                self._begin_dead_letters()
+            if queue.dead_letter_exchange == "":
+                self.graph.needs_default()
 
     def _read_bindings(self, kept: keeping.Map, queue: str | None) -> None:
         for one in keeping.read_bindings(kept):
@@ -198,7 +196,7 @@ class Vhost:
             return found
         if found is not None:
             self._ended(found)
-        if handle is None or name == DEAD_LETTERS or name.startswith(PREFIX):
+        if handle is None or name.startswith(PREFIX):
             return None
         adopted = BrokerQueue(self.name, handle, is_stored(handle), None, False, {})
         self.queues[name] = adopted
@@ -210,9 +208,8 @@ class Vhost:
         """Create a queue."""
         store = self.store if durable and owner is None else "ram"
         properties = engine_properties(arguments)
-        if "x-dead-letter-exchange" in arguments:
-            self._begin_dead_letters()
-            properties["dead_letter"] = DEAD_LETTERS
+        if string(arguments, "x-dead-letter-exchange") == "":
+            self.graph.needs_default()
         if store != "ram":
             properties["meta"] = keeping.queue_map(auto_delete, arguments)
         handle = self.engine.create_queue(name, store=store, **properties)
@@ -282,8 +279,6 @@ class Vhost:
         for message in messages:
             outcome = Outcome()
             for queue in self.route(message):
-                if queue.name in message.barred:
-                    continue
                 outcome.queues += 1
                 self._enter(queue, message, outcome)
                 touched[queue] = True
@@ -321,11 +316,6 @@ class Vhost:
         return list(found)
 
     def _enter(self, queue: BrokerQueue, message: Incoming, outcome: Outcome) -> None:
-        if queue.overflow in ("reject-publish", "reject-publish-dlx") and self._is_full(queue):
-            outcome.refused = True
-            if queue.overflow == "reject-publish-dlx":
-                self._send_dead_letter(queue, "maxlen", message.keys[0], message.annex[1], message.body)
-            return
         ttl = message.expiration_ms
         if queue.ttl_ms == 0:
             ttl = 0
@@ -333,7 +323,8 @@ class Vhost:
             ttl = None              # for a consumer that waits, or not at all
         content = Message(message.keys[0], message.body, priority=message.priority, annex=message.annex)
         try:
-            queue.handle.publish(content, ttl=None if ttl is None else ttl / 1000)
+            if queue.handle.publish(content, ttl=None if ttl is None else ttl / 1000) == 0:
+                outcome.refused = True      # it is a dead letter instead
         except QueueFull:
             outcome.refused = True
         except StoreFull:
@@ -342,14 +333,6 @@ class Vhost:
             outcome.queues -= 1     # another thread deleted it just now
         else:
             outcome.durable |= queue.stored
-
-    def _is_full(self, queue: BrokerQueue) -> bool:
-        if queue.limit is not None and queue.handle.ready >= queue.limit:
-            return True
-        return queue.limit_bytes is not None and self._ready_bytes(queue) >= queue.limit_bytes
-
-    def _ready_bytes(self, queue: BrokerQueue) -> int:
-        return sum(len(message.body) for message in queue.handle.browse(state="ready"))
 
     # ---- delivering
 
@@ -476,45 +459,11 @@ class Vhost:
         except Closed as error:
             tell(error)
 
-    # ---- dead letters
-
-    def _begin_dead_letters(self) -> None:
-        self.engine.create_queue(DEAD_LETTERS, store=self.store)
-        if self._dead_letters is None:
-            self._dead_letters = asyncio.get_running_loop().create_task(self._send_dead_letters())
-
-    async def _send_dead_letters(self) -> None:
-        try:
-            await wait(self.engine, self._each_dead_letter, self.engine.queues[DEAD_LETTERS], None)
-        except (QueueNotFound, Closed):
-            return
-        except XumpError:
-            logger.exception("dead letters are kept in queue %r", DEAD_LETTERS)
-
-    def _each_dead_letter(self) -> None:
-        while (delivery := self.engine.get(DEAD_LETTERS)) is not None:
-            message = delivery.message
-            queue = self.queues.get(str(message.headers["xump_bounced_from"]))
-            if queue is not None:
-                envelope = envelope_of(message)
-                self._send_dead_letter(
-                    queue, str(message.headers["xump_reason"]), message.address,
-                    annex(envelope.exchange, envelope.properties)[1], message.body)
-            delivery.ack()
-
-    def _send_dead_letter(self, queue: BrokerQueue, reason: str, key: str, travelled: bytes, body: bytes) -> None:
-        """To the queue's exchange for dead letters; if there is none now, it is dropped."""
-        name = queue.dead_letter_exchange
-        exchange = None if name is None else self.exchanges.get(name)
-        if exchange is not None:
-            self.publish([dead_letter(exchange, queue.name, queue.dead_letter_key, reason, key, travelled, body)])
-
     # ---- the end
 
     async def close(self) -> None:
         """End the tasks."""
-        tasks = [task for task in (self._dead_letters, *(queue.waiting for queue in self.queues.values()))
-                 if task is not None]
+        tasks = [queue.waiting for queue in self.queues.values() if queue.waiting is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

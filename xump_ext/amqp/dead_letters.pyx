@@ -4,8 +4,10 @@
                 count, reason, queue, time (of the first), exchange, routing-keys, original-expiration if there was one
     x-first-death-reason, x-first-death-queue, x-first-death-exchange
 
-A dead letter names the dead-letter exchange as the one it was published to. It has the routing key that the queue's argument
-says behind a `=`, and no CC then; else it has those that it had. It does not expire. What dies again of the same reason in the
+The argument of a queue is `-` if what it refuses when it is full is no dead letter, then `=` and a routing key, if it gives one.
+
+A dead letter names the dead-letter exchange as the one it was published to. It has the routing key that the queue
+gives, and no CC then; else it has those that it had. It does not expire. What dies again of the same reason in the
 same queue counts on, and moves to the front.
 
 **Cycles.** What a client rejected may go anywhere: each round has a decision of a client in it. What dies by itself does not
@@ -302,6 +304,10 @@ cdef content_t *rewrite(content_t *content, death_t *death, list barred) except 
     cdef str name = <str> death.reason, queue = <str> death.queue, argument = <str> death.argument
     cdef bytes reason = REASONS.get(name) or name.encode()
     cdef bytes died_in = queue.encode()
+    if argument.startswith("-"):        # what the full queue refuses is no dead letter
+        argument = argument[1:]
+        if name == "overflow":
+            barred.append(<str> death.letters)
     cdef str address = <str> content.address
     record(headers.deaths, new_death(
         died_in, reason, before, [address.encode(), *headers.keys], death.time // SECOND))
