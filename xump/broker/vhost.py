@@ -451,6 +451,7 @@ class Vhost:
         calls, self._unsynced = self._unsynced, []
 
         def tell(error: BaseException | None) -> None:
+            """In the broker's loop."""
             for call in calls:
                 call(error)
 
