@@ -4,6 +4,7 @@ Exactly once exists in two places only: a row is there if and only if its transa
 effect is in the connection that it was given has that effect once. Everything else happens at least once.
 """
 
+from xump.sql.cleaner import Cleaner
 from xump.sql.errors import ConfigurationError, MissingId, SchemaMismatch, SqlError, TransactionAborted
 from xump.sql.inbox import Inbox
 from xump.sql.outbox import Outbox
@@ -12,9 +13,12 @@ from xump.sql.processor import Processor
 from xump.sql.relay import Relay
 from xump.sql.schema import check, configure_sqlite, init
 from xump.sql.tables import Tables, tables
+from xump.sql.tasks import Task, Tasks
 from xump.sql.wake import Wake
+from xump.sql.worker import Worker
 
 __all__ = [
+    "Cleaner",
     "ConfigurationError",
     "Down",
     "Inbox",
@@ -28,8 +32,11 @@ __all__ = [
     "SqlError",
     "Tables",
     "Target",
+    "Task",
+    "Tasks",
     "TransactionAborted",
     "Wake",
+    "Worker",
     "check",
     "configure_sqlite",
     "init",

@@ -10,11 +10,49 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
+
+
+class ThreadPlaces:
+    """Threads."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="xump-task")
+
+    def start(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Run it as soon as a place is free."""
+        self._pool.submit(function, argument)
+
+    def end(self) -> None:
+        """Wait for all."""
+        self._pool.shutdown()
+
+
+class LoopPlaces:
+    """Tasks of the event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._free, self._running = asyncio.Semaphore(count), set[asyncio.Task[None]]()
+
+    def start(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Run it as soon as a place is free."""
+        task = asyncio.get_running_loop().create_task(self._run(function, argument))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, function: Callable[[Any], None], argument: Any) -> None:
+        async with self._free:
+            await greenlet_spawn(function, argument)
+
+    def end(self) -> None:
+        """Wait for all."""
+        if self._running:
+            await_only(asyncio.wait(list(self._running)))
 
 
 class ThreadHost:
@@ -35,6 +73,10 @@ class ThreadHost:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call what may block."""
         return function(*arguments)
+
+    def places(self, count: int) -> ThreadPlaces:
+        """Where so many functions run at once."""
+        return ThreadPlaces(count)
 
     def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
         """Call a function each so many seconds, beside what goes on here; returns what ends it."""
@@ -106,6 +148,10 @@ class LoopHost:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call what may block in a thread."""
         return await_only(asyncio.to_thread(function, *arguments))
+
+    def places(self, count: int) -> LoopPlaces:
+        """Where so many functions run at once."""
+        return LoopPlaces(count)
 
     def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
         """Call a function each so many seconds, beside what goes on here; returns what ends it."""

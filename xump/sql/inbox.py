@@ -24,7 +24,7 @@ from xump.sql.payload import digest, pack, text_column, unpack
 from xump.sql.processor import Processor
 from xump.sql.schema import usable
 from xump.sql.tables import Tables, tables as made_tables
-from xump.sql.transactions import in_own, own, refuse_aborted
+from xump.sql.transactions import in_own, own, refuse
 
 logger = logging.getLogger("xump.sql")
 RETAIN = 604_800.0
@@ -105,6 +105,10 @@ class Inbox:
                 if fresh:
                     ...
         """
+        yield self._mark(connection, delivery, source, message_id)
+        refuse(connection)
+
+    def _mark(self, connection: Connection | Session, delivery: Any, source: str | None, message_id: str | None) -> bool:
         core = usable(connection, self.tables)
         if delivery is not None:
             row = self._row(delivery)
@@ -112,9 +116,7 @@ class Inbox:
             raise MissingId("once needs a delivery, or source and message_id")
         else:
             row = self._named(source, message_id)
-        fresh = core.execute(self._insert(core.dialect.name, done=True), row).rowcount == 1
-        yield fresh
-        refuse_aborted(core)
+        return bool(core.execute(self._insert(core.dialect.name, done=True), row).rowcount == 1)
 
     def handle(self, engine: Any, delivery: Any, handler: Callable[[Connection, Any], Any]) -> bool:
         """Handle a message once, and ack it: the handler runs in the transaction that marks the message as done.

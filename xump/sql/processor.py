@@ -39,12 +39,14 @@ class Processor:
         self._inbox, self._handler, self._host, self._engine = inbox, handler, host, own(host.engine)
         self._workers, self._batch, self._lease, self._poll = workers, batch, micros(lease, "lease"), poll
         self._max_attempts, self._retry = max_attempts, delays(retry_delay, "retry_delay")
-        self._stopped, self._event = False, host.event()
+        self._stopped = False
+        self._event: Any = None
         self.handled = 0
         """How many messages it has handled."""
 
     def run(self) -> None:
         """Handle messages until `stop()`, in as many threads as `workers` says."""
+        self._event = self._host.event()
         threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._workers - 1)]
         for thread in threads:
             thread.start()
@@ -65,7 +67,8 @@ class Processor:
     def stop(self) -> None:
         """Have `run` return after the messages that it is at."""
         self._stopped = True
-        self._event.set()
+        if self._event is not None:
+            self._event.set()
 
     def step(self) -> int:
         """Claim a batch and handle it. Returns how many messages were claimed."""

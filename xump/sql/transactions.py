@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from xump.sql.errors import TransactionAborted
 from xump.sql.schema import require_configured
@@ -55,6 +56,11 @@ def sqlstate(error: DBAPIError) -> str | None:
     """The five characters by which PostgreSQL names an error."""
     found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     return found if isinstance(found, str) else None
+
+
+def refuse(connection: Connection | Session) -> None:
+    """Raise if a commit of this connection or session would be a rollback."""
+    refuse_aborted(connection.connection() if isinstance(connection, Session) else connection)
 
 
 def refuse_aborted(connection: Connection) -> None:

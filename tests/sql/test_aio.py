@@ -1,0 +1,147 @@
+"""The same with asyncio, on both databases. What the synchronous tests show of statements is not shown again."""
+
+import asyncio
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+import xump
+from tests.sql.conftest import BUSINESS
+from xump.sql import aio, configure_sqlite
+
+
+@pytest.fixture
+def run(url):
+    def run(main):
+        async def around():
+            database = create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:"))
+            if database.dialect.name == "sqlite":
+                configure_sqlite(database)
+            try:
+                await aio.check(database)
+                return await main(database)
+            finally:
+                await database.dispose()
+
+        return asyncio.run(around())
+
+    return run
+
+
+async def business(database):
+    async with database.connect() as connection:
+        return len((await connection.execute(BUSINESS.select())).all())
+
+
+def test_outbox_and_relay(run):
+    async def main(database):
+        box = aio.Outbox()
+        async with database.begin() as connection:
+            await box.publish(connection, "orders", "new", b"1", key="k")
+            await box.publish_many(connection, [{"queue": "orders", "body": b"2", "key": "k"}])
+        async with AsyncSession(database) as session, session.begin():
+            await box.publish(session, "orders", "new", b"3", key="k")
+        with xump.Engine() as engine:
+            engine.create_queue("orders")
+            relay = box.relay(engine, engine=database, poll=1000)
+            running = asyncio.create_task(relay.run())
+            async with AsyncSession(database) as session, session.begin():
+                await box.publish(session, "orders", "new", b"4", key="k")
+            engine.create_selector("orders", when=xump.always, do=xump.deliver("reader"), credit=10)
+            found = []
+            while len(found) < 4:
+                found += [delivery.body for delivery in await asyncio.to_thread(engine.take, 1, "reader", timeout=30)]
+            relay.stop()
+            await running
+            async with database.connect() as connection:
+                assert (await box.stats(connection))["waiting"] == 0
+            return found
+
+    assert run(main) == [b"1", b"2", b"3", b"4"]
+
+
+def test_inbox(run):
+    async def main(database):
+        box, results = aio.Inbox(), []
+
+        async def handler(connection, message):
+            await connection.execute(BUSINESS.insert().values(what=message.message_id))
+
+        with xump.Engine() as engine:
+            engine.create_queue("jobs")
+            engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=10)
+            for name in ("a", "a", "b"):
+                engine.publish("jobs", message_id=name)
+            for delivery in engine.take(2, "worker"):
+                results.append(await box.handle(database, delivery, handler))
+            results.append(await box.receive(database, engine.take(9, "worker")))
+            results.append(await box.process(handler, engine=database).step())
+            for _ in range(2):
+                async with database.begin() as connection:
+                    async with box.once(connection, source="s", message_id="1") as fresh:
+                        results.append(fresh)
+            with pytest.raises(KeyError):
+                async with database.begin() as connection, box.once(connection, source="s", message_id="2"):
+                    raise KeyError
+            async with database.begin() as connection, box.once(connection, source="s", message_id="2") as fresh:
+                results.append(fresh)
+            results.append(await box.purge(database))
+            engine.check()
+        return results, await business(database)
+
+    assert run(main) == ([True, False, 1, 1, True, False, True, 0], 2)
+
+
+def test_tasks(run):
+    async def main(database):
+        tasks, seen = aio.Tasks(database), []
+        both = asyncio.Event()
+
+        @tasks.task()
+        async def note(number):
+            seen.append(number)
+            if len(seen) == 2:
+                both.set()
+            await both.wait()               # they run at once
+
+        @tasks.task(transaction=True)
+        async def pay(connection, what, fails=False):
+            await connection.execute(BUSINESS.insert().values(what=what))
+            if fails:
+                raise KeyError("broken")
+
+        async with database.begin() as connection:
+            await tasks.enqueue(connection, "note", [1])
+            await tasks.enqueue_many(connection, [{"name": "note", "payload": 2}, {"name": "pay", "payload": ["a"]},
+                                                  {"name": "pay", "payload": {"what": "b", "fails": True}}])
+            assert await tasks.cancel(connection, await tasks.enqueue(connection, "note", [3]))
+        worker = tasks.worker(concurrency=2)
+        done = await worker.drain()
+        cleaned = await tasks.cleaner().step()
+        async with database.connect() as connection:
+            stats = await tasks.stats(connection)
+        return done, sorted(seen), worker.loop.failed, cleaned["retried"], stats["delayed"], await business(database)
+
+    assert run(main) == (3, [1, 2], 1, 0, 1, 1)
+
+
+def test_a_worker_that_waits_is_woken_and_stopped(run):
+    async def main(database):
+        tasks, ran = aio.Tasks(database), asyncio.Event()
+
+        @tasks.task()
+        async def note():
+            ran.set()
+
+        worker = tasks.worker(poll=1000)
+        running = asyncio.create_task(worker.run())
+        for _ in range(3):
+            async with AsyncSession(database) as session, session.begin():
+                await tasks.enqueue(session, "note")
+            await asyncio.wait_for(ran.wait(), 30)
+            ran.clear()
+        worker.stop()
+        await running
+        return worker.loop.finished
+
+    assert run(main) == 3

@@ -1,0 +1,182 @@
+"""The statements of tasks: claiming, finishing, giving back, ending. Each holds only while the task is the worker's own.
+
+A claim counts the attempt, so the number of attempts is a fence: a worker that was away too long, whose task another one has,
+changes nothing. The claim walks (lane, priority) pairs, each a range of the index that ends at now: neither future tasks nor
+those of other lanes cost anything. `id = ANY(ARRAY(...))` has the subquery run once; `id IN (...)` may run it for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Connection,
+    Integer,
+    LargeBinary,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    literal,
+    null,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
+
+from xump.sql.moments import POSTGRESQL, Now
+from xump.sql.tables import Tables
+
+PRIORITY_MAX = 9
+ERROR_CHARS_MAX = 2000
+CLAIMED = ("id", "lane", "name", "payload", "codec", "ukey_digest", "attempts", "priority", "due")
+KEPT = ("id", "lane", "name", "payload", "ukey", "start_time", "attempts", "worker")
+
+TURN = """
+WITH finished AS (
+    DELETE FROM {task} t USING unnest(:ids, :attempts) AS f(id, attempts)
+    WHERE t.id = f.id AND t.attempts = f.attempts AND t.start_time IS NOT NULL
+    RETURNING t.*
+){kept}, claimed AS (
+    UPDATE {task} SET start_time = {now}, lease_until = {now} + :lease, worker = :worker, attempts = attempts + 1
+    WHERE id = ANY(ARRAY(
+        SELECT found.id FROM (
+            SELECT lane, priority FROM generate_series({most}, 0, -1) AS priority, unnest(:lanes) AS lane
+        ) AS pair, LATERAL (
+            SELECT id FROM {task} AS waiting
+            WHERE waiting.lane = pair.lane AND waiting.priority = pair.priority AND waiting.start_time IS NULL
+                AND waiting.due <= {now}
+            ORDER BY due, id LIMIT :places FOR UPDATE SKIP LOCKED
+        ) AS found LIMIT :places))
+    RETURNING {claimed_fields}
+)
+SELECT true AS was_mine, id, NULL AS lane, NULL AS name, NULL::bytea AS payload, NULL AS codec, NULL::bytea AS ukey_digest,
+    attempts, 0 AS priority, 0 AS due FROM finished
+UNION ALL SELECT false, {claimed_fields} FROM claimed"""
+KEEP = """, kept AS (
+    INSERT INTO {done} ({kept_fields}, finish_time, outcome) SELECT {kept_fields}, {now}, 'done' FROM finished
+)"""
+
+
+class Claims:
+    """What one worker does to the table of tasks."""
+
+    def __init__(self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool) -> None:
+        self._tables, self._worker, self._lanes, self._lease, self._keep = made, worker, list(lanes), lease, keep
+        _names = {"task": _quoted(made.task), "done": _quoted(made.done), "now": POSTGRESQL, "most": PRIORITY_MAX,
+                 "claimed_fields": ", ".join(CLAIMED), "kept_fields": ", ".join(KEPT)}
+        _kept = KEEP.format(**_names) if keep else ""
+        self._turn = text(TURN.format(kept=_kept, **_names)).bindparams(
+            bindparam("ids", type_=ARRAY(BigInteger)), bindparam("attempts", type_=ARRAY(Integer)),
+            bindparam("lanes", type_=ARRAY(Text)), bindparam("lease", type_=BigInteger),
+            bindparam("places", type_=Integer)).columns(
+            was_mine=Boolean, id=BigInteger, lane=Text, name=Text, payload=LargeBinary, codec=Text, ukey_digest=LargeBinary,
+            attempts=Integer, priority=Integer, due=BigInteger)
+
+    def turn(self, connection: Connection, ended: Sequence[Any], places: int) -> tuple[set[int], list[Any]]:
+        """Finish what ended, and claim for the free places: one statement, on PostgreSQL.
+
+        Returns:
+            The ids of `ended` that were still ours, and the rows that are ours now, the most urgent first.
+        """
+        if connection.dialect.name != "postgresql":
+            mine = self._finish(connection, ended)
+            return mine, self._claim(connection, places) if places else []
+        rows = connection.execute(self._turn, {
+            "ids": [row.id for row in ended], "attempts": [row.attempts for row in ended], "lanes": self._lanes,
+            "lease": self._lease, "places": places, "worker": self._worker}).all()
+        claimed = [row for row in rows if not row.was_mine]
+        return {row.id for row in rows if row.was_mine}, sorted(claimed, key=_urgency)
+
+    def _finish(self, connection: Connection, ended: Sequence[Any]) -> set[int]:
+        return {row.id for row in ended if end(connection, self._tables, row, "done" if self._keep else None)}
+
+    def _claim(self, connection: Connection, places: int) -> list[Any]:
+        task = self._tables.task
+        ids: list[int] = []
+        for priority in range(PRIORITY_MAX, -1, -1):        # ranges of the index, as above
+            if len(ids) == places:
+                break
+            ids += connection.execute(
+                select(task.c.id).where(task.c.lane.in_(self._lanes), task.c.priority == priority, task.c.start_time.is_(None),
+                                        task.c.due <= Now())
+                .order_by(task.c.due, task.c.id).limit(places - len(ids)).with_for_update(skip_locked=True)).scalars()
+        if not ids:
+            return []
+        claimed = connection.execute(
+            update(task).where(task.c.id.in_(ids)).values(
+                start_time=Now(), lease_until=Now() + self._lease, worker=self._worker, attempts=task.c.attempts + 1)
+            .returning(*(task.c[name] for name in CLAIMED))).all()
+        return sorted(claimed, key=_urgency)
+
+    def renew(self, connection: Connection, running: Sequence[Any]) -> None:
+        """Renew the leases of these rows, as far as they are ours."""
+        task = self._tables.task
+        if running:
+            # In one order: two statements that renew and claim cannot wait for each other for ever.
+            pairs = sorted((row.id, row.attempts) for row in running)
+            connection.execute(update(task).where(
+                tuple_(task.c.id, task.c.attempts).in_(pairs), task.c.start_time.is_not(None))
+                .values(lease_until=Now() + self._lease))
+
+
+def _urgency(row: Any) -> tuple[int, int, int]:
+    return -row.priority, row.due, row.id
+
+
+def _quoted(table: Any) -> str:
+    return f'"{table.schema}"."{table.name}"' if table.schema else f'"{table.name}"'
+
+
+def _mine(task: Any, row: Any) -> Any:
+    return (task.c.id == row.id) & (task.c.attempts == row.attempts) & task.c.start_time.is_not(None)
+
+
+def end(connection: Connection, made: Tables, row: Any, outcome: str | None, error: str | None = None) -> bool:
+    """Take a task off the table; with an outcome it is kept among those that are done. Returns whether it was ours."""
+    task, done = made.task, made.done
+    if outcome is not None:
+        columns = [task.c[name] for name in KEPT]
+        found = select(*columns, Now(), literal(outcome), literal(said(error)) if error else null()).where(_mine(task, row))
+        connection.execute(insert(done).from_select([*KEPT, "finish_time", "outcome", "error"], found))
+    return bool(connection.execute(delete(task).where(_mine(task, row))).rowcount)
+
+
+def give_back(connection: Connection, made: Tables, row: Any, delay: int, error: str | None) -> str | None:
+    """Have a task run again. If its key waits again meanwhile, it is merged into the one that waits, which has its attempts then.
+
+    Returns:
+        `"retried"` or `"merged"`; None: it was not ours any more.
+    """
+    task = made.task
+    if row.ukey_digest is not None:
+        waiting = connection.execute(select(task.c.id).where(task.c.ukey_digest == row.ukey_digest, task.c.start_time.is_(None))
+                                     .with_for_update()).scalar()
+        if waiting is not None:
+            if not end(connection, made, row, "merged", error):
+                return None
+            connection.execute(update(task).where(task.c.id == waiting).values(attempts=row.attempts))
+            return "merged"
+    changed = connection.execute(update(task).where(_mine(task, row)).values(
+        start_time=null(), lease_until=null(), worker=null(), due=Now() + delay, error=None if error is None else said(error)))
+    return "retried" if changed.rowcount else None
+
+
+def crashed(connection: Connection, made: Tables, most: int) -> list[Any]:
+    """Tasks whose lease is over, locked until the end of this transaction; those that another cleaner has are left out."""
+    task = made.task
+    over = (select(*(task.c[name] for name in (*CLAIMED, "ukey", "worker")))
+            .where(task.c.start_time.is_not(None), or_(task.c.lease_until <= Now(), task.c.lease_until.is_(None)))
+            .order_by(task.c.lease_until).limit(most).with_for_update(skip_locked=True))
+    return list(connection.execute(over))
+
+
+def said(error: str | None) -> str:
+    """An error as a column can hold it."""
+    return (error or "").replace("\0", "?")[:ERROR_CHARS_MAX]

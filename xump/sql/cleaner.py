@@ -1,0 +1,127 @@
+"""The cleaner sees to it that every task runs at last: those that were overlooked, and those whose worker died.
+
+There may be any number of cleaners, and none leads: each transition is one transaction over rows that the others skip.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from xump.sql.claims import crashed, end, give_back
+from xump.sql.dead import bury
+from xump.sql.hosts import Host
+from xump.sql.moments import Now, delay_after, micros
+from xump.sql.relay import jittered
+from xump.sql.transactions import in_own, own
+
+if TYPE_CHECKING:
+    from xump.sql.tasks import Tasks
+
+logger = logging.getLogger("xump.sql")
+GRACE = 5_000_000
+"""A worker that was not seen is not dead: its tasks are left alone for so long."""
+MISSED = 6_000_000
+"""Three beats."""
+CHUNK = 5_000
+BATCH = 100
+
+
+class Cleaner:
+    """Looks after tasks. Made by `Tasks.cleaner`."""
+
+    def __init__(self, tasks: Tasks, host: Host, interval: float) -> None:
+        if micros(interval, "interval") == 0:
+            raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
+        self._tasks, self._host, self._engine, self._interval = tasks, host, own(host.engine), interval
+        self._stopped = False
+        self._event: Any = None
+
+    def run(self) -> None:
+        """Clean each interval, and as soon as a worker may have vanished, until `stop()`."""
+        event = self._event = self._host.event()
+        while not self._stopped:
+            try:
+                self.step()
+            except DBAPIError:
+                logger.exception("the cleaner cannot reach the database; it tries again")
+            self._host.wait(event, jittered(min(self._interval, MISSED / 1e6)))
+
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._stopped = True
+        if self._event is not None:
+            self._event.set()
+
+    def step(self) -> dict[str, int]:
+        """Clean once. Returns how many tasks were `retried`, `merged`, `compensated`, `dead`, how many workers `vanished`."""
+        counts = dict.fromkeys(("retried", "merged", "compensated", "dead", "vanished"), 0)
+        counts["vanished"] = in_own(self._engine, self._vanished)
+        while True:
+            outcomes = in_own(self._engine, self._crashed)
+            for outcome in outcomes:
+                counts[outcome] += 1
+            if not outcomes:
+                break
+        if counts["retried"] or in_own(self._engine, self._overlooked):
+            self._tasks.wake.signal()
+        self._forget()
+        return counts
+
+    def _vanished(self, connection: Connection) -> int:
+        """The tasks of workers that were not seen for three beats come back after a grace, if nothing renews them."""
+        worker, task = self._tasks.tables.worker, self._tasks.tables.task
+        gone = list(connection.execute(
+            select(worker.c.id).where(worker.c.seen < Now() - MISSED).with_for_update(skip_locked=True)).scalars())
+        if gone:
+            connection.execute(update(task).where(task.c.worker.in_(gone), task.c.start_time.is_not(None),
+                                                  task.c.lease_until > Now() + GRACE).values(lease_until=Now() + GRACE))
+            connection.execute(delete(worker).where(worker.c.id.in_(gone)))
+        return len(gone)
+
+    def _crashed(self, connection: Connection) -> list[str]:
+        return [self._transition(connection, row) for row in crashed(connection, self._tasks.tables, BATCH)]
+
+    def _transition(self, connection: Connection, row: Any) -> str:
+        tasks = self._tasks
+        spec = tasks.specs.get(row.name)
+        what = spec.on_crash if spec else "retry"
+        said = f"its worker {row.worker} ended, or hung, in attempt {row.attempts}"
+        if what == "retry" and (spec is None or row.attempts < spec.max_attempts):
+            delay = delay_after(spec.retry_delay, row.attempts) if spec else 0
+            try:
+                with connection.begin_nested():
+                    outcome = give_back(connection, tasks.tables, row, delay, said)
+            except IntegrityError:          # its key came to wait again in between
+                outcome = give_back(connection, tasks.tables, row, delay, said)
+            return outcome or "retried"
+        if what in ("retry", "dead"):
+            bury(connection, tasks, row, said)
+            return "dead"
+        end(connection, tasks.tables, row, "compensated", said)
+        call = tasks.codec.loads(bytes(row.payload))
+        tasks._enqueue(connection, connection, what, call, None, None, None, row.priority, parent=row.id)
+        return "compensated"
+
+    def _overlooked(self, connection: Connection) -> bool:
+        task = self._tasks.tables.task
+        late = exists().where(task.c.start_time.is_(None), task.c.due < Now() - micros(2 * self._interval, "interval"))
+        return bool(connection.execute(select(late)).scalar())
+
+    def _forget(self) -> None:
+        """Delete what was kept long enough, 5,000 a transaction. Dead tasks stay until you drop them."""
+        done, keep = self._tasks.tables.done, self._tasks.keep
+        if keep is None:
+            return
+        old = (select(done.c.id).where(done.c.finish_time < Now() - keep, done.c.outcome != "dead")
+               .order_by(done.c.finish_time).limit(CHUNK).with_for_update(skip_locked=True))
+
+        def _work(connection: Connection) -> int:
+            ids = list(connection.execute(old).scalars())
+            return connection.execute(delete(done).where(done.c.id.in_(ids))).rowcount if ids else 0
+
+        while in_own(self._engine, _work) == CHUNK:
+            pass

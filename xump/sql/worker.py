@@ -1,0 +1,295 @@
+"""A worker: one pump that finishes what ended and claims for the free places in one statement, and places in which tasks run.
+
+Nothing is claimed that has no place. While tasks run, their leases are renewed beside, on another connection; past its timeout a
+task is not renewed, since its code hangs. A finish holds only while the attempt is this worker's: what another one claimed in the
+meantime is counted as `lost`, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from xump.sql.claims import Claims, end, give_back
+from xump.sql.dead import bury
+from xump.sql.hosts import Host
+from xump.sql.moments import Now, delay_after, micros
+from xump.sql.payload import new_id
+from xump.sql.relay import jittered
+from xump.sql.transactions import in_own, own, refuse_aborted
+
+if TYPE_CHECKING:
+    from xump.sql.tasks import Spec, Tasks
+
+logger = logging.getLogger("xump.sql")
+BEAT_SECONDS = 2.0
+"""How often a worker says that it lives."""
+UNKNOWN_DELAY = 10_000_000
+
+
+class LeaseLost(Exception):
+    """Another worker has the task."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A task that runs here."""
+
+    row: Any
+    """What was claimed."""
+    started: float
+    """By the clock that never goes back."""
+    spec: Spec | None
+    """How it is run; None: no such task is known here."""
+    error: BaseException | None = None
+    """What it raised."""
+    ended_itself: bool = False
+    """Whether it ended in its own transaction."""
+
+
+class Worker:
+    """Runs tasks. Made by `Tasks.worker`."""
+
+    def __init__(
+        self, tasks: Tasks, host: Host, *, concurrency: int, prefetch: int, lanes: Iterable[str] | None, poll: float,
+        retry_time: float, giveup_time: float,
+    ) -> None:
+        for name, value, least in (("concurrency", concurrency, 1), ("prefetch", prefetch, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an int from {least} on, got {value!r}")
+        if isinstance(lanes, str):
+            raise TypeError(f"lanes must be a list of names, got {lanes!r}")
+        for name, seconds in (("poll", poll), ("retry_time", retry_time), ("giveup_time", giveup_time)):
+            micros(seconds, name)
+        self._tasks, self._host, self._tables = tasks, host, tasks.tables
+        self._engine = own(host.engine)
+        _postgresql = host.engine.dialect.name == "postgresql"
+        # A turn is one statement there: its own transaction, in one round trip.
+        self._turns = host.engine.execution_options(isolation_level="AUTOCOMMIT") if _postgresql else self._engine
+        self._places, self._concurrency = concurrency + prefetch, concurrency
+        self._lanes = None if lanes is None else sorted(set(lanes))
+        self._poll, self._retry_time, self._giveup_time = poll, retry_time, giveup_time
+        self.id = new_id()
+        """What it writes beside the tasks that it has claimed."""
+        self.finished = 0
+        """How many tasks it has finished."""
+        self.failed = 0
+        """How many attempts failed."""
+        self.lost = 0
+        """How many tasks it ran whose lease was over, so that another worker may have run them, too."""
+        self._running: dict[Job, None] = {}
+        self._ended: deque[Job] = deque()
+        self._owed: list[Job] = []
+        self._stopped = False
+        self._event: Any = None
+        self._claims: Claims | None = None
+        self._lease = 60.0
+
+    # ---- the pump
+
+    def run(self) -> None:
+        """Run tasks until `stop()`; what runs then is finished first."""
+        self._pump(until_empty=False)
+
+    def drain(self) -> int:
+        """Run tasks until none is due. Returns how many were finished."""
+        before = self.finished
+        self._pump(until_empty=True)
+        return self.finished - before
+
+    def stop(self) -> None:
+        """Have `run` return when what it runs has ended."""
+        self._stopped = True
+        if self._event is not None:
+            self._event.set()
+
+    def _pump(self, until_empty: bool) -> None:
+        specs = self._tasks.specs.values()
+        self._lease = max((spec.lease for spec in specs), default=60_000_000) / 1e6
+        lanes = self._lanes if self._lanes is not None else sorted({spec.lane for spec in specs} or {"default"})
+        self._claims = Claims(self._tables, self.id, lanes, round(self._lease * 1e6), self._tasks.keep is not None)
+        self._event = event = self._host.event()
+        leave = self._tasks.wake.join(event)
+        in_own(self._engine, self._arrive)
+        beating = self._host.every(min(BEAT_SECONDS, self._lease / 3), self._beat)
+        places = self._host.places(self._concurrency)
+        looks_until = next_look = 0.0
+        try:
+            while True:
+                woken = event.is_set()
+                event.clear()
+                now = time.monotonic()
+                if woken:
+                    looks_until = now + self._giveup_time
+                stopping = self._stopped
+                if stopping and not self._running and not self._ended:
+                    return
+                free = 0 if stopping else self._places - len(self._running) + len(self._ended)
+                looking = free > 0 and (woken or now >= next_look)
+                claimed = 0
+                if looking or self._ended or self._owed:
+                    claimed = self._turn(places, free)
+                    if claimed:
+                        looks_until = 0.0
+                    elif until_empty and not self._running and not self._ended:
+                        return
+                    if claimed and claimed >= free:
+                        next_look = 0.0         # there may be more
+                    elif free > 0:
+                        next_look = now + (self._retry_time if now < looks_until else jittered(self._poll))
+                if self._ended or self._owed or event.is_set() or self._stopped and not self._running:
+                    continue
+                full = len(self._running) >= self._places
+                self._host.wait(event, self._poll if full or stopping else max(0.0, next_look - time.monotonic()))
+        finally:
+            places.end()
+            beating()
+            leave()
+            self._leave()
+
+    def _turn(self, places: Any, free: int) -> int:
+        while self._ended:
+            self._owed.append(self._ended.popleft())
+        done = [job for job in self._owed if job.error is None and not job.ended_itself]
+        try:
+            for job in [job for job in self._owed if job.error is not None]:
+                in_own(self._engine, partial(self._failed, job))
+                self._settled(job)
+            assert self._claims is not None
+            mine, rows = self._one_turn([job.row for job in done], free)
+        except DBAPIError:
+            # Their leases hold for a while, and what they did is known here: it is written when the database is back.
+            logger.exception("the worker cannot reach the database; it tries again")
+            self._host.wait(self._host.event(), jittered(min(self._poll, 1.0)))
+            return 0
+        for job in list(self._owed):
+            if job.ended_itself or job.row.id in mine:
+                self.finished += 1
+            else:
+                self._lost(job)
+            self._settled(job)
+        for row in rows:
+            job = Job(row, time.monotonic(), self._tasks.specs.get(row.name))
+            self._running[job] = None
+            places.start(self._work, job)
+        return len(rows)
+
+    def _one_turn(self, ended: list[Any], free: int) -> tuple[set[int], list[Any]]:
+        claims = self._claims
+        assert claims is not None
+        return in_own(self._turns, lambda connection: claims.turn(connection, ended, free))
+
+    def _settled(self, job: Job) -> None:
+        self._owed.remove(job)
+        self._running.pop(job, None)
+
+    def _lost(self, job: Job) -> None:
+        self.lost += 1
+        logger.warning("the lease of task %d (%s) was over before it was finished: it may have run twice", job.row.id,
+                       job.row.name)
+
+    # ---- one task
+
+    def _work(self, job: Job) -> None:
+        """In a place: a thread, or a task of the event loop. The pump is told, whatever happens."""
+        try:
+            if job.spec is None:
+                raise LookupError(f"no task {job.row.name!r} is known here: import the module that has it, or use lanes")
+            if job.row.codec != self._tasks.codec.name:
+                raise ValueError(f"the arguments are written as {job.row.codec!r}, and this program reads "
+                                 f"{self._tasks.codec.name!r}")
+            arguments, named = self._tasks.codec.loads(bytes(job.row.payload))
+            if job.spec.transaction:
+                with self._engine.begin() as connection:
+                    self._within(connection, job, arguments, named)
+                job.ended_itself = True
+            else:
+                self._host.handle(_named(job.spec.function, named), None, *arguments)
+        except BaseException as error:
+            job.error = error
+        self._ended.append(job)
+        self._event.set()
+
+    def _within(self, connection: Connection, job: Job, arguments: list[Any], named: dict[str, Any]) -> None:
+        assert job.spec is not None
+        task = self._tables.task
+        ours = select(task.c.id).where(task.c.id == job.row.id, task.c.attempts == job.row.attempts,
+                                       task.c.start_time.is_not(None)).with_for_update()
+        if connection.execute(ours).first() is None:
+            raise LeaseLost
+        self._host.handle(_named(job.spec.function, named), connection, *arguments)
+        refuse_aborted(connection)
+        end(connection, self._tables, job.row, "done" if self._tasks.keep is not None else None)
+
+    def _failed(self, job: Job, connection: Connection) -> None:
+        row, spec = job.row, job.spec
+        if isinstance(job.error, LeaseLost):
+            self._lost(job)
+            return
+        said = f"{type(job.error).__name__}: {job.error}"
+        most = spec.max_attempts if spec else 5
+        dead = row.attempts >= most
+        logger.warning("task %d (%s) failed, attempt %d%s", row.id, row.name, row.attempts, ", it is dead" if dead else "",
+                       exc_info=job.error)
+        if dead:
+            held = bury(connection, self._tasks, row, said)
+        else:
+            delay = delay_after(spec.retry_delay, row.attempts) if spec else UNKNOWN_DELAY
+            try:
+                with connection.begin_nested():
+                    held = give_back(connection, self._tables, row, delay, said) is not None
+            except IntegrityError:          # its key came to wait again in between
+                held = give_back(connection, self._tables, row, delay, said) is not None
+        if held:
+            self.failed += 1
+        else:
+            self._lost(job)
+
+    # ---- presence
+
+    def _arrive(self, connection: Connection) -> None:
+        worker = self._tables.worker
+        connection.execute(insert(worker).values(
+            id=self.id, host=socket.gethostname(), pid=os.getpid(), started=Now(), seen=Now()))
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        alive = [job.row for job in list(self._running)
+                 if job.spec is None or now - job.started < job.spec.timeout / 1e6]
+
+        def _work(connection: Connection) -> None:
+            worker = self._tables.worker
+            seen = connection.execute(update(worker).where(worker.c.id == self.id).values(
+                seen=Now(), running=len(self._running), stopping=self._stopped))
+            if not seen.rowcount:
+                self._arrive(connection)
+            assert self._claims is not None
+            self._claims.renew(connection, alive)
+
+        try:
+            in_own(self._engine, _work)
+        except DBAPIError:
+            logger.exception("the worker could not renew its leases")
+
+    def _leave(self) -> None:
+        worker = self._tables.worker
+        try:
+            in_own(self._engine, lambda connection: connection.execute(delete(worker).where(worker.c.id == self.id)))
+        except DBAPIError:
+            logger.exception("the worker could not say that it ends: it counts as vanished soon")
+
+
+def _named(function: Any, named: dict[str, Any]) -> Any:
+    if not named:
+        return function
+    return lambda *arguments: function(*arguments, **named)
