@@ -269,6 +269,57 @@ def field_targets_without_limits(counter: Counter, size: int) -> None:
     counter.calls("grant", partial(mover.grant, 1))
 
 
+# ---- time, and order per key
+
+
+class Clock:
+    """The engine's: it stands where it is put."""
+
+    now = 1_700_000_000 * 10**9
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@law("schedule", "messages that are delayed, by up to an hour, in any order", 1_000, 100_000, 1_000_000)
+def schedule(counter: Counter, size: int) -> None:
+    draw, clock = random.Random(7), Clock()
+    with Engine(clock=clock) as engine:
+        queue = engine.create_queue("jobs")
+        engine.create_selector("jobs", when=always, do=deliver("worker"), credit=INFINITE)
+        for _ in range(size):
+            engine.publish("jobs", "", BODY, delay=60 + 3_600 * draw.random())
+        counter.calls("publish with a delay", lambda: engine.publish("jobs", "", BODY, delay=60 + 3_600 * draw.random()))
+        counter.each("delete", queue.delete, draw.sample(range(1, size + 1), min(CALLS, size // 2)))
+        moments = sorted(clock.now + int(50e9 * draw.random()) for _ in range(CALLS))
+        for moment in moments:
+            engine.publish("jobs", "", BODY, at=moment)
+
+        def fall_due(moment: int) -> None:
+            clock.now = moment
+            engine.tick()
+
+        counter.each("one falls due", fall_due, moments)
+        clock.now += 3_600 * 10**9
+        with counter.counted("each of all falls due", queue.delayed):
+            engine.tick()
+
+
+@law("order per key", "messages of one key, and as many others of a key each", 1_000, 100_000, 300_000)
+def order_per_key(counter: Counter, size: int) -> None:
+    engine = counter.engine()
+    engine.create_queue("jobs", group=field("address"))
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=1)
+    engine.publish_many("jobs", [("big" if number % 2 else f"key-{number}", BODY) for number in range(2 * size)])
+
+    def take_and_ack() -> None:
+        engine.take(1)[0].ack()
+
+    counter.calls("publish, behind many", partial(engine.publish, "jobs", "big", BODY))
+    counter.calls("publish, a new key", lambda: engine.publish("jobs", str(engine.queues["jobs"].ready), BODY))
+    counter.calls("take and ack", take_and_ack)
+
+
 # ---- joining and leaving
 
 

@@ -18,6 +18,8 @@ from tests.builds.variants import COUNTED, build
 from xump import INFINITE, always, deliver, discard, field, match, move_to, overflow
 
 LITTLE, MUCH = 250, 4_000
+SECOND = 1_000_000_000
+NOW = [1]       # what the clock of the engine says
 COUNTER = "unsigned long long blocks;\nvoid __sanitizer_cov_trace_pc(void) { blocks++; }\n"
 
 
@@ -40,7 +42,8 @@ def count():
     for name, case in CASES.items():
         found[name] = []
         for much in (LITTLE, MUCH):
-            engine = xump.Engine(clock=lambda: 1)
+            NOW[0] = 1
+            engine = xump.Engine(clock=lambda: NOW[0])
             calls = case(engine, much)
             before, done = blocks.value, 0
             for call in calls:
@@ -305,6 +308,91 @@ def enabling_one_of_those_who_stand_in_all_lines(engine, n):
     return [call for _ in range(5) for call in (other.disable, other.enable)]
 
 
+def scheduled(engine, n):
+    """So many are delayed, by up to an hour, in any order."""
+    queue = engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=INFINITE)
+    draw = random.Random(n)
+    for _ in range(n):
+        engine.publish("q", delay=60 + 3_600 * draw.random())
+    return queue, draw
+
+
+def delaying_beside_others(engine, n):
+    _, draw = scheduled(engine, n)
+    return [partial(engine.publish, "q", delay=60 + 3_600 * draw.random()) for _ in range(100)]
+
+
+def deleting_one_that_is_delayed(engine, n):
+    queue, draw = scheduled(engine, n)
+    return [partial(queue.delete, id) for id in draw.sample(range(1, n + 1), 100)]
+
+
+def purging_what_is_delayed(engine, n):
+    queue, _ = scheduled(engine, n)
+    return each(n, queue.purge)
+
+
+def falling_due_beside_others(engine, n):
+    _, draw = scheduled(engine, n)
+    for _ in range(100):
+        engine.publish("q", delay=50 * draw.random())
+
+    def call():
+        NOW[0] += SECOND // 2
+        engine.tick()
+    return [call] * 100
+
+
+def all_falling_due_one_by_one(engine, n):
+    scheduled(engine, n)
+
+    def call():
+        while (due := engine.next_due) is not None:
+            NOW[0] = due
+            engine.tick()
+    return each(n, call)
+
+
+def all_falling_due_in_one_call(engine, n):
+    scheduled(engine, n)
+
+    def call():
+        NOW[0] += 2 * 3_600 * SECOND
+        engine.tick()
+    return each(n, call)
+
+
+def falling_due_where_most_was_deleted(engine, n):
+    queue, draw = scheduled(engine, n)
+
+    def call():
+        for id in draw.sample(range(1, n + 1), n * 9 // 10):
+            queue.delete(id)
+        NOW[0] += 2 * 3_600 * SECOND
+        engine.tick()
+    return each(n, call)
+
+
+def publish_take_and_ack_by_key(engine, n):
+    """Half of all messages have one key, the others one each."""
+    engine.create_queue("q", group=field("address"))
+    engine.create_selector("q", when=always, do=deliver("d"), credit=1)
+    engine.publish_many("q", [("big",) if i % 2 else (f"key {i}",) for i in range(2 * n)])
+
+    def call():
+        engine.publish("q", "big")
+        for delivery in engine.take(1):
+            delivery.ack()
+    return [call] * 50
+
+
+def publishing_into_a_full_window(engine, n):
+    engine.create_queue("q", dedup=3_600, dedup_limit=n)
+    engine.publish_many("q", [("m", b"", None, None, f"id {i}") for i in range(2 * n)])
+    return [partial(engine.publish, "q", message_id=f"new {i}") for i in range(100)]
+
+
 def each(n, call):
     """One call that is to be counted as n."""
     return [call] + [lambda: None] * (n - 1)
@@ -319,6 +407,9 @@ CASES = {case.__name__.replace("_", " "): case for case in (
     publish_beside_those_who_wait_for_others, publish_to_one_of_many_who_wait, leave_many_who_wait,
     freeing_a_place_beside_targets_at_their_limits, take_and_ack_beside_names_that_wait, publishing_to_targets_that_deliver,
     taking_and_acking_all_that_is_named, releasing_what_names_full_targets, enabling_one_of_those_who_stand_in_all_lines,
+    delaying_beside_others, deleting_one_that_is_delayed, purging_what_is_delayed, falling_due_beside_others,
+    all_falling_due_one_by_one, all_falling_due_in_one_call, falling_due_where_most_was_deleted, publish_take_and_ack_by_key,
+    publishing_into_a_full_window,
 )}
 
 

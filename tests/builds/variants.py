@@ -15,9 +15,10 @@ FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
 FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
 # What has to be compiled anew to count: where the loops are that a call may run.
 COUNTED = (
-    "engine/core", "engine/engine_lock", "engine/topology_edit", "route/gather", "route/ledger", "route/requeue", "route/routing",
-    "select/clause", "select/credit", "select/lanes", "select/plan", "select/waiting", "state/index", "state/offers",
-    "state/returned_heap", "state/run_queue",
+    "engine/core", "engine/engine_lock", "engine/topology_edit", "memory/radix", "route/due", "route/gather", "route/ledger",
+    "route/requeue", "route/routing", "select/clause", "select/credit", "select/groups", "select/lanes", "select/plan",
+    "select/waiting", "state/group_line", "state/index", "state/offers", "state/returned_heap", "state/run_queue",
+    "state/schedule", "state/window",
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so")
 
