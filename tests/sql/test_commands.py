@@ -1,0 +1,94 @@
+"""`xump sql`, as processes: tables created, rows relayed, tasks run, and SIGTERM."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import xump
+from tests.sql.conftest import count, engine_of
+from xump.broker import Broker
+from xump.cli.main import main
+from xump.sql import Outbox, Tasks
+
+MODULE = """
+from sqlalchemy import create_engine
+from xump.sql import Tasks, configure_sqlite
+
+tasks = Tasks(configure_sqlite(create_engine({url!r})))
+
+@tasks.task()
+def note(number):
+    print("note", number, flush=True)
+"""
+
+
+def command(*arguments, cwd=None):
+    return subprocess.Popen([sys.executable, "-m", "xump", "sql", *arguments], cwd=cwd, stdout=subprocess.PIPE, text=True)
+
+
+def test_init_and_what_is_wrong(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/new.db"
+    assert main(["sql", "relay", url, "amqp://localhost"]) == 1
+    assert "there is no table xump_version" in capsys.readouterr().err
+    assert main(["sql", "init", url]) == 0
+    assert main(["sql", "init", url]) == 0
+    for wrong, said in [(["init", "nonsense"], "URL"), (["relay", url, "file:///x"], "amqp://"),
+                        (["init", url, "--prefix", "A"], "prefix must"), (["worker", "there_is_no_such_module"], "No module")]:
+        assert main(["sql", *wrong]) != 0
+        assert said in capsys.readouterr().err
+
+
+def test_a_worker(sqlite_url, tmp_path):
+    (tmp_path / "shop_tasks.py").write_text(MODULE.format(url=sqlite_url))
+    database = engine_of(sqlite_url)
+    with database.begin() as connection:
+        for number in range(2):
+            Tasks(database).enqueue(connection, "note", number)
+    worker = command("worker", "shop_tasks:tasks", cwd=tmp_path)
+    try:
+        assert [worker.stdout.readline() for _ in range(3)] == ["Ready.\n", "note 0\n", "note 1\n"]
+        worker.send_signal(signal.SIGTERM)
+        assert worker.stdout.read() == "The worker has finished 2 tasks; 0 attempts failed.\n"
+        assert worker.wait() == 0
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+    database.dispose()
+
+
+def test_a_relay(sqlite_url, made):
+    database = engine_of(sqlite_url)
+    with xump.Engine() as engine, Broker(engine, amqp="127.0.0.1:0") as broker:
+        import pika
+
+        host, port = broker.address
+        url = f"amqp://guest:guest@{host}:{port}/%2F"
+        connecting = pika.BlockingConnection(pika.URLParameters(url))
+        channel = connecting.channel()
+        channel.queue_declare("orders")
+        with database.begin() as connection:
+            Outbox().publish(connection, "orders", body=b"1")
+        relay = command("relay", sqlite_url, url)
+        try:
+            body = next(body for _, _, body in channel.consume("orders", auto_ack=True))
+            assert body == b"1"
+            relay.send_signal(signal.SIGTERM)
+            assert relay.wait() == 0
+        finally:
+            relay.kill()
+            relay.wait()
+            relay.stdout.close()
+            connecting.close()
+    assert count(database, made.outbox) == 0
+    database.dispose()
+
+
+def test_without_the_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "xump.sql.commands", None)
+    assert main(["sql", "init", "sqlite://"]) != 0
+    assert "pip install 'xump[sql]'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sql"])

@@ -1,0 +1,58 @@
+"""The options of `xump sql`. What they do is in `xump.sql.commands`, which needs the extra `sql`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from xump.cli.exit import CommandError
+
+EPILOG = """\
+URL is that of SQLAlchemy: postgresql+psycopg://user@host/database, or sqlite:///file.db. MODULE is a module of Python with an
+object of the class xump.sql.Tasks, or MODULE:NAME if it has several. SIGTERM and Ctrl-C end a command when its work is done.
+
+examples:
+    xump sql init postgresql+psycopg://localhost/shop                                create the tables that are missing
+    xump sql relay postgresql+psycopg://localhost/shop amqp://localhost              send what is in the outbox
+    xump sql worker shop.tasks --concurrency 8                                       run tasks
+    xump sql cleaner shop.tasks                                                      see to tasks whose worker died
+"""
+
+
+def add_commands(commands: Any, form: Any) -> None:
+    """Add the command and its own commands to the parser."""
+    sql = commands.add_parser("sql", help="relays and workers beside an SQL database", epilog=EPILOG, formatter_class=form,
+                              description="Create the tables of xump.sql, send what is in an outbox, run tasks.")
+    each = sql.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    sql.set_defaults(parser=sql)
+
+    init = each.add_parser("init", help="create the tables that are missing")
+    relay = each.add_parser("relay", help="send what is in the outbox")
+    worker = each.add_parser("worker", help="run tasks")
+    cleaner = each.add_parser("cleaner", help="see to tasks that were overlooked or whose worker died")
+    for one in (init, relay):
+        one.add_argument("url", metavar="URL", help="the database")
+        one.add_argument("--prefix", default="xump_", help="what the names of the tables begin with; default: xump_")
+        one.add_argument("--schema", help="the schema of the tables")
+    relay.add_argument("target", metavar="TARGET", help="amqp://user:password@host/vhost")
+    relay.add_argument("--order", choices=("key", "all", "none"), default="key", help="as the programs that publish have it")
+    relay.add_argument("--batch", type=int, default=1000, help="how many rows are sent at once; default: 1000")
+    for one in (worker, cleaner):
+        one.add_argument("module", metavar="MODULE", help="the module, or MODULE:NAME")
+    worker.add_argument("--concurrency", type=int, default=1, help="how many tasks run at once; default: 1")
+    worker.add_argument("--lane", action="append", help="run tasks of this lane; may be given again")
+    cleaner.add_argument("--interval", type=float, default=60.0, help="seconds; default: 60")
+    for name, one in (("init", init), ("relay", relay), ("worker", worker), ("cleaner", cleaner)):
+        one.set_defaults(command=_run, parser=one, sql_command=name)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import importlib
+
+    try:
+        # By its name: `xump` has no need of SQLAlchemy, which is an extra.
+        commands = importlib.import_module("xump.sql.commands")
+    except ImportError as error:
+        missing = error.name or error
+        raise CommandError(f"xump sql needs {missing}, which is not installed: pip install 'xump[sql]'") from None
+    return int(commands.run(options))

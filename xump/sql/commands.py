@@ -1,0 +1,89 @@
+"""What `xump sql` does: creates tables, and runs relays, workers and cleaners until it is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from typing import Any
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from xump.cli.exit import CommandError, ExitCode
+from xump.sql.errors import SqlError
+from xump.sql.outbox import Outbox
+from xump.sql.schema import check, configure_sqlite, init
+from xump.sql.tables import tables
+from xump.sql.tasks import Tasks
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out one of the commands; returns the exit code."""
+    try:
+        return {"init": _init, "relay": _relay, "worker": _worker, "cleaner": _cleaner}[options.sql_command](options)
+    except (SqlError, SQLAlchemyError, ValueError) as error:
+        raise CommandError(str(error).partition("\n")[0], ExitCode.PROBLEM_FOUND) from error
+
+
+def _database(url: str) -> Any:
+    engine = create_engine(url)
+    return configure_sqlite(engine) if engine.dialect.name == "sqlite" else engine
+
+
+def _init(options: argparse.Namespace) -> int:
+    made = tables(options.schema, options.prefix)
+    init(_database(options.url), made)
+    print(f"The tables {made.version.fullname} ... are there.")
+    return ExitCode.OK
+
+
+def _relay(options: argparse.Namespace) -> int:
+    made, engine = tables(options.schema, options.prefix), _database(options.url)
+    check(engine, made)
+    outbox = Outbox(tables=made, order=None if options.order == "none" else options.order)
+    relay = outbox.relay(options.target, engine=engine, batch=options.batch)
+    _until_told(relay)
+    print(f"The relay has sent {relay.sent} rows.")
+    return ExitCode.OK
+
+
+def _worker(options: argparse.Namespace) -> int:
+    tasks = _tasks(options.module)
+    worker = tasks.worker(concurrency=options.concurrency, lanes=options.lane)
+    _until_told(worker)
+    print(f"The worker has finished {worker.finished} tasks; {worker.failed} attempts failed.")
+    return ExitCode.OK
+
+
+def _cleaner(options: argparse.Namespace) -> int:
+    _until_told(_tasks(options.module).cleaner(interval=options.interval))
+    return ExitCode.OK
+
+
+def _tasks(name: str) -> Tasks:
+    module_name, _, wanted = name.partition(":")
+    sys.path.insert(0, os.getcwd())         # as `python -m` has it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{error}: name a module that can be imported from here, such as shop.tasks") from error
+    found = {each: value for each, value in vars(module).items() if isinstance(value, Tasks) and wanted in ("", each)}
+    if len({id(value) for value in found.values()}) != 1:
+        said = ", ".join(sorted(found)) or "none"
+        raise CommandError(f"{module_name} must have one object of xump.sql.Tasks, or be given as MODULE:NAME; found: {said}")
+    tasks = next(iter(found.values()))
+    check(tasks.engine, tasks.tables)
+    return tasks
+
+
+def _until_told(loop: Any) -> None:
+    def _stop(number: int, frame: object) -> None:
+        loop.stop()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, _stop)
+    print("Ready.", flush=True)
+    loop.run()
