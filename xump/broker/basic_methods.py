@@ -25,11 +25,11 @@ def qos(channel: Channel, call: Call) -> None:
     if call.prefetch_size:
         raise ProtocolError(540, f"prefetch_size!=0 ({call.prefetch_size})")
     if call.global_ or channel.connection.takes_qos_by_the_book:
-        channel.window = call.prefetch_count
+        channel.resize(call.prefetch_count)
     else:
-        channel.prefetch, channel.window = call.prefetch_count, 0
+        channel.prefetch = call.prefetch_count
+        channel.resize(0)
     channel.connection.send(channel.number, encode(commands.Basic.QosOk))
-    channel.pump()
 
 
 def consume(channel: Channel, call: Call) -> None:

@@ -28,6 +28,8 @@ logger = logging.getLogger("xump")
 BUFFER_BYTES = 256 << 10
 """What is read at once; all connections share it."""
 
+LATE_SECONDS = 60.0
+"""How often deliveries are looked for that were not answered in time."""
 SWEEP_SECONDS = 0.5
 """How often heartbeats are looked after: half of the shortest interval that a client can ask for."""
 
@@ -118,13 +120,16 @@ class Broker:
     async def start(self) -> None:
         """Listen."""
         self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
         self._ended = asyncio.Event()
         for vhost in self.vhosts.values():
             vhost.read()
+            vhost.begin(self.loop)
         self._server = await self.loop.create_server(
             lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
         name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
+        self._looked_for_late = self.loop.time()
         self._sweep()
         if self.http is not None:
             await self.http.start()
@@ -218,6 +223,10 @@ class Broker:
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         for connection in list(self.connections):
             connection.look_after(now)
+        if now - self._looked_for_late >= min(LATE_SECONDS, self.limits.consumer_timeout or LATE_SECONDS):
+            self._looked_for_late = now
+            for connection in list(self.connections):
+                connection.look_for_late(now)
 
     def lost(self, connection: Connection) -> None:
         """The connection has ended."""

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, cast
 
 from pamqp import commands
 
+from xump._arguments import COUNT_MAX
 from xump.broker.consumers import Consumer
-from xump.broker.envelope import annex, envelope_of, join, split, with_header
+from xump.broker.envelope import annex, envelope_of, join, split
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
 from xump.broker.incoming import Incoming
 from xump.broker.methods import encode
-from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
+from xump.broker.tables import TYPE_NAMES, decode_table, encode_table
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Publish, Settle
+from xump_ext.amqp.outgoing import Unacked
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
     from xump.broker.queues import BrokerQueue
+    from xump.window import Window
     from xump_ext.engine.delivery import Delivery
 
 MANDATORY, IMMEDIATE = 1, 2
@@ -44,18 +47,15 @@ class Channel:
         """Whether it is open."""
         self.consumers: dict[str, Consumer] = {}
         """Its consumers by tag."""
-        self.unacked: dict[int, tuple[Delivery, Consumer | None]] = {}
-        """What was sent and not settled, by tag; the consumer is None after basic.get."""
-        self.last_tag = 0
-        """The delivery tag that was given last."""
+        self.unacked = Unacked(self.vhost.engine)
+        """What was sent and not settled, by tag."""
         self.last_queue = ""
         """The queue that was declared last here, which an empty name means."""
         self.prefetch = 0
         """Of consumers that come from now on."""
         self.window = 0
         """Of all consumers here together; 0: any number."""
-        self.counted = 0
-        """How many unacknowledged messages count in the window."""
+        self._window: Window | None = None
         self.confirming = False
         """Whether confirm.select came."""
         self.last_publish = 0
@@ -70,48 +70,29 @@ class Channel:
 
     # ---- delivering
 
-    @property
-    def may_deliver(self) -> bool:
-        """Whether there is room for deliveries on the way to the client."""
-        return self.open and not self.connection.paused and len(self.unacked) < self.connection.limits.unacked_max
+    def window_for(self, consumer: Consumer) -> Window | None:
+        """The window that its consumers share, which is there once one needs it."""
+        if self._window is None and not consumer.no_ack:
+            self._window = self.vhost.engine.create_window(self.window or COUNT_MAX)
+        return self._window
 
-    @property
-    def has_window(self) -> bool:
-        """Whether the window of the channel has room."""
-        return not self.window or self.counted < self.window
-
-    def deliver(self, consumer: Consumer, delivery: Delivery) -> None:
-        """Send a message to a consumer."""
-        self.last_tag += 1
-        tag = self.last_tag
-        message = delivery.message
-        envelope = envelope_of(message)
-        if consumer.queue.counts_deliveries and delivery.delivery_count > 1:
-            envelope.properties = with_header(
-                envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
-        self.connection.output.deliver(
-            self.number, consumer.tag.encode(), tag, delivery.redelivered, envelope.exchange, envelope.key, envelope.properties,
-            message.body)
-        self.connection.flush_much()
-        if consumer.no_ack:
-            delivery.ack()
-            return
-        self.unacked[tag] = delivery, consumer
-        consumer.unacked += 1
-        self.counted += 1
+    def resize(self, count: int) -> None:
+        """So many messages its consumers may have unacknowledged together; 0: any number."""
+        self.window = count
+        if self._window is not None:
+            self._window.resize(count or COUNT_MAX)
 
     def got(self, delivery: Delivery, no_ack: bool, left: int) -> None:
         """Send a message that basic.get asked for."""
-        self.last_tag += 1
-        message = delivery.message
+        message, redelivered = delivery.message, delivery.redelivered
         envelope = envelope_of(message)
-        self.connection.output.get_ok(
-            self.number, self.last_tag, delivery.redelivered, envelope.exchange, envelope.key, left, envelope.properties,
-            message.body)
         if no_ack:
             delivery.ack()
+            tag = self.unacked.next_tag()
         else:
-            self.unacked[self.last_tag] = delivery, None
+            tag = self.unacked.keep(delivery, self.connection.broker.loop.time())
+        self.connection.output.get_ok(
+            self.number, tag, redelivered, envelope.exchange, envelope.key, left, envelope.properties, message.body)
 
     # ---- publishing
 
@@ -244,62 +225,20 @@ class Channel:
 
     def settle(self, decoder: Decoder, at: int, end: int) -> None:
         """Carry out what was acked, nacked and rejected in one read: rows `at` to `end` of the decoder."""
-        rows = [cast("Settle", decoder.row(number)) for number in range(at, end)]
-        if self.transactional:
-            for row in rows:
-                self._tags(row)                 # what is unknown is refused now
-            self._settled += rows
-        else:
-            self._settle(rows)
-
-    def _settle(self, rows: list[Settle]) -> None:
-        acked: list[Delivery] = []
-        try:
-            for row in rows:
-                taken = [self._take(tag) for tag in self._tags(row)]
-                if row.kind == KIND_ACK:
-                    acked += taken
-                elif row.requeue:
-                    self.vhost.requeue(taken)
-                else:
-                    self.vhost.reject(taken)
-        finally:
-            if acked:
-                self.vhost.ack(acked)
-        self.pump()
-
-    def _tags(self, row: Settle) -> list[int]:
-        """The tags that a row settles, oldest first."""
-        if row.multiple:
-            if row.tag and row.tag > self.last_tag or (row.tag and not self.unacked) or (
-                    row.tag and next(iter(self.unacked)) > row.tag):
-                raise _unknown(row)
-            tags = []
-            for tag in self.unacked:
-                if row.tag and tag > row.tag:
-                    break
-                tags.append(tag)
-            return tags
-        if row.tag not in self.unacked or row.kind == KIND_REJECT and row.tag == 0:
-            raise _unknown(row)
-        return [row.tag]
-
-    def _take(self, tag: int) -> Delivery:
-        delivery, consumer = self.unacked.pop(tag)
-        if consumer is not None:
-            consumer.unacked -= 1
-            self.counted -= 1
-        return delivery
-
-    def pump(self) -> None:
-        """There is room again: go on with the queues of the consumers here."""
-        for queue in {consumer.queue: None for consumer in self.consumers.values()}:
-            self.vhost.pump_soon(queue)
+        if not self.transactional:
+            unknown = self.unacked.settle(decoder, at, end)
+            if unknown is not None:
+                raise _unknown(cast("Settle", decoder.row(unknown)))
+            return
+        for number in range(at, end):
+            row = cast("Settle", decoder.row(number))
+            if not self.unacked.knows(row.kind, row.tag, row.multiple):
+                raise _unknown(row)             # what is unknown is refused now
+            self._settled.append(row)
 
     def recover(self) -> None:
         """Everything that is not settled goes back to its queue."""
-        taken = [self._take(tag) for tag in list(self.unacked)]
-        self.vhost.requeue(taken)
+        self.unacked.settle_all([(KIND_NACK, 0, True, True)])
 
     # ---- transactions
 
@@ -311,7 +250,9 @@ class Channel:
         for (message, bits), outcome in zip(published, outcomes, strict=True):
             if outcome.queues == 0 and bits & MANDATORY:
                 self._return(message)
-        self._settle(settled)
+        for row in settled:
+            if self.unacked.settle_all([(row.kind, row.tag, row.multiple, row.requeue)]) is not None:
+                raise _unknown(row)
         if any(outcome.durable for outcome in outcomes):
             self.vhost.when_durable(lambda error: self._committed(then, error))
         else:
@@ -370,11 +311,14 @@ class Channel:
         self.open = False
         consumers = list(self.consumers.values())
         self.consumers.clear()
-        taken = [delivery for delivery, _consumer in self.unacked.values()]
-        self.unacked.clear()
-        for consumer in consumers:
-            self.vhost.remove_consumer(consumer)
-        self.vhost.requeue(taken)
+        if self.vhost.engine.closed:
+            return
+        with self.vhost.engine.building():          # what one gives back is not for another one that goes, too
+            for consumer in consumers:
+                self.vhost.remove_consumer(consumer, recall=True)
+            self.unacked.settle_all([(KIND_NACK, 0, True, True)])
+        if self._window is not None:
+            self._window.delete()
         self.rollback()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -18,16 +19,19 @@ from pamqp import commands
 from xump.broker import login
 from xump.broker.channel import Channel
 from xump.broker.channel_methods import carry_out
-from xump.broker.errors import ProtocolError, reply_text
+from xump.broker.envelope import envelope_of, with_header
+from xump.broker.errors import ProtocolError, precondition, reply_text
 from xump.broker.methods import UnknownMethod, decode, encode
-from xump.broker.tables import Table
+from xump.broker.tables import Table, Typed
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
+from xump_ext.amqp.outgoing import Outgoing
 from xump_ext.amqp.output import Output
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
     from xump.broker.users import User
     from xump.broker.vhost import Vhost
+    from xump_ext.message.message import Message
 
 logger = logging.getLogger("xump")
 
@@ -74,6 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         """How many channels both sides agreed on."""
         self._header = b""
         self._flushing = False
+        self._draining = False
+        self._outgoing: Outgoing | None = None
         self._reading = True
         self._pressed = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -126,8 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = True
             if not self._pressed:
                 self.transport.resume_reading()
-        for channel in self.channels.values():
-            channel.pump()
+        self.drain_soon()
 
     # ---- reading
 
@@ -299,10 +304,35 @@ class Connection(asyncio.BufferedProtocol):
                 self._reading = False
                 self.transport.pause_reading()
 
-    def flush_much(self) -> None:
-        """Write what there is if it is much: the transport then says whether the client reads it."""
-        if len(self.output) >= FLUSH_BYTES:
-            self.flush()
+    @property
+    def outgoing(self) -> Outgoing:
+        """What its consumers get."""
+        if self._outgoing is None:
+            self._outgoing = Outgoing(self.vhost.engine.outlet(self._offered), self.output, _other)
+        return self._outgoing
+
+    def _offered(self) -> None:
+        """Something was offered to a consumer here, perhaps by another thread."""
+        if threading.get_ident() == self.broker.thread:
+            self.drain_soon()
+        elif not self.broker.loop.is_closed():
+            self.broker.loop.call_soon_threadsafe(self.drain_soon)
+
+    def drain_soon(self) -> None:
+        """Write deliveries when what happens now is over."""
+        if not self._draining:
+            self._draining = True
+            self.broker.loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        """Write deliveries, at most so many bytes; then others have their turn."""
+        self._draining = False
+        if self.paused or self.state != "running" or self._outgoing is None:
+            return
+        more = self._outgoing.drain(FLUSH_BYTES, self.broker.loop.time())
+        self.flush()
+        if more:
+            self.drain_soon()
 
     def look_after(self, now: float) -> None:
         """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read."""
@@ -321,6 +351,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading and now - self.received > 2 * self.heartbeat:
             logger.warning("connection %s is closed: missed heartbeats, timeout %d s", self.peer, self.heartbeat)
             self.abort()
+
+    def look_for_late(self, now: float) -> None:
+        """Close channels on which a delivery was not answered in time."""
+        span = self.limits.consumer_timeout
+        for channel in list(self.channels.values()) if span is not None else ():
+            sent = channel.unacked.oldest()
+            if sent is not None and span is not None and now - sent > span:
+                self._close_channel(channel.number, precondition(
+                    f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
+                    f"{round(span * 1000)} ms. This timeout value can be configured, see consumers doc guide to learn more"))
 
     # ---- permissions and capabilities
 
@@ -405,6 +445,8 @@ class Connection(asyncio.BufferedProtocol):
         """Its channels and exclusive queues go."""
         channels = list(self.channels.values())
         self.channels.clear()
+        if self._outgoing is not None:
+            self._outgoing.close()
         for channel in channels:
             channel.close()
         if hasattr(self, "vhost"):
@@ -426,6 +468,14 @@ CONNECTION_CLOSE_OK = b"\0\x0a\0\x33"
 BASIC_PUBLISH = 60 << 16 | 40
 ACCESS_REQUEST = b"\0\x1e\0\x0a"
 ACCESS_REQUEST_OK = b"\0\x1e\0\x0b\0\x01"
+
+
+def _other(message: Message, delivery_count: int) -> tuple[bytes, bytes]:
+    """Exchange and properties of a message that did not come by AMQP, or that says how often it came."""
+    envelope = envelope_of(message)
+    if delivery_count:
+        envelope.properties = with_header(envelope.properties, "x-delivery-count", Typed("l", delivery_count))
+    return envelope.exchange, envelope.properties
 
 
 def _close(kind: type[commands.Connection.Close | commands.Channel.Close], error: ProtocolError) -> bytes:

@@ -1,21 +1,32 @@
-"""Consumers of a queue: whose turn it is, and what is on its way to them."""
+"""Consumers of a queue: selectors of the engine, which know whose turn it is and how much each may have."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from xump import always, deliver
 from xump.broker.tables import Table
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
     from xump.broker.queues import BrokerQueue
+    from xump.selector import Selector
+    from xump.window import Window
+
+AHEAD = 64
+"""So many messages the engine offers to a consumer ahead of what is written: the others wait for any."""
+RANK_MAX = 32_767
+"""Higher priorities count as this one."""
+
+_numbers = itertools.count(1)
 
 
 class Consumer:
     """A basic.consume."""
 
-    __slots__ = ("arguments", "channel", "exclusive", "no_ack", "prefetch", "priority", "queue", "tag", "unacked")
+    __slots__ = ("arguments", "channel", "destination", "exclusive", "no_ack", "prefetch", "priority", "queue", "selector", "tag")
 
     def __init__(
         self, channel: Channel, queue: BrokerQueue, tag: str, no_ack: bool, exclusive: bool, prefetch: int, priority: int,
@@ -37,27 +48,32 @@ class Consumer:
         """Those with a higher one are served first."""
         self.arguments = arguments
         """The arguments of basic.consume."""
-        self.unacked = 0
-        """How many messages it has that are not settled."""
+        self.destination = f"amq.consumer/{next(_numbers)}"
+        """Under which the engine offers it messages."""
+        self.selector: Selector | None = None
+        """What takes messages for it; None: it has begun or ended."""
 
-    @property
-    def ready(self) -> bool:
-        """Whether it may be sent a message now."""
-        if not self.channel.may_deliver:
-            return False
-        if self.no_ack:
-            return True
-        return (not self.prefetch or self.unacked < self.prefetch) and self.channel.has_window
+    def begin(self, window: Window | None, credit_max: int, enabled: bool) -> None:
+        """From now on the engine offers it messages, if it is enabled."""
+        credit = credit_max if self.no_ack or not self.prefetch else min(self.prefetch, credit_max)
+        self.selector = self.queue.handle.engine.create_selector(
+            self.queue.handle, when=always, do=deliver(self.destination), credit=credit, ahead=AHEAD, enabled=enabled,
+            rank=max(-RANK_MAX - 1, min(self.priority, RANK_MAX)), window=None if self.no_ack else window)
+
+    def end(self, recall: bool) -> None:
+        """It gets nothing more. `recall`: what it has not settled returns to the queue."""
+        selector, self.selector = self.selector, None
+        if selector is not None:
+            selector.delete(recall=recall)
 
 
 class Consumers:
-    """The consumers of one queue: the highest priority first, then round robin."""
+    """The consumers of one queue, in the order in which they came."""
 
     def __init__(self, single_active: bool) -> None:
         self.single_active = single_active
         """Whether only the oldest gets messages."""
-        self._line: list[Consumer] = []         # in the order in which they came
-        self._turns: list[Consumer] = []        # served longest ago first
+        self._line: list[Consumer] = []
 
     def __len__(self) -> int:
         return len(self._line)
@@ -65,26 +81,19 @@ class Consumers:
     def __iter__(self) -> Iterator[Consumer]:
         return iter(list(self._line))
 
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._line
+
     def add(self, consumer: Consumer) -> None:
         """One more."""
         self._line.append(consumer)
-        self._turns.append(consumer)
-        self._turns.sort(key=lambda one: -one.priority)
 
     def remove(self, consumer: Consumer) -> None:
-        """It has gone."""
+        """It has gone. Of a queue with a single active consumer the next one is it now."""
         self._line.remove(consumer)
-        self._turns.remove(consumer)
+        if self.single_active and self._line and self._line[0].selector is not None:
+            self._line[0].selector.enable()
 
-    def next(self) -> Consumer | None:
-        """Who gets the next message; None: nobody can take one."""
-        if self.single_active:
-            return self._line[0] if self._line and self._line[0].ready else None
-        return next((consumer for consumer in self._turns if consumer.ready), None)
-
-    def served(self, consumer: Consumer) -> None:
-        """It got a message: behind the others of its priority."""
-        if len(self._turns) > 1:
-            self._turns.remove(consumer)
-            behind = next((at for at, one in enumerate(self._turns) if one.priority < consumer.priority), len(self._turns))
-            self._turns.insert(behind, consumer)
+    def is_active(self, consumer: Consumer) -> bool:
+        """Whether it may get messages."""
+        return not self.single_active or self._line[0] is consumer

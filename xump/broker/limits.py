@@ -21,8 +21,11 @@ class Limits:
     """Bytes of a body: 406."""
     bytes_in_flight_max: int = 256 << 20
     """Bytes of the bodies that a connection is sending at the same time: 506."""
+    consumer_timeout: float | None = 1800.0
+    """After how many seconds without an answer to a delivery its channel is closed, with 406; None: never. Looked at once a
+    minute."""
     unacked_max: int = 1 << 20
-    """Unacknowledged messages of a channel; it is sent no more until some are settled."""
+    """Unacknowledged messages of a consumer; it is sent no more until some are settled."""
     handshake_seconds: float = 10.0
     """Until the client is logged in."""
     output_bytes_max: int = 1 << 20

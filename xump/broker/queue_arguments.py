@@ -168,7 +168,7 @@ def engine_properties(arguments: Table) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     refuses = string(arguments, "x-overflow") in ("reject-publish", "reject-publish-dlx")
     ttl = number(arguments, "x-message-ttl")
-    if ttl:
+    if ttl is not None:
         properties["ttl"] = ttl / 1000
     for name, known in (("x-max-length", "limit"), ("x-max-length-bytes", "limit_bytes"), ("x-max-priority", "priority")):
         value = number(arguments, name)

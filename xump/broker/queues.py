@@ -43,10 +43,6 @@ class BrokerQueue:
         """The arguments of queue.declare."""
         self.consumers = Consumers(arguments.get("x-single-active-consumer", Typed("t", False)).value)
         """Its consumers."""
-        self.waiting: asyncio.Task[None] | None = None
-        """What waits for messages that the embedding program publishes, while there are consumers."""
-        self.pumping = False
-        """Whether it will deliver when what happens now is over."""
         self.expiry: asyncio.TimerHandle | None = None
         """The timer that deletes it when it is not used."""
         self.expires_ms = number(arguments, "x-expires")

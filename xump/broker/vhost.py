@@ -1,8 +1,7 @@
 """A virtual host: exchanges, bindings and queues over one engine. All that AMQP asks of an engine goes through here.
 
 An AMQP queue is the engine's queue of that name. Which queues a message goes to is decided here, by the exchange's bindings; then
-it is published into each of them. Consumers are served here, too, by turns: a message leaves its queue when a consumer has room
-for it, so what is not delivered is still in its place when the consumer goes.
+it is published into each of them. A consumer is a selector, whose deliveries go to its connection (`connection.py`).
 
 The functions may be called in the broker's loop only.
 """
@@ -14,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from xump._aio_wait import wait
 from xump.broker import keeping
 from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found
@@ -24,8 +22,9 @@ from xump.broker.incoming import Incoming, Outcome
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table, encode_table
-from xump.errors import Closed, QueueFull, QueueNotFound, StaleDelivery, StoreFull, XumpError
+from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull
 from xump_ext.amqp.inlet import Inlet
+from xump_ext.amqp.outgoing import Subscription
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
@@ -34,16 +33,13 @@ if TYPE_CHECKING:
     from xump.broker.users import User
     from xump.engine import Engine
     from xump.queue import Queue
+    from xump.watch import Change, Watch
     from xump_ext.engine.delivery import Delivery
 
 logger = logging.getLogger("xump")
 
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
-
-TURN_MESSAGES = 256
-"""So many messages a queue delivers before others have their turn."""
-
 
 class Vhost:
     """A virtual host."""
@@ -61,6 +57,7 @@ class Vhost:
         """What is known of the queues, by name."""
         self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
         self._read_again = store != "ram"
+        self._watch: Watch | None = None
         self.graph = ExchangeGraph(engine)
         """The exchanges in the engine."""
         self.inlet = Inlet(engine)
@@ -275,17 +272,13 @@ class Vhost:
 
     def publish(self, messages: Iterable[Incoming]) -> list[Outcome]:
         """Route messages, and publish each into the queues that it is for."""
-        outcomes, touched = [], {}
+        outcomes = []
         for message in messages:
             outcome = Outcome()
             for queue in self.route(message):
                 outcome.queues += 1
                 self._enter(queue, message, outcome)
-                touched[queue] = True
             outcomes.append(outcome)
-        for queue in touched:
-            if len(queue.consumers):
-                self.pump(queue)
         return outcomes
 
     def route(self, message: Incoming) -> list[BrokerQueue]:
@@ -317,10 +310,6 @@ class Vhost:
 
     def _enter(self, queue: BrokerQueue, message: Incoming, outcome: Outcome) -> None:
         ttl = message.expiration_ms
-        if queue.ttl_ms == 0:
-            ttl = 0
-        if ttl == 0 and queue.handle.ready == 0 and queue.consumers.next() is not None:
-            ttl = None              # for a consumer that waits, or not at all
         content = Message(message.keys[0], message.body, priority=message.priority, annex=message.annex)
         try:
             if queue.handle.publish(content, ttl=None if ttl is None else ttl / 1000) == 0:
@@ -338,69 +327,45 @@ class Vhost:
 
     def add_consumer(self, consumer: Consumer) -> None:
         """From now on the consumer gets messages of its queue."""
-        queue = consumer.queue
+        queue, channel = consumer.queue, consumer.channel
         queue.consumers.add(consumer)
         if queue.expiry is not None:
             queue.expiry.cancel()
-        if queue.waiting is None:
-            queue.waiting = asyncio.get_running_loop().create_task(self._wait(queue))
-        self.pump_soon(queue)
+        channel.connection.outgoing.add(consumer.destination, Subscription(
+            channel.number, consumer.tag.encode(), consumer.no_ack, queue.counts_deliveries, channel.unacked))
+        credit_max = channel.connection.limits.unacked_max
+        try:
+            consumer.begin(channel.window_for(consumer), credit_max, queue.consumers.is_active(consumer))
+        except QueueNotFound:               # another thread deleted it just now
+            self._ended(queue)
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """It gets no more messages. The queue goes with its last consumer if it was declared so."""
+    def remove_consumer(self, consumer: Consumer, recall: bool = False) -> None:
+        """It gets no more messages. The queue goes with its last consumer if it was declared so. `recall`: what it has not
+        settled returns."""
         queue = consumer.queue
-        if consumer not in list(queue.consumers):
+        if consumer not in queue.consumers:
             return
+        consumer.end(recall)
+        consumer.channel.connection.outgoing.remove(consumer.destination)
         queue.consumers.remove(consumer)
-        if len(queue.consumers):
-            self.pump_soon(queue)
-            return
-        if queue.waiting is not None:
-            queue.waiting.cancel()
-            queue.waiting = None
-        if self.queues.get(queue.name) is not queue:
+        if len(queue.consumers) or self.queues.get(queue.name) is not queue:
             return
         if queue.auto_delete:
             self.delete_queue(queue)
         else:
             self.used(queue)
 
-    async def _wait(self, queue: BrokerQueue) -> None:
-        """Deliver what comes from elsewhere: other threads of the program, and what falls due."""
-        try:
-            await wait(self.engine, lambda: self.pump(queue), queue.handle, None)
-        except (QueueNotFound, Closed):
-            self._ended(queue)
-        except XumpError:
-            logger.exception("queue %r delivers nothing more", queue.name)
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Be told of queues that the embedding program deletes."""
+        def told(changes: list[Change]) -> None:
+            gone = [one.thing.name for one in changes if one.what == "queue" and not one.came and one.thing.name is not None]
+            if gone and not loop.is_closed():
+                loop.call_soon_threadsafe(self._look_for, gone)
+        self._watch = self.engine.watch(told)
 
-    def pump_soon(self, queue: BrokerQueue) -> None:
-        """Deliver when what happens now is over."""
-        if not queue.pumping:
-            queue.pumping = True
-            asyncio.get_running_loop().call_soon(self._pump_again, queue)
-
-    def _pump_again(self, queue: BrokerQueue) -> None:
-        queue.pumping = False
-        self.pump(queue)
-
-    def pump(self, queue: BrokerQueue) -> None:
-        """Deliver what is ready to consumers that have room."""
-        written: dict[Connection, None] = {}
-        for _turn in range(TURN_MESSAGES):
-            consumer = queue.consumers.next()
-            if consumer is None:
-                break
-            delivery = self.get(queue)
-            if delivery is None:
-                break
-            queue.consumers.served(consumer)
-            consumer.channel.deliver(consumer, delivery)
-            written[consumer.channel.connection] = None
-        else:
-            self.pump_soon(queue)
-        for connection in written:
-            connection.flush()
+    def _look_for(self, names: list[str]) -> None:
+        for name in names:
+            self.find_queue(name)
 
     def get(self, queue: BrokerQueue) -> Delivery | None:
         """The next message of a queue."""
@@ -409,33 +374,6 @@ class Vhost:
         except QueueNotFound:
             self._ended(queue)
             return None
-
-    # ---- settling
-
-    def ack(self, deliveries: list[Delivery]) -> None:
-        """These were handled."""
-        try:
-            self.engine.ack(deliveries)
-        except StaleDelivery:               # one of them: its queue was deleted
-            for delivery in deliveries:
-                _each(delivery.ack)
-
-    def requeue(self, deliveries: list[Delivery]) -> None:
-        """These go back to their places."""
-        for delivery in deliveries:
-            _each(delivery.nack)
-        self._wake(deliveries)
-
-    def reject(self, deliveries: list[Delivery]) -> None:
-        """These are dead letters, if their queue has an exchange for them."""
-        for delivery in deliveries:
-            _each(delivery.reject)
-
-    def _wake(self, deliveries: list[Delivery]) -> None:
-        for name in {delivery.queue.name for delivery in deliveries}:
-            queue = self.queues.get(name)
-            if queue is not None and len(queue.consumers):
-                self.pump_soon(queue)
 
     # ---- what is durable
 
@@ -464,20 +402,11 @@ class Vhost:
 
     async def close(self) -> None:
         """End the tasks."""
-        tasks = [queue.waiting for queue in self.queues.values() if queue.waiting is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.stop()
         for queue in self.queues.values():
             if queue.expiry is not None:
                 queue.expiry.cancel()
-
-
-def _each(answer: Callable[[], None]) -> None:
-    try:
-        answer()
-    except StaleDelivery:                   # its queue was deleted: there is nothing to settle
-        return
 
 
 def _exchange_name(destination: Destination) -> str | None:

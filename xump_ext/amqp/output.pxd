@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from xump_ext.amqp.envelope cimport Envelope
+
 cdef class Output:
     cdef unsigned char *_data
     cdef uint64_t _size, _room
@@ -13,6 +15,10 @@ cdef class Output:
         const unsigned char[::1] body,
     ) except -1
     cdef int _put_body(self, uint16_t channel, bytes properties, const unsigned char[::1] body) except -1
+    cdef int put_deliver(
+        self, uint16_t channel, bytes consumer, uint64_t tag, bint redelivered, const Envelope *envelope, const char *key,
+        uint32_t key_bytes, const unsigned char *body, uint64_t body_bytes
+    ) except -1
     cdef int put_content(
         self, uint16_t channel, const unsigned char *list, uint32_t list_bytes, const unsigned char *body, uint64_t body_bytes
     ) except -1

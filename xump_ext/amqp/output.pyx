@@ -109,6 +109,23 @@ cdef class Output:
         at[8] = redelivered
         self._put_routed(at + 9, channel, size, exchange, key, properties, body)
 
+    cdef int put_deliver(
+        self, uint16_t channel, bytes consumer, uint64_t tag, bint redelivered, const Envelope *envelope, const char *key,
+        uint32_t key_bytes, const unsigned char *body, uint64_t body_bytes
+    ) except -1:
+        """basic.deliver with its content, out of the engine's memory."""
+        cdef uint32_t size = <uint32_t> (4 + 1 + len(consumer) + 8 + 1 + 1 + envelope.exchange_bytes + 1 + key_bytes)
+        cdef unsigned char *at = put_head(self._grow(size + FRAME_EMPTY_BYTES), FRAME_METHOD, channel, size)
+        write_u32(at, BASIC_DELIVER)
+        at = put_text(at + 4, <char *> consumer, len(consumer))
+        write_u64(at, tag)
+        at[8] = redelivered
+        at = put_text(at + 9, <const char *> envelope.exchange, envelope.exchange_bytes)
+        at = put_text(at, key, key_bytes)
+        at[0] = FRAME_END
+        self._size += size + FRAME_EMPTY_BYTES
+        return self.put_content(channel, envelope.list, envelope.list_bytes, body, body_bytes)
+
     def get_ok(self, uint16_t channel, uint64_t tag, bint redelivered, bytes exchange not None, bytes key not None,
                uint32_t message_count, bytes properties not None, const unsigned char[::1] body not None):
         """basic.get-ok with its content."""
