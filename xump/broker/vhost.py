@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from xump._aio_wait import wait
 from xump.broker import keeping
 from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found
@@ -22,7 +23,7 @@ from xump.broker.incoming import Incoming, Outcome
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table, encode_table
-from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull
+from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, XumpError
 from xump_ext.amqp.inlet import Inlet
 from xump_ext.amqp.outgoing import Subscription
 from xump_ext.message.message import Message
@@ -58,6 +59,7 @@ class Vhost:
         self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
         self._read_again = store != "ram"
         self._watch: Watch | None = None
+        self._timer: asyncio.Task[None] | None = None
         self.graph = ExchangeGraph(engine)
         """The exchanges in the engine."""
         self.inlet = Inlet(engine)
@@ -362,6 +364,16 @@ class Vhost:
             if gone and not loop.is_closed():
                 loop.call_soon_threadsafe(self._look_for, gone)
         self._watch = self.engine.watch(told)
+        self._timer = loop.create_task(self._do_what_falls_due())
+
+    async def _do_what_falls_due(self) -> None:
+        """Messages expire and come back in their time, also while no client asks for anything."""
+        try:
+            await wait(self.engine, self.engine._check_open, (("nothing", ""),), None)
+        except Closed:
+            return
+        except XumpError:
+            logger.exception("what falls due in virtual host %r is done by the next call only", self.name)
 
     def _look_for(self, names: list[str]) -> None:
         for name in names:
@@ -401,9 +413,12 @@ class Vhost:
     # ---- the end
 
     async def close(self) -> None:
-        """End the tasks."""
+        """End what goes on by itself."""
         if self._watch is not None:
             self._watch.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            await asyncio.gather(self._timer, return_exceptions=True)
         for queue in self.queues.values():
             if queue.expiry is not None:
                 queue.expiry.cancel()
