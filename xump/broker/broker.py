@@ -121,6 +121,7 @@ class Broker:
         """Listen."""
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        """The thread of the loop."""
         self._ended = asyncio.Event()
         for vhost in self.vhosts.values():
             vhost.read()

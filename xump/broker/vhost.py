@@ -360,6 +360,7 @@ class Vhost:
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Be told of queues that the embedding program deletes."""
         def told(changes: list[Change]) -> None:
+            """Some thread's call has changed the graph."""
             gone = [one.thing.name for one in changes if one.what == "queue" and not one.came and one.thing.name is not None]
             if gone and not loop.is_closed():
                 loop.call_soon_threadsafe(self._look_for, gone)
