@@ -41,7 +41,7 @@ def test_init_and_what_is_wrong(tmp_path, capsys):
 
 
 def test_a_worker(sqlite_url, tmp_path):
-    (tmp_path / "shop_tasks.py").write_text(MODULE.format(url=sqlite_url))
+    (tmp_path / "shop_tasks").with_suffix(".py").write_text(MODULE.format(url=sqlite_url))
     database = engine_of(sqlite_url)
     with database.begin() as connection:
         for number in range(2):
