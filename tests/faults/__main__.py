@@ -26,6 +26,7 @@ PARTS = {
     "errors": "tests.faults.errors_part",
     "damage": "tests.faults.damage_part",
     "fuzz": "tests.faults.fuzz_part",
+    "machine": "tests.faults.machine_part",
 }
 """A part is a module with `run(options, progress) -> Section`."""
 COLUMNS = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
@@ -41,6 +42,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=10_000, help="kills: of each store; a fifth of that for each pair")
     parser.add_argument("--every", type=int, default=1, help="damage: only every nth bit, run of zeros, and length")
     parser.add_argument("--executions", type=int, default=10_000_000, help="fuzz: of each harness")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="machine: of each mix of stores")
     parser.add_argument("--stores", help="only over these, as the tables of the report call them")
     parser.add_argument("--chain", help="power: only this one, as MIX:NUMBER")
     parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="processes")
@@ -57,6 +59,7 @@ def command_of(options: argparse.Namespace, part: str) -> str:
     sizes = f" --states {options.states} --pair-states {options.pair_states}" if part == "power" else ""
     sizes += f" --kills {options.kills}" if part == "kills" else ""
     sizes += f" --executions {options.executions}" if part == "fuzz" else ""
+    sizes += f" --steps {options.steps}" if part == "machine" else ""
     sizes += f" --every {options.every}" if part == "damage" and options.every > 1 else ""
     return f"python -m tests.faults {part} --seed {options.seed}{sizes}"
 

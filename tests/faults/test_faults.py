@@ -12,7 +12,9 @@ from tests.faults.__main__ import PARTS, parsed
 from tests.faults.damage import Damage, Specimen, Trial, Tried
 from tests.faults.fuzz import HARNESSES, Harness, mutations
 from tests.faults.fuzz_part import by_atheris
+from tests.faults.machine_part import GENERATORS, STEPS_PER_PROGRAM, program
 from tests.faults.report import Section
+from tests.model import queues
 
 SEED = 20261122
 CHAINS = [("ring", 0), ("ring", 2), ("ring", 4), ("lmdb", 1), ("lmdb", 8), ("ring and lmdb", 5), ("ring and ring", 3),
@@ -103,6 +105,22 @@ def test_bytes_that_atheris_makes():
     assert "a canary" in found
 
 
+def test_programs_beside_the_model():
+    """Each generator, over ring and lmdb at once."""
+    heard = said_by("machine", {"mix": "lmdb and ring", "seed": SEED, "first": 0, "stride": 1, "steps": 6 * STEPS_PER_PROGRAM})
+    assert [said["violations"] for said in heard] == [[]] * 6
+    assert {said["generator"] for said in heard} == set(GENERATORS)
+
+
+def test_a_program_that_fails_is_repeated_and_shrunk():
+    """With a defect in the model: the same seed fails again, and few calls are left."""
+    with patch.object(queues.Queue, "purge", lambda queue: 0):
+        found = [(seed, program(f"{SEED} {seed}", "small worlds", "ram")) for seed in range(60)]
+        seed, said = next((seed, said) for seed, said in found if said)
+        assert program(f"{SEED} {seed}", "small worlds", "ram") == said
+    assert "purge" in said and said.count("world.") < 12
+
+
 def test_a_harness_that_fails_is_told():
     """With the bytes, and the same ones each time."""
     def one(data):
@@ -127,4 +145,4 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
 def test_the_command_says_what_it_knows(capsys):
     with pytest.raises(SystemExit):
         parsed(["nothing"])
-    assert "no part nothing; there are power, kills, canaries, errors, damage, fuzz" in capsys.readouterr().err
+    assert "no part nothing; there are power, kills, canaries, errors, damage, fuzz, machine" in capsys.readouterr().err

@@ -101,9 +101,10 @@ cdef int map_write(Map map, store_t* store, uint32_t number) except -1:
 cdef char* item_put(char* at, object name, object value) except NULL:
     cdef Py_ssize_t size
     cdef const char* text = raw_text_of(name, &size)
-    (<uint32_t*> at)[0] = <uint32_t> size
-    (<uint32_t*> at)[1] = <uint32_t> PyBytes_GET_SIZE(value)
-    at += 2 * sizeof(uint32_t)
+    cdef uint32_t[2] sizes
+    sizes[0], sizes[1] = <uint32_t> size, <uint32_t> PyBytes_GET_SIZE(value)
+    memcpy(at, sizes, sizeof(sizes))        # items follow each other without gaps
+    at += sizeof(sizes)
     memcpy(at, text, size)
     memcpy(at + size, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
     return at + size + PyBytes_GET_SIZE(value)

@@ -89,7 +89,7 @@ cdef inline string_t* string_table_find(
         if found == NULL:
             return NULL
         if strings.slots[at].hash == hashed and found.text_bytes == text_bytes and found.group == group and (
-                memcmp(string_text(found), text, text_bytes) == 0):
+                text_bytes == 0 or memcmp(string_text(found), text, text_bytes) == 0):
             return found
         at = (at + 1) & mask
 

@@ -5,13 +5,13 @@ from libc.stdint cimport uint32_t
 from xump_ext.log.fences cimport log_copied
 from xump_ext.log.owners cimport gone_note
 from xump_ext.log.writer cimport touch, went_to
-from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.route.ledger cimport (
     can_enter, clamp, dead_letter_of, enter, hops_of, is_barred, is_fresh, letter_bars, letter_made, letter_trip, letters_t,
     own_dead_letter,
 )
+from xump_ext.select.plan cimport prefetch_tail
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, REASON_HOPS, REASON_OVERFLOW,
 )
@@ -27,7 +27,7 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_
     cdef selector_t* selector
     cdef uint32_t i
     for i in range(route.copy_count):
-        prefetch(&route.copies[i].target.index.tail)
+        prefetch_tail(route.copies[i].target)
         selector = route.copies[i].selector
         if entry.id < selector.start and not comes_now(selector, entry):
             copied |= entry.id >= selector.replayed

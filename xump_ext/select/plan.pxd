@@ -12,12 +12,18 @@ from xump_ext.state.graph cimport entry_t, queue_t, route_t, selector_t, waitset
 
 cdef extern from *:
     """
+    #include <stddef.h>
+    #include <stdint.h>
+    /* A target that a field names is NULL: any address will do, but none of a member of nothing. */
+    #define xump_prefetch_tail(queue) \\
+        xump_prefetch((const void*) ((uintptr_t) (queue) + offsetof(__typeof__(*(queue)), index.tail)))
     static inline Py_hash_t xump_hash_of(PyObject *text) {
         Py_hash_t hash = ((PyASCIIObject *) text)->hash;
         return hash != -1 ? hash : PyObject_Hash(text);
     }
     """
     Py_hash_t hash_of "xump_hash_of"(object text) noexcept      # for exact str, as all texts of a message are: it cannot fail
+    void prefetch_tail "xump_prefetch_tail"(const queue_t* queue) noexcept
 
 cdef struct known_t:            # what the plan remembers of one address
     void* address               # str, owned; NULL: this place is free
@@ -94,4 +100,4 @@ cdef inline void prefetch_known_copy(const queue_t* queue, object address) noexc
     cdef known_t* known = known_place(queue, address)
     if known != NULL and known.route != NULL and known.route.copy_count:
         prefetch(known.route.copies[0].selector)
-        prefetch(&known.route.copies[0].target.index.tail)
+        prefetch_tail(known.route.copies[0].target)
