@@ -34,7 +34,7 @@ logged. The others are found by `check` and by opening; the repair "lost none" o
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Section:
-    share = f" Every {options.every}th was tried." if options.every > 1 else ""
+    share = f"\nEvery {options.every}th was tried." if options.every > 1 else ""
     section = Section("damage", "Damaged files", TEXT.format(share=share), COLUMNS)
     for store in FILES:
         for end in ENDS:
