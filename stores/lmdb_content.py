@@ -25,7 +25,7 @@ _META = struct.Struct("<8sIIQQQ")
 _CRC = struct.Struct("<I")
 META_BYTES = _META.size + _CRC.size
 WORDS = {kinds.QUEUE: "queue", kinds.STATE: "state", kinds.ENTER: "message", kinds.MARK: "mark", kinds.SEEN: "message_id",
-         kinds.META: "map"}
+         kinds.META: "map", kinds.ADOPT: "adoptions"}
 WORD_OF_KEY = {kinds.KEY_OF_KIND[kind]: word for kind, word in WORDS.items()}
 
 

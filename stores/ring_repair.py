@@ -273,7 +273,7 @@ class Kept(NamedTuple):
     live: dict[tuple[int, int, int], int]
     """Where the ENTER, MARK and SEEN of each kind, queue and id is."""
     first: dict[tuple[int, int, int], bytes]
-    """The QUEUE, STATE and META records."""
+    """The QUEUE, STATE, META and ADOPT records."""
     forgotten: dict[int, int]
     """By queue: its SEENs up to this id are gone."""
 
@@ -291,7 +291,7 @@ def _note(view: memoryview, kept: Kept) -> int:
             live[kind, queue, id] = position
         elif kind in (kinds.QUEUE, kinds.STATE):
             first[kind, queue, 0] = bytes(view[at : at + length])
-        elif kind == kinds.META:
+        elif kind in (kinds.META, kinds.ADOPT):
             before = first.get((kind, queue, 0))
             if before is None or id >= kinds.U64.unpack_from(before, kinds.ID_AT)[0]:
                 first[kind, queue, 0] = bytes(view[at : at + length])
@@ -305,6 +305,7 @@ def _note(view: memoryview, kept: Kept) -> int:
             first.pop((kinds.QUEUE, queue, 0), None)
             first.pop((kinds.STATE, queue, 0), None)
             first.pop((kinds.META, queue, 0), None)
+            first.pop((kinds.ADOPT, queue, 0), None)
             forgotten[queue] = kinds.UNLIMITED
         at += length
         if at == end:       # in a group, SETTLEs take effect last

@@ -30,7 +30,7 @@ from xump._arguments import (
 from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
 from xump._names import name_of
-from xump._queue_properties import check_transit, checked_properties, differing
+from xump._queue_properties import check_staged, check_transit, checked_properties, differing
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
@@ -161,6 +161,7 @@ class Graph(Windows):
         when_full: WhenFull = "refuse",
         unmatched: Unmatched = "drop",
         transit: bool = False,
+        staged: bool = False,
         meta: Mapping[str, bytes] | None = None,
     ) -> Queue:
         """Create a queue: a list of messages, first in, first out.
@@ -197,6 +198,8 @@ class Graph(Windows):
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
                 which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete`, `dead_letter` and
                 `rewriter` may be given.
+            staged: Whether the queue keeps what is published into it, as it came, until another queue of its store adopts it
+                (`Engine.adopt`). It has no selectors, routes nothing, and is held always. Beside it only `store` may be given.
             meta: What `Queue.meta` has from the start, in one step with the queue. It is no property: if the queue exists, its
                 map stays as it is.
 
@@ -227,7 +230,7 @@ class Graph(Windows):
             "rewriter": rewriter,
             "delivery_limit": delivery_limit, "retry_delay": retry_delay, "ttl": ttl, "priority": priority, "group": group,
             "dedup": dedup, "dedup_limit": dedup_limit, "limit_bytes": limit_bytes, "when_full": when_full,
-            "unmatched": unmatched, "transit": transit,
+            "unmatched": unmatched, "transit": transit, "staged": staged,
         }
         if name is not None:
             name = queue_name(name, "queue name")
@@ -235,6 +238,7 @@ class Graph(Windows):
         items = {} if meta is None else first_items(name, meta)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
         check_transit(store_name, properties)
+        check_staged(properties)
         self._check_open()
         with self._build_lock:
             if store_name not in self._stores:

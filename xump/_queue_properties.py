@@ -19,9 +19,11 @@ QUEUE_DEFAULTS: dict[str, Any] = {
     "store": "ram", "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "rewriter": None,
     "delivery_limit": None,
     "retry_delay": None, "ttl": None, "priority": None, "group": None, "dedup": None, "dedup_limit": DEDUP_LIMIT,
-    "limit_bytes": None, "when_full": "refuse", "unmatched": "drop", "transit": False,
+    "limit_bytes": None, "when_full": "refuse", "unmatched": "drop", "transit": False, "staged": False,
 }
 """All properties, and what they are when they are not given."""
+TOPOLOGY_PROPERTIES = tuple(name for name in QUEUE_DEFAULTS if name != "staged")
+"""Those that a topology describes. Staged queues come and go with what a program stages."""
 TRANSIT_PROPERTIES = ("transit", "auto_delete", "dead_letter", "rewriter")
 """What a transit queue may have."""
 PRIORITY_MAX = 255
@@ -107,6 +109,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "when_full": _one_of("when_full", "refuse", "drop_oldest"),
     "unmatched": _one_of("unmatched", "drop", "keep"),
     "transit": _bool("transit"),
+    "staged": _bool("staged"),
 }
 """For each property but the store, what checks a value and gives it as the core keeps it."""
 
@@ -126,6 +129,16 @@ def check_transit(store: str, properties: Mapping[str, Any]) -> None:
                              "the queues that this one leads to")
     if store != "ram":
         raise ValueError(f"a transit queue keeps nothing, so it is in the store 'ram', not in {store!r}: leave out store")
+
+
+def check_staged(properties: Mapping[str, Any]) -> None:
+    """Nothing happens to the messages of a staged queue, so it has no use for what would. `properties` are checked ones."""
+    if not properties.get("staged"):
+        return
+    for name in properties:
+        if name != "staged" and properties[name] != CHECKS[name](QUEUE_DEFAULTS[name]):
+            raise ValueError(f"{name} is for queues that route or age their messages; a staged queue does neither: leave it out, "
+                             "or give it to the queue that adopts this one")
 
 
 def differing(given: Mapping[str, Any], had: Mapping[str, Any]) -> str | None:

@@ -1,8 +1,8 @@
 """The engine: one graph of queues and selectors in one process. Arguments are checked here; `xump_ext` does the work.
 
-The class `Engine` is in six files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
-deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks, `xump._telling` calls back, and this file
-has the rest.
+The class `Engine` is in seven files: `xump._graph` creates and deletes stores, queues and selectors, `xump._taking` hands out
+deliveries, `xump._requests` waits for replies, `xump._durable` waits for disks, `xump._staged` has staged queues,
+`xump._telling` calls back, and this file has the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import HOP_LIMIT_MAX, check_count, queue_name
-from xump._telling import Telling
+from xump._staged import Staged
 from xump.durability.closing import open_engines, raise_first
 from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
@@ -31,7 +31,7 @@ logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
 
 
-class Engine(Telling):
+class Engine(Staged):
     """A message engine: queues, and selectors (bindings and subscriptions) that join them. It is an object, not a server.
 
     Args:

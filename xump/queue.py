@@ -267,8 +267,11 @@ class Queue(QueueHandle):
         check_int("id", id, "an int")
         return self.engine._delete_message(self, id)
 
-    def purge(self) -> int:
-        """Delete all ready messages: those that no selector has taken.
+    def purge(self, *, upto: int | None = None) -> int:
+        """Delete all ready messages, delayed ones too: those that no selector has taken.
+
+        Args:
+            upto: Only those with ids up to this one: what a reader by id has read. None: all.
 
         Returns:
             How many there were.
@@ -276,19 +279,22 @@ class Queue(QueueHandle):
         Raises:
             QueueNotFound: The queue was deleted.
             StoreFailed: The store cannot write.
+            TypeError, ValueError: `upto` is not an id, or 0.
 
         Messages that came by a MOVE are acked in the queues that they came from.
 
-        Cost: O(messages in the queue), and the run that follows.
+        Cost: O(messages in the queue up to that id), and the run that follows.
 
         >>> from xump import Engine
         >>> with Engine() as engine:
         ...     jobs = engine.create_queue("jobs")
-        ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",)])
-        ...     jobs.purge(), jobs.ready
-        (2, 0)
+        ...     ids = engine.publish_many("jobs", [("resize",), ("rotate",), ("crop",)])
+        ...     jobs.purge(upto=1), jobs.purge(), jobs.ready
+        (1, 2, 0)
         """
-        return self.engine._purge(self)
+        if upto is not None:
+            check_count("upto", upto, 0, ID_MAX, "an id or None")
+        return self.engine._purge(self, ID_MAX if upto is None else upto)
 
 
 def _check_browsing(state: object, limit: object, reverse: object) -> None:

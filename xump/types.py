@@ -110,6 +110,10 @@ class QueueStats(TypedDict):
     """Replies for which no request waited any more."""
     held: bool
     """Whether the queue is held."""
+    meta_bytes: int
+    """Bytes in its map."""
+    entering: int
+    """Messages that the queue has adopted and that have still to enter."""
 
 
 class SelectorStats(TypedDict):

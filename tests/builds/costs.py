@@ -393,6 +393,25 @@ def publishing_into_a_full_window(engine, n):
     return [partial(engine.publish, "q", message_id=f"new {i}") for i in range(100)]
 
 
+def staged(engine, n):
+    """Five queues, and for each a staged one with n messages."""
+    for i in range(5):
+        engine.create_queue(f"t{i}")
+        engine.create_queue(f"s{i}", staged=True)
+        engine.publish_many(f"s{i}", [("m",)] * n)
+    return [partial(engine.adopt, f"t{i}", [(f"s{i}", n)], meta={"m": b"1"}) for i in range(5)]
+
+
+def adopting_many_messages(engine, n):
+    return staged(engine, n)
+
+
+def entering_one_of_many(engine, n):
+    for adopt in staged(engine, n):
+        adopt()
+    return [partial(engine.enter, f"t{i}", 1) for i in range(5)] * 4
+
+
 def each(n, call):
     """One call that is to be counted as n."""
     return [call] + [lambda: None] * (n - 1)
@@ -410,6 +429,7 @@ CASES = {case.__name__.replace("_", " "): case for case in (
     delaying_beside_others, deleting_one_that_is_delayed, purging_what_is_delayed, falling_due_beside_others,
     all_falling_due_one_by_one, all_falling_due_in_one_call, falling_due_where_most_was_deleted, publish_take_and_ack_by_key,
     publishing_into_a_full_window,
+    adopting_many_messages, entering_one_of_many,
 )}
 
 

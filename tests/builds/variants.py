@@ -15,7 +15,8 @@ FOLDERS = ("benchmarks", "docs", "stores", "tests", "xump", "xump_ext")
 FILES = ("Makefile", "README.md", "pyproject.toml", "setup.py")
 # What has to be compiled anew to count: where the loops are that a call may run.
 COUNTED = (
-    "engine/core", "engine/engine_lock", "engine/topology_edit", "memory/radix", "route/due", "route/gather", "route/ledger",
+    "engine/core", "engine/engine_lock", "engine/staging", "engine/topology_edit", "log/adopt", "memory/radix", "route/due",
+    "route/entering", "route/gather", "route/ledger",
     "route/requeue", "route/routing", "select/clause", "select/credit", "select/groups", "select/lanes", "select/plan",
     "select/waiting", "state/group_line", "state/index", "state/offers", "state/returned_heap", "state/run_queue",
     "state/schedule", "state/window",

@@ -126,7 +126,7 @@ def test_stats_for_programs(run, kind, path):
     assert 20 * 100 < jobs.pop("bytes") < 20 * 400
     defaults = {name: value for name, value in QUEUE_DEFAULTS.items() if name != "store"}
     assert jobs == {"ready": 19, "delayed": 0, "history": 1, "last_id": 20, **defaults, "limit": 1000, "history_limit": 3,
-                    "dead_letter": "dead", "meta": {}}
+                    "dead_letter": "dead", "entering": 0, "adopted_by": None, "meta": {}}
 
 
 def ids(out):

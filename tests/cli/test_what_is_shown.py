@@ -75,6 +75,7 @@ SHOWN = {
     "limit_bytes": (2048, "limit 2.0 KiB of bodies"), "when_full": ("drop_oldest", "drops the oldest when full"),
     "unmatched": ("keep", "keeps the unmatched"),
     "transit": (True, ""),      # no store has such a queue
+    "staged": (True, "staged"),
 }
 
 

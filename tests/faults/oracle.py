@@ -40,15 +40,23 @@ def seen(engine) -> Seen:
         name: (str(getattr(queue.store, "name", queue.store)), queue.limit, queue.history_limit, queue.auto_delete,
                str(queue.dead_letter) if queue.dead_letter is not None else None, queue.delivery_limit, queue.held)
         for name, queue in sorted(engine.queues.items())}
+    meta_of = engine.store_meta if isinstance(engine, ModelEngine) else lambda name: engine.stores[name].meta
+    found["maps of stores"] = {name: dict(meta_of(name)) for name in sorted(engine.stores) if name != "ram"}
     return found
 
 
 def emptied(engine) -> list[Any]:
-    """Each message as a consumer gets it: its content, and whether it comes again. Spoils the engine."""
+    """Each message as a consumer gets it: its content, and whether it comes again; then those that were still to enter. Spoils
+    the engine."""
+    names = sorted(name for name, queue in engine.queues.items() if not queue.staged)
     with engine.building():
-        for name in sorted(engine.queues):
+        for name in names:
             engine.create_selector(name, when=always, do=deliver(name), credit=INFINITE)
-    return [delivery_seen(delivery) for delivery in engine.take(10_000)]
+    taken, more = engine.take(10_000), True
+    while more:
+        more = sum(engine.enter(name, 10_000) for name in names)
+        taken += engine.take(10_000)
+    return [delivery_seen(delivery) for delivery in taken]
 
 
 @dataclass

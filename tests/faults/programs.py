@@ -166,7 +166,7 @@ class Program(Drawing, Flow):
 
     CALLS = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["transact", "on_queue", "sync"] * 2 + [
              "publish_many", "publish_batch", "take_batch", "ack_many", "grant", "pay", "switch", "replay", "hold_for_a_while",
-             "link", "delete", "delete_selector", "delete_queue", "reopen"])
+             "link", "delete", "delete_selector", "delete_queue", "reopen"] + ["stage", "adopt", "enter"] * 2 + ["meddle"])
     MORE_CALLS = ["wait"] * 4 + ["tick", "get", "get"]      # no loop over deliveries: that is many calls
 
     def __init__(self, chance: random.Random, open_world, queues=None):
@@ -229,6 +229,9 @@ class Program(Drawing, Flow):
 
     def conclude(self):
         self.world.conclude(self.chance.randint(0, 50), self.verdict())
+
+    def staged_body(self):
+        return self.world.body(self.chance.choice(BODY_BYTES))
 
     def transact(self):
         operations = [self.operation(self.chance.choice(NAMES), "x") for _ in range(self.chance.randint(1, 3))]

@@ -5,10 +5,10 @@ one, where they would hide each other. Spans are short and limits tiny, so that 
 """
 
 from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, REWRITERS, WINDOWS
-from xump import field
+from xump import always, copy_to, field, move_to
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
-            "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter", "outlet"]
+            "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter", "outlet", "staged"]
 BODIES = [b"", b"x", b"xxx"]
 MESSAGE_IDS = [None, "m1", "m1", "m2"]
 WAITS = [0, 1, 1, 2, 3, 5, 10, 30, -5]
@@ -40,7 +40,65 @@ class Maps:
         return "set_meta", self.owner(name), self.chance.choice(MAP_NAMES), self.chance.choice([None, *MAP_VALUES])
 
 
-class Drawing(Maps):
+class Staging:
+    """Draws what is done with staged queues, by `self.chance`. `self.targets`: names of queues that adopt them."""
+
+    STAGED = ["s1", "s2", "s3"]
+
+    def stage(self):
+        """A staged queue, mostly in the store of a queue that may adopt it, and rows for it."""
+        choice = self.chance.choice
+        target, name = self.world.engine.queues.get(choice(self.targets)), choice(self.STAGED)
+        store = choice(["ram", *self.world.stores]) if target is None or self.chance.random() < 0.1 else target.store.name
+        self.world.create_queue(name, None, 0, False, None, None, store, staged=True)
+        rows = [(choice(["a", "b", ""]), self.staged_body(), {"n": choice([0, 1]), "to": choice(["a", "b", ""])}, None,
+                 choice([None, None, "m1", "m2"]), *self.row_terms()) for _ in range(self.chance.randint(0, 4))]
+        if self.chance.random() < 0.7:
+            self.world.publish_batch(name, rows)
+        else:
+            self.world.publish_many(name, [row[:5] for row in rows])
+
+    def row_terms(self):
+        return ()
+
+    def staged_body(self):
+        return self.chance.choice([b"", b"x", b"xxx"])
+
+    def adopt(self):
+        """Mostly what is staged in the store of the queue."""
+        choice, queues, target = self.chance.choice, self.world.engine.queues, self.chance.choice(self.targets)
+        store = queues[target].store if target in queues else None
+        staged = [name for name, queue in queues.items() if queue.staged and queue.store is store and queue.adopted_by is None]
+        if self.chance.random() < 0.1:
+            staged = [*self.STAGED, *self.targets]
+        names = self.chance.sample(staged, self.chance.randint(0, min(3, len(staged))))
+        meta = choice([None, None, {choice(MAP_NAMES): choice([None, b"1", bytes(40_000)])}])
+        self.world.adopt(target, names, meta, choice([0] * 9 + [1, -1]))
+
+    def enter(self):
+        for _ in range(self.chance.randint(1, 2)):
+            self.world.enter(self.chance.choice(self.targets), self.chance.choice([1, 1, 2, 3, 100]))
+
+    def meddle(self):
+        """With a staged queue: most of that is refused."""
+        choice, name = self.chance.choice, self.chance.choice(self.STAGED)
+        verb = choice(["delete_queue", "hold", "release", "purge", "purge", "delete", "get", "from", "to", "delay", "transact"])
+        if verb == "delete_queue":
+            self.world.delete_queue(name)
+        elif verb == "get":
+            self.world.get(name)
+        elif verb == "delay":
+            self.world.publish(name, "a", {}, None, delay=seconds(choice([0, 3])))
+        elif verb == "transact":
+            self.world.transact([("publish", choice([name, *self.targets]), "a", {}) for _ in range(2)], False)
+        elif verb in ("from", "to"):
+            source, target = (name, choice(self.targets))[:: 1 if verb == "from" else -1]
+            self.world.create_selector(source, always, choice([copy_to, move_to])(target), 1, True, "current", None)
+        elif name in self.world.engine.queues:
+            self.world.on_queue(name, verb, *{"delete": [choice([1, 2])], "purge": choice([[], [1]])}.get(verb, []))
+
+
+class Drawing(Maps, Staging):
     """Draws by `self.chance` what is in `self.features`; `self.world` is where it goes."""
 
     def odds(self, feature, *values):
@@ -65,6 +123,12 @@ class Drawing(Maps):
 
     def is_transit(self):
         return "transit" in self.features and self.chance.random() < 0.5
+
+    def is_staged(self):
+        return "staged" in self.features and self.chance.random() < 0.2
+
+    def row_terms(self):
+        return [self.terms(row=True)]
 
     def terms(self, *, row=False):
         """Of a message, as keywords of `publish`, or as columns of a row."""

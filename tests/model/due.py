@@ -45,7 +45,7 @@ def deadlines_of(engine, entry):
 
 def everything(engine):
     """All that will fall due, in the order in which it will be done."""
-    entries = [e for queue in engine.queues.values() if not queue.reopened for e in queue.entries]
+    entries = [e for queue in engine.queues.values() if not (queue.reopened or queue.staged) for e in queue.entries]
     found = [(time, what, e) for e in entries for time, what in deadlines_of(engine, e)]
     return sorted(found, key=lambda item: (item[0], item[1] != "expiry", item[2].sequence))
 

@@ -42,14 +42,16 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 
-from tests.model import bounds, deliveries, due, graph, laws, maps, outlets, publishing, requests, routing, transactions
+from tests.model import (
+    bounds, deliveries, due, graph, laws, letters, maps, outlets, publishing, requests, routing, staging, transactions,
+)
 from tests.model.entries import EITHER, Message
 from tests.model.matching import INFINITE
 from tests.model.publishing import fresh
 from tests.model.queues import Queue
 from tests.model.selectors import Selector
 from tests.model.transactions import Transaction
-from tests.model.values import TIME_MIN, name_of
+from tests.model.values import COUNT_MAX, TIME_MIN, integer, name_of
 from tests.model.windows import Window
 from xump._mappings import Registry
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound, WindowNotFound, XumpError
@@ -228,6 +230,7 @@ class ModelEngine:
             self.tick()
             return False
         with self._call():
+            staging.check_open(self, queue)
             graph.delete_queue(self, queue)
         return True
 
@@ -252,20 +255,24 @@ class ModelEngine:
     def publish_many(self, queue, messages, *, outcomes=False, **terms):
         checked = publishing.terms_of(**terms)
         if outcomes:
-            return self.publish_asking(queue, [(fresh(message), checked) for message in messages])
-        return self.publish_rows(queue, [(fresh(message), checked) for message in messages])
+            return self.publish_asking(queue, [(fresh(message), checked) for message in messages], checked.delay)
+        return self.publish_rows(queue, [(fresh(message), checked) for message in messages], checked.delay)
 
-    def publish_rows(self, queue, rows):
+    def publish_rows(self, queue, rows, delay=None):
         """`publish_many` for messages that each have terms of their own."""
-        if not rows and self.dead_letter not in self.queues:        # decision 100
+        if not rows and letters.living(self, self.dead_letter) is None:     # decision 100
             self._queue(queue)
         with self._call(), transactions.all_or_nothing(self):
+            if name_of(queue) in self.queues:
+                staging.check_publish(self, self._queue(queue), delay)
             found = [publishing.publish_once(self, queue, message, checked) for message, checked in rows]
         ids = [id for id, is_new in found if is_new]
         return range(ids[0], ids[-1] + 1) if ids else range(0)
 
-    def publish_asking(self, queue, rows):
+    def publish_asking(self, queue, rows, delay):
         with self._call(), transactions.all_or_nothing(self):
+            if name_of(queue) in self.queues:
+                staging.check_publish(self, self._queue(queue), delay)
             trips = [publishing.publish_asking(self, queue, message, checked) for message, checked in rows]
         return [trip.outcome for trip in trips]
 
@@ -290,6 +297,17 @@ class ModelEngine:
             raise
         return request
 
+    def adopt(self, target, queues, *, meta=None):
+        target = self._queue(target)
+        with self._call():
+            staging.adopt(self, target, queues, dict(meta or {}))
+
+    def enter(self, target, n):
+        target = self._queue(target)
+        integer("n", n, 1, COUNT_MAX)
+        with self._call():
+            return staging.enter(self, target, n)
+
     # calls that take messages out
 
     def take(self, n, destination=None, *, timeout=0.0):
@@ -308,6 +326,8 @@ class ModelEngine:
             yield delivery
 
     def get(self, queue, *, timeout=0.0):
+        if self._queue(queue).staged:
+            raise ValueError(f"queue {name_of(queue)!r} is staged")
         return deliveries.get(self, self._queue(queue))
 
     def ack(self, deliveries):
@@ -360,7 +380,7 @@ class ModelEngine:
                     "entered": q.entered, "ready": q.ready, "delayed": q.delayed, "outstanding": q.outstanding,
                     "history": q.history, "settled": q.settled, "dropped": dict(q.dropped), "deleted": q.deleted,
                     "dead_lettered": dict(q.dead_lettered), "duplicates": q.duplicates,
-                    "late": q.dropped.get("late", 0),
+                    "late": q.dropped.get("late", 0), "entering": q.entering,
                     "meta_bytes": sum(len(name.encode()) + len(value) for name, value in q.items.items()),
                 } for q in self.queues.values()
             },

@@ -24,8 +24,8 @@ def check_selector(engine, selector, start):
         raise ValueError(f"window is for deliveries of finite credit, got {selector.do!r}")
     if selector.ack_timeout == 0:
         raise ValueError("ack_timeout must be above 0: nobody could answer in time")
-    if isinstance(target, str):
-        engine._queue(target)
+    if isinstance(target, str) and engine._queue(target).staged or selector.source.staged:
+        raise ValueError(f"a staged queue is published into, and has no selectors; got {selector.do!r}")
     if selector.role == "overflow" and (not selector.consuming or target == selector.source.name):
         raise ValueError(f"an overflow selector consumes, and into another queue; got {selector.do!r}")
     if selector.source.transit and (selector.do.verb not in ("copy", "discard") or selector.role == "overflow"):
@@ -86,3 +86,6 @@ def delete_queue(engine, queue):
     for entry in list(queue.entries):
         books.remove(engine, entry)
     del engine.queue_by_name[queue.name]
+    for adoption in queue.adoptions:
+        for staged in adoption.queues:
+            delete_queue(engine, staged)

@@ -45,6 +45,12 @@ def check_queue(engine, queue):
     require(queue.history_limit is None or len(history) <= queue.history_limit, "Recount", f"{where}: history_limit")
     if queue.transit:
         require(queue.held or engine.depth or not queue.ready, "Quiet", f"{where} keeps nothing")
+    if queue.staged:
+        require(queue.held and queue.ready == len(queue.entries) and not queue.selectors, "Links", f"{where} is staged")
+    for adoption in queue.adoptions:
+        living = [q for q in adoption.queues if engine.queues.get(q.name) is q and q.entries]
+        living = [q for q in living if q.staged and q.store == queue.store]
+        require(living and living == adoption.queues, "Links", f"{where}: what it has adopted")
     for role in ("default", "overflow"):
         require(sum(s.role == role and s.enabled for s in queue.selectors) <= 1, "Links", f"{where}: one {role} selector")
     require(len(set(queue.waiting_list)) == len(queue.waiting_list), "Links", f"{where}: its waiting list")

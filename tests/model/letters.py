@@ -85,9 +85,9 @@ def own_dead_letter(engine, queue):
 
 
 def living(engine, name):
-    """The queue of that name, unless it is about to be deleted."""
+    """The queue of that name, unless it is about to be deleted, or staged."""
     queue = engine.queues.get(name)
-    return None if queue is None or queue.dying else queue
+    return None if queue is None or queue.dying or queue.staged else queue
 
 
 def dead_letter_of(engine, entry):

@@ -77,7 +77,10 @@ class World(Pair):
 
     @recorded
     def on_queue(self, name, verb, *args):
-        self.same(lambda engine, side: plain(getattr(engine.queues[name], verb)(*args)), f"on_queue({name!r}, {verb!r}, {args})")
+        given = {"upto": args[0]} if verb == "purge" and args else {}
+        args = () if given else args
+        self.same(lambda engine, side: plain(getattr(engine.queues[name], verb)(*args, **given)),
+                  f"on_queue({name!r}, {verb!r}, {args}, {given})")
 
     @recorded
     def browse(self, name, start, state, limit, reverse):
@@ -232,6 +235,18 @@ class World(Pair):
         else:
             delivery = self.deliveries[first % len(self.deliveries)][side]
             getattr(tx, verb)(delivery, **(rest[0] if rest else {}))
+
+    @recorded
+    def adopt(self, target, names, meta=None, off=0):
+        """All rows of these staged queues, in this order; of the first one so many more."""
+        self.same(
+            lambda engine, side: engine.adopt(
+                target, [(name, engine.queues[name].ready + (0 if at else off)) for at, name in enumerate(names)], meta=meta),
+            f"adopt({target!r}, {names!r}, {meta!r}, {off})", any_error=True)
+
+    @recorded
+    def enter(self, target, n):
+        self.same(lambda engine, side: engine.enter(target, n), f"enter({target!r}, {n})")
 
     # ---- messages out
 

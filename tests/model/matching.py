@@ -47,7 +47,8 @@ def names_target(selector, entry):
 def target_of(selector, message):
     """The queue into which the selector would put the message, or None."""
     name = selector.do.queue
-    return selector.engine.queues.get(name_in(message, name.name) if isinstance(name, Field) else name)
+    queue = selector.engine.queues.get(name_in(message, name.name) if isinstance(name, Field) else name)
+    return None if queue is None or queue.staged else queue
 
 
 def destination_of(selector, message):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.model import books, due, letters, routing
+from tests.model import books, due, letters, routing, staging
 from tests.model.entries import Message
 from tests.model.outcomes import Trip, rests, tell
 from tests.model.room import has_room
@@ -58,7 +58,7 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
     message, end = on_terms(engine, message, terms)
     trip = [] if trip is None else trip
     if name not in engine.queues:
-        target = engine.queues.get(engine.dead_letter)
+        target = letters.living(engine, engine.dead_letter)
         tell(trip, flags=OutcomeFlag.NO_QUEUE)
         if not letters.enter_dead(engine, target, message, "no-queue", name, None, []):
             raise QueueNotFound(f"no queue {name!r}; there are {', '.join(engine.queues)}")
@@ -67,6 +67,8 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
     queue = engine.queues[name]
     if queue.transit:
         return publish_through(engine, queue, message, end, in_turn, trip)
+    if queue.staged:
+        return stage(engine, queue, message, terms, end, trip)
     first = first_of(engine, queue, message)
     if first is not None:
         queue.duplicates += 1
@@ -112,6 +114,15 @@ def publish_through(engine, queue, message, end, in_turn, trip):
     elif not (in_turn or engine.depth or queue.held):
         routing.route(engine, entry)
     return 0, False
+
+
+def stage(engine, queue, message, terms, end, trip):
+    """A staged queue keeps what comes as it is; what it says of time counts when it enters its target."""
+    staging.check_publish(engine, queue, terms.delay)
+    entry = books.enter(engine, queue, message, trip)
+    entry.due = end or 0
+    tell(trip, copies=1)
+    return entry.id, True
 
 
 def first_of(engine, queue, message):

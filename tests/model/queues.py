@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tests.model import books, maps, routing
+from tests.model import books, maps, routing, staging
 from tests.model.entries import READY
 from tests.model.matching import passes_quietly
 from tests.model.values import COUNT_MAX, duration, integer, nanoseconds, optional_duration
@@ -26,7 +26,10 @@ class Queue:
         self.set_terms(**terms)
         if self.transit:
             check_transit(self)
-        self.held = False
+        if self.staged:
+            check_staged(self)
+        self.held = self.staged
+        self.adoptions = []             # of staged queues, the oldest first
         self.reopened = False           # held since its store was opened: what is due waits
         self.dying = False
         self.entries = []               # all that it holds, by id
@@ -44,7 +47,7 @@ class Queue:
         self.handed = 0                 # the highest id that was offered to your program, here or downstream
 
     def set_terms(self, *, retry_delay=None, ttl=None, priority=None, group=None, dedup=None, dedup_limit=100_000,
-                  limit_bytes=None, when_full="refuse", unmatched="drop", transit=False, rewriter=None):
+                  limit_bytes=None, when_full="refuse", unmatched="drop", transit=False, rewriter=None, staged=False):
         """The properties of sections 9 and 10."""
         self.rewriter = rewriter_of(rewriter)
         self.retry_delays = delays_of(retry_delay)      # ns
@@ -57,6 +60,7 @@ class Queue:
         self.when_full = checked_word("when_full", when_full, "refuse", "drop_oldest")
         self.unmatched = checked_word("unmatched", unmatched, "drop", "keep")
         self.transit = transit
+        self.staged = staged
 
     @property
     def durable(self):
@@ -67,7 +71,7 @@ class Queue:
         return (
             self.store, self.limit, self.history_limit, self.auto_delete, self.dead_letter, self.delivery_limit,
             self.retry_delays, self.ttl, self.priority, self.group, self.dedup, self.dedup_limit, self.limit_bytes,
-            self.when_full, self.unmatched, self.transit, self.rewriter)
+            self.when_full, self.unmatched, self.staged, self.transit, self.rewriter)
 
     @property
     def selectors(self):
@@ -103,6 +107,14 @@ class Queue:
         return next((s for s in self.selectors if s.role == "overflow" and s.enabled), None)
 
     @property
+    def entering(self):
+        return staging.entering(self)
+
+    @property
+    def stable_id(self):
+        return staging.stable_id(self)
+
+    @property
     def meta(self):
         return maps.Meta(lambda: self._live().items, self._call)
 
@@ -117,6 +129,8 @@ class Queue:
             self.held = True
 
     def release(self):
+        if self._live().staged:
+            raise ValueError(f"queue {self.name!r} is staged")
         with self._call():
             routing.release(self.engine, [self])
 
@@ -129,11 +143,14 @@ class Queue:
             entry = self.find(id)
             if entry is not None:
                 books.delete_entry(self.engine, entry)
+                if staging.adopter_of(self.engine, self):
+                    staging.tidy(self.engine, staging.adopter_of(self.engine, self))
         return entry is not None
 
-    def purge(self):
+    def purge(self, *, upto=None):
         with self._call():
-            found = [e for e in self.entries if e.state in (*READY, "delayed")]
+            staging.check_open(self.engine, self)
+            found = [e for e in self.entries if e.state in (*READY, "delayed") and (upto is None or e.id <= upto)]
             for entry in found:
                 books.delete_entry(self.engine, entry)
         return len(found)
@@ -189,6 +206,13 @@ def check_transit(queue):
     plain = Queue(queue.engine, queue.name, "ram", None, 0, queue.auto_delete, queue.dead_letter, None)
     if queue.properties[:-2] != plain.properties[:-2]:
         raise ValueError("a transit queue keeps nothing: it has auto_delete, dead_letter and rewriter at most")
+
+
+def check_staged(queue):
+    """Nothing happens to what is there, so it has no use for what would."""
+    plain = Queue(queue.engine, queue.name, queue.store, None, 0, False, None, None)
+    if queue.properties[:-3] != plain.properties[:-3] or queue.transit or queue.rewriter:
+        raise ValueError("a staged queue has no other property but its store")
 
 
 def checked_group(group):

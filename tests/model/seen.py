@@ -6,7 +6,7 @@ HEADERS = pyarrow.struct([("n", pyarrow.int64()), ("to", pyarrow.string())])
 TIMED = {"at": pyarrow.int64(), "expires": pyarrow.int64(), "priority": pyarrow.int64(), "correlation_id": pyarrow.string()}
 STATES = ("ready", "delayed", "outstanding", "history")
 QUEUE_KEYS = ("entered", "ready", "delayed", "outstanding", "history", "settled", "dropped", "deleted", "dead_lettered",
-              "duplicates", "late", "meta_bytes")
+              "duplicates", "late", "meta_bytes", "entering")
 # Not "errors": selectors that share a condition share its evaluations, the model makes one for each.
 SELECTOR_KEYS = ("credit", "available", "outstanding", "served", "copied", "dropped", "paid", "returned", "blocked")
 
@@ -35,6 +35,7 @@ def seen_of(engine):
         "messages": {name: {state: [message_seen(message) for message in queue.browse(state=state)] for state in STATES}
                      for name, queue in sorted(engine.queues.items())},
         "frontiers": {name: queue.frontier for name, queue in sorted(engine.queues.items())},
+        "stable": {name: queue.stable_id for name, queue in sorted(engine.queues.items())},
         "oldest": {name: queue.oldest for name, queue in sorted(engine.queues.items())},
         "windows": stats["windows"],
         "next_due": engine.next_due,

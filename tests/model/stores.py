@@ -16,7 +16,7 @@ What is due waits for its queue's release, in order of time. The window of dupli
 is counted anew: they were never written.
 """
 
-from tests.model import books
+from tests.model import books, staging
 from tests.model.engine import EITHER, ModelEngine
 from tests.model.entries import READY
 from tests.model.routing import is_aside
@@ -45,7 +45,14 @@ def reopened(model, crashed):
     for queue in queues:
         opened = new.queue_by_name[queue.name]
         open_counts(opened, len(logged[queue.name]) if crashed else len(opened.entries))
+        opened.adoptions = [adoption_in(new, adoption) for adoption in queue.adoptions]
     return new
+
+
+def adoption_in(new, old):
+    adoption = staging.Adoption([new.queue_by_name[queue.name] for queue in old.queues])
+    adoption.first_id = old.first_id
+    return adoption
 
 
 def entries_of(model, queue):
@@ -103,10 +110,12 @@ def open_queue(new, old, crashed):
     queue = new.create_queue(
         old.name, store=old.store, limit=old.limit, history_limit=old.history_limit, auto_delete=old.auto_delete,
         dead_letter=old.dead_letter, delivery_limit=old.delivery_limit, **old.terms)
-    queue.held = queue.reopened = True
+    queue.held = True
+    queue.reopened = not queue.staged
     queue.window = old.window
     queue.items = old.items
-    new.reopened.append(queue)
+    if not queue.staged:
+        new.reopened.append(queue)
     queue.next_id, queue.timestamp, queue.entered = old.next_id, old.timestamp, old.entered
     queue.durable_id = old.next_id - 1
     queue.deleted, queue.dropped, queue.dead_lettered = old.deleted, old.dropped, old.dead_lettered

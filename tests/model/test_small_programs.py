@@ -41,7 +41,8 @@ class Dense(Drawing, AtRandom):
              "block", "delete_queue", "queue", "reopen", "sync", "wait", "set_meta"]
     MORE_CALLS = {"get": "get", "room": "publish_waiting give_up", "requests": "request reply end_request",
                   "delay": "publish_batch", "retry": "iterate", "deadline": "iterate", "ttl": "publish_batch iterate",
-                  "window": "resize delete_window", "outlet": "outlet on_outlet drain drain drain"}
+                  "window": "resize delete_window", "outlet": "outlet on_outlet drain drain drain",
+                  "staged": "stage stage adopt adopt enter enter meddle"}
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)
@@ -49,7 +50,7 @@ class Dense(Drawing, AtRandom):
         self.features = features_drawn(self.chance)
         self.world = World(choice([2, 4, 64]), choice([None, None, "a", "d"]), stores, written, choice([0, 1, 1]))
         self.stores = ["ram", *stores]
-        self.names = NAMES[: self.chance.randint(2, 4)]
+        self.names = self.targets = NAMES[: self.chance.randint(2, 4)]
         self.conditions = self.chance.sample(CONDITIONS, self.chance.randint(1, 2))
         self.limits = choice([[None], [1], [0, 1], [1, 2, None]])
         self.credits = choice([[INFINITE], [1], [0, 1, 9], [1, 2, INFINITE]])
@@ -95,6 +96,9 @@ class Dense(Drawing, AtRandom):
         if self.is_transit():
             self.world.create_queue(name or self.name(), None, 0, self.chance.random() < 0.2, choice([None, None, *self.names]),
                                     None, transit=True)
+            return
+        if self.is_staged():
+            self.world.create_queue(name or self.name(), None, 0, False, None, None, choice(self.stores), staged=True)
             return
         self.world.create_queue(name or self.name(), choice(self.limits), choice([0, 0, 1, None]), self.chance.random() < 0.1,
                                 choice([None, None, *self.names]), choice([None, None, 1, 2]), choice(self.stores),
@@ -185,7 +189,7 @@ class Dense(Drawing, AtRandom):
         self.world.on_window(self.chance.choice(WINDOWS), "delete")
 
     def on_queue(self):
-        verb = self.chance.choice([("hold",), ("release",), ("release",), ("purge",), ("delete", 1), ("delete", 2)])
+        verb = self.chance.choice([("hold",), ("release",), ("release",), ("purge",), ("purge", 1), ("delete", 1), ("delete", 2)])
         if (name := self.name()) in self.world.engine.queues:
             self.world.on_queue(name, *verb)
 

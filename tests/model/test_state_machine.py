@@ -58,7 +58,10 @@ kept = st.one_of(st.fixed_dictionaries(plain), st.fixed_dictionaries(plain, opti
 passing = st.fixed_dictionaries({
     "limit": st.just(None), "history_limit": st.just(0), "auto_delete": plain["auto_delete"], "dead_letter": plain["dead_letter"],
     "delivery_limit": st.just(None), "transit": st.just(True), "rewriter": st.sampled_from([None, None, *REWRITERS])})
-properties = st.integers(0, 5).flatmap(lambda drawn: passing if drawn == 5 else kept)
+waiting = st.fixed_dictionaries({name: st.just(value) for name, value in {
+    "limit": None, "history_limit": 0, "auto_delete": False, "dead_letter": None, "delivery_limit": None,
+    "staged": True}.items()})
+properties = st.integers(0, 7).flatmap(lambda drawn: passing if drawn == 6 else waiting if drawn == 7 else kept)
 moments = st.sampled_from([-3, 0, 1, 4, 12, 300])
 terms = st.one_of(st.just({}), st.fixed_dictionaries({}, optional={
     "delay": delays, "at": moments, "ttl": spans, "expires": moments, "priority": st.sampled_from([1, 7]),
@@ -167,6 +170,18 @@ class Machine(RuleBasedStateMachine):
     def end_request(self, index):
         self.world.end_request(index)
 
+    @rule(adopter=queues, names=st.lists(queues, max_size=3), meta=st.sampled_from([None, {"m": b"1"}, {"m": None}]),
+          off=st.sampled_from([0] * 9 + [1]))
+    def adopt(self, adopter, names, meta, off):
+        """Of those that are drawn, one in ten times also what is not staged."""
+        queues = self.world.engine.queues
+        staged = [name for name in dict.fromkeys(names) if name in queues and queues[name].staged]
+        self.world.adopt(adopter, names if off else staged, meta, off)
+
+    @rule(adopter=queues, n=st.integers(1, 4))
+    def enter(self, adopter, n):
+        self.world.enter(adopter, n)
+
     @rule(queue=queues, messages=st.lists(messages, max_size=4), drawn=terms, outcomes=st.booleans())
     def publish_many(self, queue, messages, drawn, outcomes):
         shared = {name: value for name, value in self.at(drawn).items() if name != "correlation_id"}
@@ -230,9 +245,9 @@ class Machine(RuleBasedStateMachine):
     def switch(self, id, verb):
         self.world.on_selector(id, verb)
 
-    @rule(name=queues, verb=st.sampled_from(["hold", "release", "release", "purge"]))
+    @rule(name=queues, verb=st.sampled_from([("hold",), ("release",), ("release",), ("purge",), ("purge", 2)]))
     def on_queue(self, name, verb):
-        self.world.on_queue(name, verb)
+        self.world.on_queue(name, *verb)
 
     @rule(name=queues, verb=st.sampled_from(["fetch", "delete"]), id=st.integers(0, 8))
     def on_message(self, name, verb, id):

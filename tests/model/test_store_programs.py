@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tests.model.drawing import Drawing, Maps, features_drawn
+from tests.model.drawing import Drawing, Maps, Staging, features_drawn
 from tests.model.lockstep import AtRandom, World
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
@@ -24,11 +24,13 @@ MIXES = {
 }
 
 
-class Flow(Maps, AtRandom):
+class Flow(Maps, Staging, AtRandom):
     """A graph in which messages go forward as a rule, and what is done with it."""
 
     RULES = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["reopen"] * 3 + ["transact", "on_queue", "sync"] * 2 + [
-             "link", "delete", "delete_selector", "delete_queue", "set_meta"])
+             "link", "delete", "delete_selector", "delete_queue", "set_meta", "stage", "stage", "adopt", "enter", "enter",
+             "meddle"])
+    targets = NAMES
 
     def __init__(self, seed, stores, written):
         self.chance = random.Random(seed)

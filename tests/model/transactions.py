@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from tests.model import deliveries, letters, maps, publishing
+from tests.model import deliveries, letters, maps, publishing, staging
 from tests.model.entries import Message
 from tests.model.values import name_of
 from xump.errors import StaleDelivery, TransactionError
@@ -35,6 +35,9 @@ def commit(engine, work, in_one_store=False, metas=()):
             deliveries.check_fresh(engine, delivery)
             if delivery in answered[:i]:
                 raise StaleDelivery(f"delivery {delivery.id} of queue {delivery.queue.name!r} is given twice")
+        for verb, *arguments in work:
+            if verb == "publish" and name_of(arguments[0]) in engine.queues:
+                staging.check_publish(engine, engine.queues[name_of(arguments[0])], arguments[2].delay)
         if in_one_store:
             check_stores(engine, work, plans)
         for verb, *arguments in work:

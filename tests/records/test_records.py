@@ -114,7 +114,8 @@ def test_a_group_as_keys_and_values():
     assert [key[:1] for key, _ in ends[0]] == [kinds.KEY_STATE]
     assert ends[1] == [(kinds.KEY_QUEUE + other,) * 2, (kinds.KEY_STATE + other,) * 2, (first, second),
                        (kinds.KEY_MARK + first[1:], kinds.KEY_MARK + second[1:]),
-                       (kinds.KEY_SEEN + other, kinds.KEY_SEEN + other[:4] + b"\xff" * 8), (kinds.KEY_META + other,) * 2]
+                       (kinds.KEY_SEEN + other, kinds.KEY_SEEN + other[:4] + b"\xff" * 8), (kinds.KEY_META + other,) * 2,
+                       (kinds.KEY_ADOPT + other,) * 2]
 
 
 def changed(group, entries):
@@ -125,14 +126,15 @@ def changed(group, entries):
             of = (kinds.KEY_ENTER, kinds.KEY_MARK) if flags else (kinds.KEY_ENTER,)
             late |= {first + key(queue, id + at) for at in range(records.describe(record)["count"]) for first in of}
         elif kind == kinds.GONE:
-            late |= {first + key(queue, 0) for first in (kinds.KEY_QUEUE, kinds.KEY_STATE, kinds.KEY_META)}
+            late |= {first + key(queue, 0) for first in (kinds.KEY_QUEUE, kinds.KEY_STATE, kinds.KEY_META, kinds.KEY_ADOPT)}
             late |= {kinds.KEY_SEEN + key(queue, one) for one in SOME_IDS}
         elif kind == kinds.FORGET:
             late |= {kinds.KEY_SEEN + key(queue, one) for one in SOME_IDS if one <= id}
         else:
             first, id = {kinds.QUEUE: (kinds.KEY_QUEUE, 0), kinds.STATE: (kinds.KEY_STATE, 0),
                          kinds.ENTER: (kinds.KEY_ENTER, id), kinds.MARK: (kinds.KEY_MARK, id),
-                         kinds.SEEN: (kinds.KEY_SEEN, id), kinds.META: (kinds.KEY_META, 0)}[kind]
+                         kinds.SEEN: (kinds.KEY_SEEN, id), kinds.META: (kinds.KEY_META, 0),
+                         kinds.ADOPT: (kinds.KEY_ADOPT, 0)}[kind]
             entries[first + key(queue, id)] = record
     for gone in late:
         entries.pop(gone, None)
@@ -149,6 +151,7 @@ some_records = st.lists(st.one_of(
     st.builds(hand.enter, numbers, ids, body=st.binary(max_size=20)), st.builds(hand.mark, numbers, ids, numbers),
     st.builds(hand.queue, numbers, st.just("q")), st.builds(hand.state, numbers, ids), st.builds(hand.gone, numbers),
     st.builds(hand.meta, numbers, ids, st.dictionaries(st.text(max_size=3), st.binary(max_size=9), max_size=3)),
+    st.builds(hand.adopt, numbers, ids, st.lists(st.lists(numbers, min_size=1, max_size=3), max_size=3), ids),
     st.builds(hand.seen, numbers, ids, st.just((1, 2))), st.builds(hand.forget, numbers, ids),
     st.builds(hand.settle, numbers, ids, st.integers(1, 5), marked=st.booleans())), max_size=30)
 

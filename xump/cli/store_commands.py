@@ -331,7 +331,7 @@ def _numbers(queue: Queue, size: int) -> dict[str, Any]:
     if queue.group is not None:
         properties["group"] = queue.group.name
     return {"ready": queue.ready, "delayed": queue.delayed, "history": queue.history, "bytes": size, "last_id": queue.last_id,
-            **properties, "meta": map_as_json(queue.meta)}
+            **properties, "entering": queue.entering, "adopted_by": queue.adopted_by, "meta": map_as_json(queue.meta)}
 
 
 @contextmanager

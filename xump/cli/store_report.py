@@ -226,6 +226,12 @@ def properties(numbers: Mapping[str, Any]) -> str:
         said.append("keeps the unmatched")
     if numbers["auto_delete"]:
         said.append("deletes itself")
+    if numbers["entering"]:
+        said.append(f"{numbers['entering']:,} entering")
+    if numbers["adopted_by"] is not None:
+        said.append(f"staged, adopted by {printable(numbers['adopted_by'])!r}")
+    elif numbers["staged"]:
+        said.append("staged")
     return ", ".join(said)
 
 

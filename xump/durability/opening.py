@@ -22,7 +22,8 @@ RESIDENT_BYTES_MAX = 64 << 20
 
 
 def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None = None, *, looking: bool = False) -> list[Queue]:
-    """Read a store that was just opened, and create its queues in the engine. Returns the queues, which are held.
+    """Read a store that was just opened, and create its queues in the engine. Returns the queues but the staged ones, held
+    until they are released.
 
     Calls `told` with the number of bytes read so far. Raises `Conflict` if the engine has a queue of the same name,
     `RewriterNotFound` unless it is opened for looking only, and `StoreCorrupt`; then the engine has not changed, and the store is
@@ -67,7 +68,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
         raise
     store.journal = journal
     store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
-    return queues
+    return [queue for queue in queues if not queue.staged]
 
 
 def _find_rewriter(store: str, queue: str, rewriter: str, looking: bool) -> None:

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xump_ext.records import crc
 from xump_ext.records.kinds import (
+    ADOPT,
     AUTO_DELETE,
     ENTER,
     EXACT,
@@ -104,6 +105,12 @@ def meta(number: int, id: int, items: Mapping[str, bytes]) -> Record:
     """`number`: of the queue; 0: of the store. `id`: the number of the map."""
     data = b"".join(struct.pack("<II", len(name.encode()), len(value)) + name.encode() + value for name, value in items.items())
     return META, 0, number, id, struct.pack("<II", len(items), len(data)) + data + bytes(-len(data) % 8), b""
+
+
+def adopt(number: int, id: int, adoptions: Sequence[Sequence[int]], first_id: int = 0) -> Record:
+    """`number`: of the queue that has adopted. `adoptions`: of each the numbers of its staged queues."""
+    data = b"".join(struct.pack("<II", staged, at == 0) for queues in adoptions for at, staged in enumerate(queues))
+    return ADOPT, 0, number, id, struct.pack("<QII", first_id, len(data) // 8, 0) + data, b""
 
 
 def settle(number: int, id: int, count: int = 1, marked: bool = False) -> Record:

@@ -96,12 +96,13 @@ class Graph:
 
 
 def extract(engine: Engine, counts: bool) -> Graph:
-    """Read the graph of an engine. Without counts it is that of an engine which was never used."""
+    """Read the graph of an engine, without its staged queues. Without counts it is that of an engine which was never used."""
     engine._check_open()
     with engine._build_lock:        # so that queues, selectors and counts are of the same moment
         stats = engine.stats()
         queues = {name: QueueShown(name, _properties(queue, counts), _counts(stats["queues"][name]) if counts else [],
-                                   stats["queues"][name]["entered"]) for name, queue in engine.queues.items()}
+                                   stats["queues"][name]["entered"]) for name, queue in engine.queues.items()
+                  if not queue.staged}
         selectors = [_selector(engine.selectors[id], stats["selectors"][id], counts) for id in sorted(engine.selectors)]
         return Graph(queues, selectors, list(_dead_letters(engine, stats, counts)))
 
@@ -146,7 +147,8 @@ def _counts(numbers: QueueStats) -> list[str]:
     """How many messages entered, and how many of them are there or were dropped."""
     texts = [f"{numbers['entered']:,} entered"]
     for what, count in (("ready", numbers["ready"]), ("delayed", numbers["delayed"]), ("outstanding", numbers["outstanding"]),
-                        ("in history", numbers["history"]), ("dropped", sum(numbers["dropped"].values()))):
+                        ("in history", numbers["history"]), ("entering", numbers["entering"]),
+                        ("dropped", sum(numbers["dropped"].values()))):
         if count:
             texts.append(f"{count:,} {what}")
     return texts
@@ -164,6 +166,8 @@ def _dead_letters(engine: Engine, stats: Stats, counts: bool) -> Iterator[DeadLe
     there if messages went along it.
     """
     for queue in engine.queues.values():
+        if queue.staged:
+            continue
         numbers = stats["queues"][queue.name]["dead_lettered"] if counts else {}
         went = [f"{count:,} {reason}" for reason, count in numbers.items()], sum(numbers.values())
         to_own = queue.dead_letter in engine.queues or engine.dead_letter is None      # a queue that does not exist gets none

@@ -52,7 +52,8 @@ def describe(engine: Engine) -> dict[str, Any]:
         described = {
             "version": VERSION,
             "stores": {name: _describe_store(store, refused) for name, store in engine.stores.items() if name != "ram"},
-            "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items() if name != REPLIES},
+            "queues": {name: _describe_queue(queue) for name, queue in engine.queues.items()
+                       if name != REPLIES and not queue.staged},
             "selectors": [_describe_selector(selector, refused) for selector in engine.selectors.values()],
         }
         if engine.windows:
@@ -357,7 +358,8 @@ def _rehearse_queues(paper: Engine, description: Description, engine: Engine | N
                 paper.create_queue(item.name)       # its faults are known now; its selectors may be right
     for name in engine.queues if engine is not None else ():
         if name not in paper.queues:
-            paper.create_queue(name, transit=engine is not None and engine.queues[name].transit)
+            queue = engine.queues[name] if engine is not None else None
+            paper.create_queue(name, transit=queue is not None and queue.transit, staged=queue is not None and queue.staged)
     for name in {**(engine.windows if engine is not None else {}), **description.windows}:
         paper.create_window(0, name=name)
 

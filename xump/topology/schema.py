@@ -32,7 +32,7 @@ from dataclasses import dataclass, field as dataclass_field
 from typing import Any
 
 from xump._arguments import COUNT_MAX, check_count
-from xump._queue_properties import QUEUE_DEFAULTS
+from xump._queue_properties import QUEUE_DEFAULTS, TOPOLOGY_PROPERTIES
 from xump.actions import Action
 from xump.conditions import Condition
 from xump.errors import XumpError
@@ -188,8 +188,8 @@ def _read_store(description: Description, name: str, table: Mapping[str, Any]) -
 
 
 def _read_queue(description: Description, name: str, table: Mapping[str, Any]) -> None:
-    description.faults += _unknown(f"queue {name!r}", table, QUEUE_DEFAULTS)
-    properties = QUEUE_DEFAULTS | {key: value for key, value in table.items() if key in QUEUE_DEFAULTS}
+    description.faults += _unknown(f"queue {name!r}", table, TOPOLOGY_PROPERTIES)
+    properties = QUEUE_DEFAULTS | {key: value for key, value in table.items() if key in TOPOLOGY_PROPERTIES}
     history = properties["history_limit"]
     if isinstance(history, str):
         properties["history_limit"] = None if history == ALL_HISTORY else 0

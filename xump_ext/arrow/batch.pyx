@@ -27,6 +27,7 @@ from xump_ext.route.admission cimport Admissions
 from xump_ext.route.arrivals cimport due_at
 from xump_ext.route.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
 from xump_ext.route.requeue cimport is_over_limit, nack_entry
+from xump_ext.engine.publish cimport check_takes_rows
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.state.constants cimport DELIVERIES_MAX, NEVER
 from xump_ext.state.limits cimport is_limited
@@ -57,7 +58,9 @@ def publish_batch(Core core, queue, data):
     core.begin_call()
     try:
         target = core.queue_of(queue)
-        if target == NULL or is_limited(target) or target.special or target.durable or reader.says_more():
+        if target != NULL and target.staged:
+            check_takes_rows(target)
+        if target == NULL or is_limited(target) or (target.special and not target.staged) or target.durable or reader.says_more():
             return core.admit_all(admissions_of(&core.e, reader, queue), target)
         return enter_all(core, reader, target)
     finally:

@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check.structure cimport broken, of_entry, of_queue
 from xump_ext.engine.handles cimport QueueHandle
+from xump_ext.log.adopt cimport adoptions_of
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.live_sizes cimport size_class
 from xump_ext.log.meta cimport Map, map_length, queue_map
@@ -289,6 +290,11 @@ cdef list map_charges(Map map):
     return [] if map is None or map.number == 0 else [charge_of(map_length(map.items))]
 
 
+cdef list adoptions_charges(const queue_t* queue):
+    """What the record of its adoptions takes, if it has one. It may name queues that are gone."""
+    return [] if adoptions_of(queue) is None or adoptions_of(queue).number == 0 else [adoptions_of(queue).charge]
+
+
 cdef int check_bytes(store_t* store, list waiting) except -1:
     """Bytes of contents in memory, and of messages and maps in the store. Messages count in that have ended without the log
     saying so."""
@@ -307,6 +313,7 @@ cdef int check_bytes(store_t* store, list waiting) except -1:
             charges.append(entry_charge(entry))
             entry = cursor_step(&at)
         charges += map_charges(queue_map(<queue_t*> <uintptr_t> address))
+        charges += adoptions_charges(<queue_t*> <uintptr_t> address)
         charges += [sizeof(seen_record_t)] * (seen_bytes(<queue_t*> <uintptr_t> address) // sizeof(seen_record_t))
     for charge in charges:
         live += charge

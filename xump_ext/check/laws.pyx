@@ -29,6 +29,7 @@ from xump_ext.check.waiting cimport check_waiting
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.windows cimport WindowHandle
+from xump_ext.log.adopt cimport Adoptions, adoptions_of
 from xump_ext.select.credit cimport TURN_SHIFT, rank_of
 from xump_ext.state.constants cimport (
     APART, BOUND, COPY, DELAYED, DELIVER, DISCARD, HISTORY, IN_RETURNED_HEAP, MOVED, NACKED, OFFERED, QUEUED, REASON_COUNT,
@@ -64,6 +65,8 @@ cdef int check_books(Books books) except -1:
     for queue in books.core._queues.values():
         check_entries(books, queue.queue)
         check_counts(queue.queue)
+        check_staged(books, queue.queue)
+        check_adoptions(books, queue.queue)
     check_lazy_sources(books)
     check_holders(books)
     check_windows(books)
@@ -206,6 +209,47 @@ cdef int check_counts(queue_t* queue) except -1:
     if queue.next_id - 1 != ready + states[DELAYED] + outstanding + states[HISTORY] + gone:
         raise broken("Conservation", of_queue(queue), f"{queue.next_id - 1} entered, but {ready} are ready, {states[DELAYED]} "
                      f"delayed, {outstanding} outstanding, {states[HISTORY]} in the history and {gone} gone")
+    return 0
+
+
+cdef int check_staged(Books books, queue_t* queue) except -1:
+    """A staged queue keeps its messages as they came."""
+    if not queue.staged:
+        if queue.adopter != NULL:
+            raise broken("Links", of_queue(queue), "it was adopted, and is not staged")
+        return 0
+    if not queue.held or queue.active or queue.unrouted != queue.next_id - 1 - queue.settled - queue.deleted:
+        raise broken("Recount", of_queue(queue), f"a staged queue routes, or {queue.unrouted} of its messages are unrouted")
+    if queue.own != NULL or queue.sources != NULL:
+        raise broken("Links", of_queue(queue), "a staged queue has selectors")
+    if queue.adopter != NULL and <uintptr_t> queue.adopter not in books.queues:
+        raise broken("Links", of_queue(queue), "it was adopted by a queue that is not there")
+    return 0
+
+
+cdef int check_adoptions(Books books, queue_t* target) except -1:
+    """The staged queues that have adopted messages are those that say so, and no other."""
+    cdef Adoptions adoptions = adoptions_of(target)
+    cdef QueueHandle handle
+    cdef set said = {handle.name for handle in books.core._queues.values() if handle.queue.adopter == target}
+    cdef list found = []
+    cdef uint64_t rows = 0
+    for queues in adoptions.waiting if adoptions is not None else ():
+        if not queues:
+            raise broken("Recount", of_queue(target), "it keeps an adoption of which nothing is left")
+        for handle in queues:
+            if handle.queue == NULL or not handle.queue.staged or handle.queue.store != target.store or handle.queue.ready == 0:
+                raise broken("Links", of_queue(target), f"it has adopted queue {handle.name!r}, which is gone, empty, not "
+                             "staged, or in another store")
+            found.append(handle.name)
+            rows += handle.queue.ready
+    if len(found) != len(said) or set(found) != said:
+        raise broken("Links", of_queue(target), f"it has adopted {found}, and {sorted(said)} say so")
+    if adoptions is not None and adoptions.rows != rows:
+        raise broken("Recount", of_queue(target), f"{adoptions.rows} messages are entering, found {rows}")
+    if adoptions is not None and (adoptions.first_id > target.next_id or (adoptions.first_id and not found)):
+        raise broken("Order", of_queue(target), f"its oldest adoption began to enter at id {adoptions.first_id}, and the next "
+                     f"one is {target.next_id}")
     return 0
 
 

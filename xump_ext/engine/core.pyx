@@ -26,12 +26,14 @@ from xump_ext.engine.delivery cimport (
 )
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
+from xump_ext.engine.publish cimport check_takes_rows
 from xump_ext.engine.reading cimport since
+from xump_ext.engine.staging cimport adopted_shrinks
 from xump_ext.engine.topology_edit cimport (
     message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
 )
 from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
-from xump_ext.errors import QueueFull, no_pickle
+from xump_ext.errors import Conflict, QueueFull, no_pickle
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.memory.heap cimport heap_free
@@ -96,6 +98,9 @@ cdef class Core(EngineReading):
         cdef Delivery delivery = None
         self.begin_call()
         try:
+            if handle.live().staged:
+                raise ValueError(f"queue {handle.name!r} is staged: its messages are for the queue that adopts it; browse it, or "
+                                 "give it to Engine.adopt")
             if self.e.building:
                 keep_unmatched(handle.live())
             entry = first_free(handle.live())
@@ -201,6 +206,10 @@ cdef class Core(EngineReading):
             queue = self.queue_of(name)
             if queue == NULL:
                 return []
+            if queue.adopter != NULL:
+                raise Conflict(f"queue {(<QueueHandle> queue.handle).name!r} was adopted by "
+                               f"{(<QueueHandle> queue.adopter.handle).name!r}, which it belongs to now: it goes when its "
+                               "messages have entered, or with that queue")
             names = queue_delete(&self.e, queue, self._selectors, self.spare_slots)
             go_on(&self.e)
             return names
@@ -215,9 +224,10 @@ cdef class Core(EngineReading):
         cdef selector_t* selector
         self.begin_call()
         try:
-            handle.source.live()
-            if target is not None:
-                (<QueueHandle> target).live()
+            if handle.source.live().staged or (target is not None and (<QueueHandle> target).live().staged):
+                staged = handle.source if handle.source.queue.staged else target
+                raise ValueError(f"queue {staged.name!r} is staged: it is published into, and its messages enter the queue that "
+                                 "adopts it; selectors neither take from it nor put into it")
             selector_create(
                 &self.e, handle, verb, role, terms, queue_field, target, destination_field, destination, credit, ack_timeout,
                 rank, ahead, window, False)
@@ -386,6 +396,11 @@ cdef class Core(EngineReading):
         self.begin_call()
         try:
             queue = handle.live()
+            if queue.staged:
+                if not held:
+                    raise ValueError(f"queue {handle.name!r} is staged, so it is always held: Engine.adopt gives its messages to "
+                                     "another queue")
+                return
             if not held:
                 self.end_hold(queue)
                 if queue.awaits_release:
@@ -512,21 +527,25 @@ cdef class Core(EngineReading):
             if entry == NULL:
                 return False
             message_delete(&self.e, entry)
+            if handle.queue.adopter != NULL:
+                adopted_shrinks(self, handle.queue, 1)
             go_on(&self.e)
             return True
         finally:
             self.unlock()
 
-    def _purge(self, QueueHandle handle):
-        """Delete the ready and the delayed messages; return how many."""
+    def _purge(self, QueueHandle handle, uint64_t upto):
+        """Delete the ready and the delayed messages with ids up to this one; return how many."""
         cdef queue_t* queue
         cdef entry_t* entry
         cdef uint64_t count = 0
         self.begin_call()
         try:
             queue = handle.live()
+            if queue.staged:
+                check_takes_rows(queue)
             entry = index_from(&queue.index, 1)
-            while entry != NULL:
+            while entry != NULL and entry.id <= upto:
                 id = entry.id
                 if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND or entry.state == DELAYED:
                     message_delete(&self.e, entry)

@@ -44,7 +44,7 @@ from xump_ext.route.oldest cimport first_free
 from xump_ext.route.ledger cimport now_of
 from xump_ext.route.routing cimport run
 from xump_ext.state.constants cimport BROKEN, BUSY, CLOSED, FORKED, IDLE, NEW, RESERVED, TIME_UNREAD
-from xump_ext.state.envelope cimport QueueRef, queue_named
+from xump_ext.state.envelope cimport QueueRef, queue_called
 from xump_ext.state.graph cimport destination_t, engine_t, offer_t, queue_t
 from xump_ext.state.schedule cimport schedule_is_due, schedule_next
 from xump_ext.state.sleeper cimport Sleeper, steady_time
@@ -559,10 +559,10 @@ cdef class EngineLock:
             if (<QueueHandle> queue).engine is not self:
                 raise QueueNotFound(f"queue {queue.name!r} belongs to another engine")
             if (<QueueHandle> queue).queue == NULL:
-                return queue_named(&self.e, (<QueueHandle> queue).name)       # it was deleted; there may be a new one
+                return queue_called(&self.e, (<QueueHandle> queue).name)       # it was deleted; there may be a new one
             return (<QueueHandle> queue).queue
         if isinstance(queue, str):
-            return queue_named(&self.e, str.__str__(queue))
+            return queue_called(&self.e, str.__str__(queue))
         raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
 
     def _forked(self):

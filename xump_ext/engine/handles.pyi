@@ -143,6 +143,10 @@ class QueueHandle(QueueRef):
     def unmatched(self) -> Unmatched:
         """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
     @property
+    def staged(self) -> bool:
+        """Whether the queue keeps what is published into it, as it came, until `Engine.adopt` gives it to another queue."""
+
+    @property
     def transit(self) -> bool:
         """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
     def _items(self) -> dict[str, bytes]: ...
@@ -160,6 +164,20 @@ class QueueHandle(QueueRef):
         After a crash, higher ids are issued again, to other messages. A program that remembers ids should remember none above
         this one, and `incarnation` beside it.
         """
+    @property
+    def stable_id(self) -> int:
+        """Readers by id that stop at this one see what was adopted whole, or not at all: the last id before the oldest adoption
+        whose messages are entering, or the last id of all.
+        """
+
+    @property
+    def entering(self) -> int:
+        """How many messages of staged queues that this queue has adopted have still to enter: `Engine.enter`."""
+
+    @property
+    def adopted_by(self) -> str | None:
+        """The name of the queue that has adopted this staged queue, or None."""
+
     @property
     def incarnation(self) -> int:
         """A random number that this queue got when it was made, and keeps as long as it exists, through reopening and repair.

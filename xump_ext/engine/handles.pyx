@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.errors import Closed, QueueNotFound, SelectorNotFound, no_pickle
 from xump_ext.infinite import INFINITE
+from xump_ext.log.adopt cimport Adoptions, adoptions_of
 from xump_ext.log.meta cimport Map, queue_map
 from xump_ext.memory.document cimport document
 from xump_ext.memory.short_call cimport call_t, name_count, short_call
@@ -221,6 +222,11 @@ cdef class QueueHandle(QueueRef):
         """Whether the queue keeps nothing: what comes goes on at once to the targets of its selectors, as in an exchange."""
         return bool(self.live().transit)
 
+    @property
+    def staged(self):
+        """Whether the queue keeps what is published into it, as it came, until `Engine.adopt` gives it to another queue."""
+        return bool(self.live().staged)
+
     def _items(self):
         """The names and values of its map, a dict that nothing changes."""
         cdef Map map = queue_map(self.live())
@@ -236,6 +242,7 @@ cdef class QueueHandle(QueueRef):
             "ttl": none_if_never(queue.ttl), "priority": self.priority, "group": field_name(&queue.group_field),
             "dedup": none_if_never(queue.dedup), "dedup_limit": self.dedup_limit, "limit_bytes": self.limit_bytes,
             "when_full": self.when_full, "unmatched": self.unmatched, "transit": self.transit,
+            "staged": self.staged,
         }
 
     @property
@@ -255,6 +262,26 @@ cdef class QueueHandle(QueueRef):
         After a crash, higher ids are issued again, to other messages. A program that remembers ids should remember none above
         this one, and `incarnation` beside it."""
         return self.live().durable_id
+
+    @property
+    def stable_id(self):
+        """Readers by id that stop at this one see what was adopted whole, or not at all: the last id before the oldest adoption
+        whose messages are entering, or the last id of all."""
+        cdef queue_t* queue = self.live()
+        cdef Adoptions adoptions = adoptions_of(queue)
+        return queue.next_id - 1 if adoptions is None or adoptions.first_id == 0 else adoptions.first_id - 1
+
+    @property
+    def entering(self):
+        """How many messages of staged queues that this queue has adopted have still to enter: `Engine.enter`."""
+        cdef Adoptions adoptions = adoptions_of(self.live())
+        return 0 if adoptions is None else adoptions.rows
+
+    @property
+    def adopted_by(self):
+        """The name of the queue that has adopted this staged queue, or None."""
+        cdef queue_t* adopter = self.live().adopter
+        return None if adopter == NULL else (<QueueHandle> adopter.handle).name
 
     @property
     def incarnation(self):
@@ -287,6 +314,7 @@ cdef class QueueHandle(QueueRef):
             "dropped": counts_by_reason(queue.dropped), "dead_lettered": counts_by_reason(queue.dead_lettered),
             "delayed": queue.delayed, "duplicates": queue.duplicates, "late": queue.dropped[REASON_LATE],
             "held": bool(queue.held), "meta_bytes": 0 if queue.meta == NULL else queue_map(queue).bytes,
+            "entering": self.entering,
         }
 
 

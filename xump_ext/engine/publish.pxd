@@ -52,3 +52,7 @@ cdef class EnginePublish(EngineStores):
     cdef int admit_through(self, Admissions batch, queue_t* queue) except -1
 
 cdef int set_times(engine_t* engine, admission_t* item, Times times) except -1
+# Raises Conflict if the staged queue was adopted.
+cdef int check_takes_rows(queue_t* staged) except -1
+# Raises ValueError if the queue is staged, and the message is to be delayed from now.
+cdef int check_staged_times(queue_t* queue, Times times) except -1

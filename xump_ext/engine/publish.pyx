@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.errors import QueueFull, no_queue
+from xump_ext.errors import Conflict, QueueFull, no_queue
 from xump_ext.log.room cimport no_room, store_has_room
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
@@ -96,6 +96,8 @@ cdef class EnginePublish(EngineStores):
         if queue.transit:
             publish_through(&self.e, queue, content, visited)
             return ADMITTED
+        if queue.staged:
+            check_takes_rows(queue)
         if queue.durable and not store_has_room(queue, content):
             return NO_ROOM
         if queue.ready >= queue.limit and expires_of(content) >= time_of(&self.e) and not drops(queue) and (
@@ -179,6 +181,8 @@ cdef class EnginePublish(EngineStores):
         try:
             for i in range(batch.count if queue != NULL else 0):
                 check_undelayed(queue, batch.items[i].due)
+            if queue != NULL and queue.staged:
+                check_takes_rows(queue)
             if queue != NULL and queue.durable:
                 queue = self.with_room(queue, batch.name, batch.bytes(), batch.largest)
             name = checked_text(name_text(batch.name), "the queue's name")
@@ -287,6 +291,7 @@ cdef class EnginePublish(EngineStores):
                 if named != NULL:
                     prefetch_known_route(named, <object> content.address)
                 if times is not None:
+                    check_staged_times(named, times)
                     due = due_by(&self.e, times)
                     content = content_timed(&self.e, content, times, due)
                 id = self.admit(named, queue, content, due)
@@ -351,6 +356,8 @@ cdef class EnginePublish(EngineStores):
         self.begin_call()
         try:
             batch.timed = times is not None
+            if batch.timed:
+                check_staged_times(self.queue_of(queue), times)
             for i in range(batch.count if batch.timed else 0):
                 set_times(&self.e, &batch.items[i], times)
             if outcomes:
@@ -364,6 +371,8 @@ cdef class EnginePublish(EngineStores):
         cdef uint64_t first = 0, last = 0, id, before
         cdef content_t* content
         batch.engine = &self.e
+        if queue != NULL and queue.staged:
+            check_takes_rows(queue)
         batch.limited = queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL
         if queue == NULL and batch.count == 0 and queue_named(&self.e, self._dead_letter) == NULL:
             raise no_queue(name_text(batch.name))
@@ -520,3 +529,18 @@ cdef uint64_t known_before(queue_t* queue, content_t* content) except? 0:
             queue.duplicates += 1
             content_release(content)
     return id
+
+
+cdef int check_takes_rows(queue_t* staged) except -1:
+    """Raises Conflict if the staged queue was adopted: its rows were counted then."""
+    if staged.adopter != NULL:
+        raise Conflict(f"queue {(<QueueHandle> staged.handle).name!r} was adopted by "
+                       f"{(<QueueHandle> staged.adopter.handle).name!r}, which it belongs to now: publish into another one")
+    return 0
+
+
+cdef int check_staged_times(queue_t* queue, Times times) except -1:
+    if queue != NULL and queue.staged and times is not None and times.delay != NEVER:
+        raise ValueError(f"queue {(<QueueHandle> queue.handle).name!r} is staged, and a delay cannot begin before its messages "
+                         "enter another queue: publish without delay, or with at")
+    return 0

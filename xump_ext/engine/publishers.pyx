@@ -6,6 +6,7 @@ call that may have made room lets publishers in at its end, first come, first se
 
 from libc.stdint cimport int64_t
 
+from xump_ext.engine.publish cimport check_staged_times
 from xump_ext.errors import QueueFull
 from xump_ext.message.content cimport content_release, content_share, parts_t
 from xump_ext.message.headers cimport content_t
@@ -105,6 +106,7 @@ cdef class EnginePublishers(EnginePublish):
         try:
             if publisher.times is not None:
                 time_of(&self.e)
+                check_staged_times(self.queue_of(publisher.queue), publisher.times)
                 due = due_by(&self.e, publisher.times)
                 content = content_timed(&self.e, content, publisher.times, due)
             publisher.id = self.admit(self.queue_of(publisher.queue), publisher.queue, content, due)

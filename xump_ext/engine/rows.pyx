@@ -102,7 +102,7 @@ cdef visited_t* enter_row(
     """Lets one row in; returns the visited set of its message."""
     cdef QueueHandle handle = <QueueHandle> row.queue
     cdef queue_t* queue = handle.queue
-    if queue == NULL:                   # deleted
+    if queue == NULL or (queue.staged and queue.adopter != NULL):       # deleted, or adopted: it takes no more
         first.tally.flags |= OUTCOME_NO_QUEUE
         return visited
     if visited == NULL:

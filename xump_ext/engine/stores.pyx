@@ -85,6 +85,8 @@ cdef class EngineStores(EngineLock):
             self.read_clock()
             time_of(&self.e)
             count = recovery.end()
+            for staged in recovery.empty:
+                queue_delete(&self.e, (<QueueHandle> staged).queue, self._selectors, self.spare_slots)
             run(&self.e)
             return count
         finally:
@@ -98,7 +100,8 @@ cdef class EngineStores(EngineLock):
         queue_create(&self.e, handle, properties, self.spare_slots, journal, number)
         if self.e.is_watched:
             self.tellings.append(("queue", True, handle))
-        handle.queue.held = handle.queue.awaits_release = True
+        handle.queue.held = True
+        handle.queue.awaits_release = not handle.queue.staged
 
     # ---- a store goes
 

@@ -12,6 +12,7 @@ from libc.stdlib cimport free, malloc
 from xump_ext.engine.engine_lock cimport EngineLock
 from xump_ext.errors import no_rewriter
 from xump_ext.infinite import INFINITE
+from xump_ext.log.adopt cimport adopted_gone, adoptions_end
 from xump_ext.log.append cimport log_queue, log_queue_gone
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.owners cimport owner_settled
@@ -87,7 +88,8 @@ cdef queue_t* queue_create(
     try:
         if engine.lists[ROOM_VARIES] != NULL:    # an overflow selector may have waited for it
             wake_where_room_varies(engine)
-        for other in list((<dict> engine.queues).values()) if engine.watched or engine.field_copies else ():
+        waited = (engine.watched or engine.field_copies) and not queue.staged
+        for other in list((<dict> engine.queues).values()) if waited else ():
             if other.queue.watched:
                 (<Plan> other.queue.plan).queue_created(queue, handle.name)
                 wake_named(engine, <Plan> other.queue.plan, handle.name)
@@ -155,6 +157,8 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
             queue.keeps_unmatched = value == "keep"
         elif name == "transit":
             queue.transit = value
+        elif name == "staged":
+            queue.staged = queue.held = value
     return 0
 
 
@@ -168,7 +172,8 @@ cdef int queue_order(queue_t* queue) except -1:
         queue.places = 2 * (queue.top_priority + 1)
     if queue.dedup != NEVER:
         queue.window = <void*> window_new(queue.dedup, queue.dedup_limit, incarnation_new(), incarnation_new())
-    if queue.places or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED or queue.drops_oldest or queue.transit:
+    if queue.places or queue.ttl != NEVER or queue.limit_bytes != UNLIMITED or queue.drops_oldest or queue.transit or (
+            queue.staged):
         queue.special = SPECIAL_ENTERED
     else:
         queue.special = SPECIAL_NOT if queue.window == NULL else SPECIAL_PUBLISHED
@@ -208,6 +213,7 @@ cdef int queue_forget(queue_t* queue) except -1:
     Py_XDECREF(<PyObject*> queue.rewriter)
     Py_XDECREF(<PyObject*> queue.rewriter_argument)
     Py_XDECREF(<PyObject*> queue.meta)
+    Py_XDECREF(<PyObject*> queue.adoptions)
     field_free(&queue.group_field)
     free(queue.retry_delays)
     if queue.window != NULL:
@@ -236,6 +242,9 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
     while doomed:
         queue = (<QueueRef> doomed.pop()).queue
         queue_unlink(engine, queue, selectors, doomed)
+        if queue.adopter != NULL:
+            adopted_gone(queue)
+        doomed += adoptions_end(queue)
         names.append((<object> queue.handle).name)
         queue_free(engine, queue, spare_slots)
     return names

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
-from xump_ext.engine.publish cimport set_times
+from xump_ext.engine.publish cimport check_staged_times, check_takes_rows, set_times
 from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
@@ -110,6 +110,9 @@ cdef class EngineTransactions(EnginePublishers):
                 batch.add(self.queue_of(operation[1]), operation[1], contents.items[at].content)
                 batch.delay_last(contents.items[at].due)
                 contents.items[at].content = NULL
+                if batch.items[batch.count - 1].queue != NULL and batch.items[batch.count - 1].queue.staged:
+                    check_staged_times(batch.items[batch.count - 1].queue, operation[3])
+                    check_takes_rows(batch.items[batch.count - 1].queue)
                 at += 1
             else:
                 delivery = operation[1]

@@ -17,6 +17,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from xump_ext.log.adopt cimport adoptions_leave
 from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
@@ -32,8 +33,8 @@ from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
 from xump_ext.records.kinds cimport (
-    ENTER, GONE, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
-    RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
+    ENTER, GONE, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY,
+    RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
     RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, name_of, padded, payload_of, rare_of, timed_of
@@ -283,7 +284,7 @@ cdef void queue_fill(queue_record_t* record, const queue_t* queue) noexcept:
     record.retry_count = queue.retry_count
     record.priority = <uint8_t> queue.top_priority
     record.options = (OPTION_DROP_OLDEST if queue.drops_oldest else 0) | (
-        OPTION_KEEP_UNMATCHED if queue.keeps_unmatched else 0)
+        OPTION_KEEP_UNMATCHED if queue.keeps_unmatched else 0) | (OPTION_STAGED if queue.staged else 0)
 
 
 cdef int log_queue_gone(queue_t* queue) except -1:
@@ -309,6 +310,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     if queue.window != NULL:
         seen_leave(queue, window_count(<const window_t*> queue.window))
     map_leave(queue)
+    adoptions_leave(queue)
     if store.fence_count or fences_needed(store):
         fence_push(store, GONE, queue.number, 0, 0, 0)
         (<set> store.leaving).add(queue.number)

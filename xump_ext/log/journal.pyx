@@ -13,6 +13,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt, StoreFailed
+from xump_ext.log.adopt cimport adoptions_of
 from xump_ext.log.append cimport log_carried, log_queue, log_state
 from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
@@ -25,7 +26,7 @@ from xump_ext.log.writer cimport mark_record, record_again, settle_record, store
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport (
-    ENTER, MARK, META, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, SEEN, STATE, enter_record_t, group_record_t, head_t,
+    ADOPT, ENTER, MARK, META, QUEUE, RECORD_MARKED, RECORD_REDELIVERED, SEEN, STATE, enter_record_t, group_record_t, head_t,
     queue_record_t, state_record_t,
 )
 from xump_ext.records.record cimport RECORD_WHOLE, incarnation_new, record_state
@@ -340,6 +341,9 @@ cdef class Journal:
                 elif head.kind == META and (queue != NULL or head.queue == 0):
                     map = self.map if queue == NULL else queue_map(queue)
                     if map is not None and head.id == map.number:
+                        record_again(&self.store, head)
+                elif queue != NULL and head.kind == ADOPT:
+                    if adoptions_of(queue) is not None and head.id == adoptions_of(queue).number:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == QUEUE and head.position >= queue.described:     # else a later one is there
                     log_queue(queue)

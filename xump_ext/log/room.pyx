@@ -65,6 +65,14 @@ cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
     if content != NULL:
         bytes += message_bytes(content, True)
         bytes += kept_bytes(store, bytes, steps)
+    return takes(store, bytes)
+
+
+cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept:
+    return not store.leaving_engine and takes(store, bytes + kept_bytes(store, bytes, ENDS))
+
+
+cdef bint takes(store_t* store, int64_t bytes) noexcept:
     if not store.failed and store.room >= bytes:
         return True
     if not store.refused and not store.failed:      # tell the committer, which cleans the log if that helps

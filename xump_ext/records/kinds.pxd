@@ -39,7 +39,7 @@ store, and so is any selection of records that leaves out what later records und
                                                          88  dedup_key u64[2]  of the hashes of message ids
     GONE     the queue was deleted with all it held     104  delivery_limit u32
                                                         108  retry_count u32
-    ADOPT   has its kind; it is not written yet         112  meta_bytes u32    0
+                                                        112  meta_bytes u32    0
                                                         116  name_bytes u16
     ENTER    id: of the message                         118  dead_letter_bytes u16   65535: none
     32  timestamp i64                                   120  group_bytes u16         65535: none
@@ -80,6 +80,13 @@ store, and so is any selection of records that leaves out what later records und
     36  bytes u32         of what follows, without the padding
     40  for each name: name_bytes u32, value_bytes u32, name, value
 
+    ADOPT    all staged queues whose messages have still to enter this queue, in order. `id`: its number: of several, the one with
+             the highest counts
+    32  first_id u64      the queue's next id when the first message of the oldest adoption entered; 0: none has
+    40  count u32         staged queues
+    44  reserved u32
+    48  for each of them: its number u32, begins u32 (1: it is the first one of an adoption)
+
 **What is routed.** Below the frontier of the STATE messages are routed, and their copies made. Some go out of turn: they are
 delayed, or no selector matches them, or your program took one by hand. Such a message says so for itself: it has a `due`, or the
 flag UNROUTED, until a MARK says ROUTED. One that has a `due` and no MARK is still delayed.
@@ -109,7 +116,7 @@ cdef enum:
     SEEN = 8
     FORGET = 9
     META = 10
-    ADOPT = 11              # reserved: messages of staged queues become another queue's
+    ADOPT = 11
     KINDS = 12
     # flags of ENTER and MARK
     RECORD_REDELIVERED = 1
@@ -129,7 +136,7 @@ cdef enum:
     # options of QUEUE
     OPTION_DROP_OLDEST = 1
     OPTION_KEEP_UNMATCHED = 2
-    OPTION_STAGED = 4       # reserved
+    OPTION_STAGED = 4
     NO_TEXT = 65535         # the length of a missing text
     REASONS_STORED = 16     # counters of a STATE, by reason
     KEY_BYTES = 13          # of a key in a store that finds records by key
@@ -170,6 +177,16 @@ cdef packed struct meta_record_t:
     head_t head
     uint32_t count
     uint32_t bytes
+
+cdef packed struct adopt_record_t:
+    head_t head
+    uint64_t first_id
+    uint32_t count
+    uint32_t reserved
+
+cdef packed struct adopted_t:
+    uint32_t queue
+    uint32_t begins
 
 cdef packed struct state_record_t:
     head_t head

@@ -25,6 +25,7 @@ KEY_ENTER: bytes
 KEY_MARK: bytes
 KEY_SEEN: bytes
 KEY_META: bytes
+KEY_ADOPT: bytes
 MAGIC_BYTES: bytes
 MAGIC: int
 GROUP: int
@@ -37,6 +38,7 @@ SETTLE: int
 SEEN: int
 FORGET: int
 META: int
+ADOPT: int
 REDELIVERED: int
 DEAD_ENTRY: int
 HISTORIC: int

@@ -19,7 +19,7 @@ U64 = struct.Struct("<Q")
 """One field of 64 bits."""
 
 NAMES = {GROUP: "GROUP", QUEUE: "QUEUE", GONE: "GONE", STATE: "STATE", ENTER: "ENTER", MARK: "MARK", SETTLE: "SETTLE",
-         SEEN: "SEEN", FORGET: "FORGET", META: "META"}
+         SEEN: "SEEN", FORGET: "FORGET", META: "META", ADOPT: "ADOPT"}
 
 FIXED_BYTES = {
     GROUP: sizeof(group_record_t), GONE: sizeof(head_t), STATE: sizeof(state_record_t), MARK: sizeof(mark_record_t),
@@ -35,10 +35,10 @@ UNLIMITED = 2**64 - 1
 KEY = struct.Struct(">BIQ")
 """A key of a store that finds records by key: its kind, the number of the queue, the id. Keys in order are records in an order in
 which they may be applied."""
-KEY_OF_KIND = {QUEUE: 1, STATE: 2, ENTER: 3, MARK: 4, SEEN: 5, META: 6}
+KEY_OF_KIND = {QUEUE: 1, STATE: 2, ENTER: 3, MARK: 4, SEEN: 5, META: 6, ADOPT: 7}
 """The first byte of the key of a record, by its kind; records of other kinds have no key."""
-KEY_QUEUE, KEY_STATE, KEY_ENTER, KEY_MARK, KEY_SEEN, KEY_META = (
-    bytes([KEY_OF_KIND[kind]]) for kind in (QUEUE, STATE, ENTER, MARK, SEEN, META))
+KEY_QUEUE, KEY_STATE, KEY_ENTER, KEY_MARK, KEY_SEEN, KEY_META, KEY_ADOPT = (
+    bytes([KEY_OF_KIND[kind]]) for kind in (QUEUE, STATE, ENTER, MARK, SEEN, META, ADOPT))
 
 MAGIC_BYTES = (<int> MAGIC).to_bytes(2, "little")
 
@@ -46,7 +46,7 @@ assert HEAD.size == sizeof(head_t) and KEY.size == KEY_BYTES and HEAD.size + GRO
 
 globals().update(
     MAGIC=MAGIC, GROUP=GROUP, QUEUE=QUEUE, GONE=GONE, STATE=STATE, ENTER=ENTER, MARK=MARK, SETTLE=SETTLE,
-    SEEN=SEEN, FORGET=FORGET, META=META, TIMED=RECORD_TIMED, ROUTED=RECORD_ROUTED, UNROUTED=RECORD_UNROUTED,
+    SEEN=SEEN, FORGET=FORGET, META=META, ADOPT=ADOPT, TIMED=RECORD_TIMED, ROUTED=RECORD_ROUTED, UNROUTED=RECORD_UNROUTED,
     REDELIVERED=RECORD_REDELIVERED, DEAD_ENTRY=RECORD_DEAD_ENTRY, HISTORIC=RECORD_HISTORIC, RARE=RECORD_RARE,
     MARKED=RECORD_MARKED, EXACT=RECORD_EXACT, AUTO_DELETE=RECORD_AUTO_DELETE, NO_TEXT=NO_TEXT, REASONS_STORED=REASONS_STORED,
 )

@@ -15,8 +15,8 @@ from xump_ext.memory.canaries cimport CHECKSUM
 from xump_ext.message.times cimport NEVER
 from xump_ext.records.crc cimport crc32c, crc32c_soft
 from xump_ext.records.kinds cimport (
-    ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, enter_record_t,
-    group_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, KEY_BYTES, MAGIC, MARK, META, QUEUE, RECORD_MARKED, SEEN, SETTLE, STATE, adopt_record_t,
+    enter_record_t, group_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
     state_record_t, timed_t,
 )
 from xump_ext.records.kinds import NAMES
@@ -45,6 +45,8 @@ cdef uint32_t head_bytes(const head_t* head) noexcept nogil:
         return head.length if head.length >= sizeof(queue_record_t) else 0
     if head.kind == META:
         return head.length if head.length >= sizeof(meta_record_t) else 0
+    if head.kind == ADOPT:
+        return head.length if head.length >= sizeof(adopt_record_t) else 0
     return 0
 
 
@@ -321,11 +323,13 @@ cdef inline uint8_t key_kind(uint8_t kind) noexcept nogil:
     """
     if kind == ENTER:
         return 3
-    return 1 if kind == QUEUE else 2 if kind == STATE else 4 if kind == MARK else 5 if kind == SEEN else 6 if kind == META else 0
+    if kind == QUEUE or kind == STATE:
+        return 1 if kind == QUEUE else 2
+    return 4 if kind == MARK else 5 if kind == SEEN else 6 if kind == META else 7 if kind == ADOPT else 0
 
 
 cdef inline uint64_t key_id(const head_t* head) noexcept nogil:
-    """The id in the key of a record: a queue has one QUEUE, one STATE and one META."""
+    """The id in the key of a record: a queue has one QUEUE, one STATE, one META and one ADOPT."""
     return head.id if head.kind == ENTER or head.kind == MARK or head.kind == SEEN else 0
 
 
@@ -429,8 +433,8 @@ def items(data):
     """What a group changes in a keyed store: (puts, gone), each a list in order of the keys.
 
     `puts` has (key, record), each key once. `gone` has (first, last): all keys from first to last, both included, are deleted,
-    and none of them is among the puts. `data` is a whole group, as `write` gets it. The QUEUE, STATE and META of a deleted queue
-    are in `gone`; its messages were deleted before. O(records), and a sort where they are not in order.
+    and none of them is among the puts. `data` is a whole group, as `write` gets it. The QUEUE, STATE, META and ADOPT of a deleted
+    queue are in `gone`; its messages were deleted before. O(records), and a sort where they are not in order.
     """
     cdef Py_buffer view
     cdef const head_t* head
@@ -447,6 +451,7 @@ def items(data):
                 gone.add(key_kind(STATE), head.queue, 0, 0, NULL)
                 gone.add(key_kind(SEEN), head.queue, 0, UINT64_MAX, NULL)
                 gone.add(key_kind(META), head.queue, 0, 0, NULL)
+                gone.add(key_kind(ADOPT), head.queue, 0, 0, NULL)
             elif head.kind == FORGET:
                 gone.add(key_kind(SEEN), head.queue, 0, head.id, NULL)
             elif head.kind != GROUP:
@@ -554,6 +559,8 @@ cdef dict described(const head_t* head, uint64_t left):
         found["name"] = PyUnicode_DecodeUTF8(name_of(queue), queue.name_bytes, "replace")
     elif head.kind == GROUP:
         found.update(count=group.count, bytes=group.bytes, synced=group.synced)
+    elif head.kind == ADOPT:
+        found.update(count=(<const adopt_record_t*> head).count, first_id=(<const adopt_record_t*> head).first_id)
     elif head.kind == META:
         found.update(count=(<const meta_record_t*> head).count, bytes=(<const meta_record_t*> head).bytes)
     return found

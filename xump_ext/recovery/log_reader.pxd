@@ -5,7 +5,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.meta cimport Map
 from xump_ext.records.kinds cimport (
-    enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t,
+    adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
+    state_record_t,
 )
 from xump_ext.recovery.recovered cimport recovered_t
 from xump_ext.state.graph cimport entry_t
@@ -16,6 +17,7 @@ cdef class Recovered:
     cdef dict properties        # as `QueueHandle._properties` gives them; None: its QUEUE record was not read yet
     cdef bint renamed           # a newer queue has its name
     cdef Map map                # None: there is none
+    cdef tuple adopted          # what its newest ADOPT says, as `adopt_read` gives it; None: there is none
 
 cdef class Recovery:
     cdef Journal journal
@@ -31,6 +33,7 @@ cdef class Recovery:
     cdef uint64_t origin_count
     cdef uint64_t origin_capacity
     cdef dict early             # (queue, id) -> count and flags of MARKs that came before the ENTER, which was copied forward
+    cdef readonly list empty             # staged queues that were adopted, and all of whose messages have entered: to be deleted
     cdef dict retries           # (queue, id) -> {number of an orderly end: until when a retry delays the message}
 
     cdef int apply(self, const head_t* head) except -1
@@ -38,6 +41,7 @@ cdef class Recovery:
     cdef int apply_queue(self, const queue_record_t* record) except -1
     cdef int apply_state(self, const state_record_t* record) except -1
     cdef int apply_enter(self, const enter_record_t* record) except -1
+    cdef int apply_adopt(self, const adopt_record_t* record) except -1
     cdef int apply_meta(self, const meta_record_t* record) except -1
     cdef int apply_seen(self, const seen_record_t* record) except -1
     cdef int apply_mark(self, const mark_record_t* record) except -1

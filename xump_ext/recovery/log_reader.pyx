@@ -20,15 +20,16 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt
+from xump_ext.log.adopt cimport adopt_read, adoptions_come
 from xump_ext.log.append cimport log_queue
 from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, QUEUE, RECORD_AUTO_DELETE,
-    RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED,
-    RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
-    seen_record_t, settle_record_t, state_record_t, timed_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE,
+    RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED,
+    RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t,
+    meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
@@ -118,6 +119,8 @@ cdef class Recovery:
             return self.apply_queue(<const queue_record_t*> head)
         if head.kind == META:
             return self.apply_meta(<const meta_record_t*> head)
+        if head.kind == ADOPT:
+            return self.apply_adopt(<const adopt_record_t*> head)
         if head.kind == GROUP:
             return self.settle_all()
         if head.kind == GONE:
@@ -169,6 +172,17 @@ cdef class Recovery:
         if queue.map is None:
             queue.map = Map.__new__(Map)
         return map_read(queue.map, record)
+
+    cdef int apply_adopt(self, const adopt_record_t* record) except -1:
+        """Keep what the newest one says until all queues are known."""
+        cdef Recovered queue
+        self.recovered(record.head.queue)
+        queue = <Recovered> self.found[record.head.queue]
+        if queue.adopted is None or record.head.id >= queue.adopted[0]:
+            queue.adopted = adopt_read(record)
+            for numbers in queue.adopted[2]:
+                self.journal.last_number = max(self.journal.last_number, max(numbers))
+        return 0
 
     # ---- messages
 
@@ -389,6 +403,11 @@ cdef class Recovery:
                 list_remove(&queue.history, entry)
                 forget_for_good(queue, entry)
                 count -= 1
+        self.empty = []
+        for number, found in self.found.items():
+            if found.adopted is not None:
+                adopted, first_id, numbers = found.adopted
+                self.empty += adoptions_come(store_queue(&self.journal.store, number), adopted, first_id, numbers)
         self.last = NULL
         self.found.clear()
         return count
@@ -425,6 +444,7 @@ cdef dict properties_of(const queue_record_t* record, object dead_letter, object
         "limit_bytes": none_if_unlimited(record.limit_bytes),
         "when_full": "drop_oldest" if record.options & OPTION_DROP_OLDEST else "refuse",
         "unmatched": "keep" if record.options & OPTION_KEEP_UNMATCHED else "drop",
+        "staged": record.options & OPTION_STAGED != 0,
     }
 
 

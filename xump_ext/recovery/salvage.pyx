@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from xump_ext.log.journal cimport Journal
 from xump_ext.records.kinds cimport (
-    MAGIC, MARK, NO_TEXT, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t,
+    MAGIC, MARK, NO_TEXT, OPTION_STAGED, QUEUE, RECORD_EXACT, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, enter_record_t,
     mark_record_t, queue_record_t,
 )
 from xump_ext.records.record cimport head_crc, incarnation_new, name_of, padded
@@ -76,9 +76,12 @@ cdef class Salvage(Recovery):
         """QUEUE records for the queues whose own is lost, as (queue, `queue_record`). The first has that position, the others
         follow."""
         cdef list made = []
+        cdef Recovered found
+        cdef set adopted = {one for found in self.found.values() if found.adopted is not None
+                            for these in found.adopted[2] for one in these}
         for number in self.numbers():
             if (<Recovered> self.found[number]).properties is None:
-                record = queue_record(number, position, self.journal.store.salt)
+                record = queue_record(number, position, self.journal.store.salt, number in adopted)
                 made.append((number, record))
                 position += len(record)
         return made
@@ -178,10 +181,11 @@ cdef int said_flags(const entry_t* entry) noexcept:
     return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED
 
 
-def queue_record(uint32_t number, uint64_t position, uint32_t salt):
+def queue_record(uint32_t number, uint64_t position, uint32_t salt, bint adopted=False):
     """A QUEUE record for a queue whose own is lost.
 
-    The queue is named `recovered-` and its number. It has no limits, so that messages in its history stay there.
+    The queue is named `recovered-` and its number. It has no limits, so that messages in its history stay there. `adopted`: an
+    ADOPT names it, so it is staged, and its messages still enter the queue that has adopted it.
     """
     cdef bytes name = f"recovered-{number}".encode()
     cdef uint64_t length = padded(sizeof(queue_record_t) + len(name))
@@ -198,6 +202,7 @@ def queue_record(uint32_t number, uint64_t position, uint32_t salt):
     record.dedup_limit = DEDUP_LIMIT_DEFAULT
     record.incarnation = incarnation_new()
     record.name_bytes = <uint16_t> len(name)
+    record.options = OPTION_STAGED if adopted else 0
     record.dead_letter_bytes = record.group_bytes = NO_TEXT
     memcpy(name_of(record), PyBytes_AS_STRING(name), len(name))
     record.head.crc = head_crc(&record.head, salt)

@@ -176,6 +176,8 @@ cdef uint64_t enter_special(
     then the message is delayed; NEVER: not at all. If memory ends after the entry is made, the engine is broken."""
     cdef entry_t* entry
     cdef uint64_t id = queue.next_id
+    if queue.staged:
+        return enter_staged(engine, queue, content, visited, due)
     schedule_reserve(&engine.schedule, 2)
     time_of(engine)
     entry = entry_made(engine, queue, id, content, hops, delivery_count, flags, parent, queue.durable)
@@ -192,6 +194,21 @@ cdef uint64_t enter_special(
         engine.at_rest = BROKEN
         raise
     return id
+
+
+cdef uint64_t enter_staged(engine_t* engine, queue_t* queue, content_t* content, visited_t* visited, int64_t due) except 0:
+    """`enter` for a staged queue: the message waits as it came. What it says of time counts when it enters its target."""
+    cdef entry_t* entry = entry_made(engine, queue, queue.next_id, content, 0, 0, 0, NULL, queue.durable)
+    try:
+        if due != NEVER:
+            extra_of(entry).delayed_until = due
+        entry_comes(engine, queue, entry, visited, queue.durable)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
+    queue.unrouted += 1
+    queue.ready += 1
+    return entry.id
 
 
 cdef int extra_filled(entry_t* entry, const content_t* content, int64_t due) except -1:

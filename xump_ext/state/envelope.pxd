@@ -19,6 +19,7 @@ cdef void field_free(field_t* field) noexcept
 cdef object field_text(const field_t* field, content_t* content)
 cdef const char* field_bytes(const field_t* field, content_t* content, Py_ssize_t* size) except? NULL
 cdef str name_text(object queue)
+cdef queue_t* queue_called(engine_t* engine, object name) except? NULL
 cdef queue_t* queue_named(engine_t* engine, object name) except? NULL
 cdef queue_t* target_by_field(const selector_t* selector, content_t* content) except? NULL
 cdef inline queue_t* target_of(const selector_t* selector, content_t* content) except? NULL:

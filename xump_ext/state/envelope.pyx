@@ -114,10 +114,16 @@ cdef str name_text(object queue):
     return str.__str__(queue) if isinstance(queue, str) else str(queue)
 
 
-cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
+cdef queue_t* queue_called(engine_t* engine, object name) except? NULL:
     """The queue of that name, or NULL. Costs one look-up."""
     cdef PyObject* found = NULL if name is None else PyDict_GetItemWithError(<object> engine.queues, name)
     return NULL if found == NULL else (<QueueRef> found).queue
+
+
+cdef queue_t* queue_named(engine_t* engine, object name) except? NULL:
+    """The same for a message or a property that names a queue to put messages into: one that is staged is none."""
+    cdef queue_t* queue = queue_called(engine, name)
+    return NULL if queue == NULL or queue.staged else queue
 
 
 cdef queue_t* target_by_field(const selector_t* selector, content_t* content) except? NULL:

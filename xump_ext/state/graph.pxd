@@ -369,6 +369,7 @@ cdef struct queue_t:
     uint8_t durable          # has a store with a log
     uint8_t special          # SPECIAL_NOT .. : an entering message asks more of it than a plain queue
     uint8_t uncommon         # it is durable, or special: so the common case is one test
+    uint8_t staged           # it keeps what is published into it as it came, until another queue adopts it
     # what a leaving message reads
     uint64_t outstanding
     uint64_t settled
@@ -454,6 +455,9 @@ cdef struct queue_t:
     uint64_t dedup_limit     # how many are remembered at most
     void* window             # the message ids that it remembers
     uint64_t duplicates      # publishes that were one
+    # staged queues                                                                                          log/adopt.pyx
+    void* adoptions          # Adoptions, owned: the staged queues whose messages enter this one; NULL: there was none
+    queue_t* adopter         # of a staged queue: the one that has adopted it, or NULL
 
 cdef struct tally_t:        # what became of a message in the call that published it
     uint64_t id             # in the queue that it was published to, or of the one of which it is a duplicate; 0

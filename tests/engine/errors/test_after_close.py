@@ -31,6 +31,8 @@ def of_window(name, w):
 
 EVERY_CALL = {
     "Engine.ack": lambda w: w.engine.ack([w.kept]),
+    "Engine.adopt": lambda w: w.engine.adopt("jobs", []),
+    "Engine.enter": lambda w: w.engine.enter("jobs", 1),
     "Engine.apply": lambda w: w.engine.apply({"version": 1}),
     "Engine.building": lambda w: w.engine.building().__enter__(),
     "Engine.check": lambda w: w.engine.check(),
@@ -102,8 +104,8 @@ READINGS = {
     "Queue.browse, from the frontier": lambda w: list(w.jobs.browse("current")),
     "Queue.counters": lambda w: w.jobs.counters(),
     **{f"Queue.{name}": partial(of_jobs, name) for name in (
-        "auto_delete", "dead_letter", "delivery_limit", "durable_id", "frontier", "held", "history", "history_limit", "last_id",
-        "limit", "outstanding", "ready")},
+        "adopted_by", "auto_delete", "dead_letter", "delivery_limit", "durable_id", "entering", "frontier", "held", "history",
+        "history_limit", "last_id", "limit", "outstanding", "ready", "stable_id", "staged")},
     "Queue of one that was deleted": lambda w: w.gone.ready,
     **{f"Selector.{name}": partial(of_out, name) for name in ("available", "blocked", "credit", "enabled", "outstanding")},
     **{f"Window.{name}": partial(of_window, name) for name in ("available", "credit", "outstanding", "counters")},

@@ -1,0 +1,6 @@
+"""The calls on staged queues: a queue adopts them, and lets their messages enter, step by step."""
+
+from typing import Any
+
+def adopt(core: Any, target: Any, given: list[Any], changes: list[Any]) -> None: ...
+def enter(core: Any, target: Any, count: int) -> int: ...
