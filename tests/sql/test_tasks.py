@@ -314,3 +314,9 @@ def test_the_claim_walks_the_index(postgres_url, made):
     assert "xump_task_ready" in plan
     assert "Sort" not in plan.partition("xump_task_ready")[0].rpartition("Nested Loop")[2]
     database.dispose()
+
+
+def test_statements_are_compiled_once(database, tasks):
+    assert tasks._plain._generate_cache_key() is not None
+    assert tasks._unique["sqlite"]._generate_cache_key() is not None
+    assert tasks.outbox._insert._generate_cache_key() is not None

@@ -26,6 +26,7 @@ class Now(ColumnElement[int]):
 
     inherit_cache = True
     """It has no state: statements with it can be cached."""
+    _traverse_internals: Any = []       # noqa: RUF012 without it, SQLAlchemy compiles each statement anew, each time
     type = BigInteger()
     """Microseconds."""
 
