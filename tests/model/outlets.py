@@ -1,4 +1,4 @@
-"""Outlets and watches: who is called when a call is over (decisions 196, 197)."""
+"""Outlets and watches: who is called when a call is over (decisions 198, 199)."""
 
 from tests.model import deliveries, routing
 

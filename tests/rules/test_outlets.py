@@ -38,9 +38,9 @@ def drained(outlet, n=100):
     return [delivery.message.address for delivery in outlet.take(n)]
 
 
-# ---- 196: outlets
+# ---- 198: outlets
 
-def test_196_the_first_offer_calls_back_once(engine, called):
+def test_198_the_first_offer_calls_back_once(engine, called):
     reader(engine, "a")
     outlet = engine.outlet(called, ["a"])
     assert called.times == 0
@@ -50,7 +50,7 @@ def test_196_the_first_offer_calls_back_once(engine, called):
     assert called.times == 2
 
 
-def test_196_it_is_quiet_again_only_when_nothing_is_left(engine, called):
+def test_198_it_is_quiet_again_only_when_nothing_is_left(engine, called):
     reader(engine, "a")
     outlet = engine.outlet(called, ["a"])
     fill(engine, "a", "w", "x")
@@ -61,14 +61,14 @@ def test_196_it_is_quiet_again_only_when_nothing_is_left(engine, called):
     assert called.times == 2 and drained(outlet, 0) == [] and drained(outlet) == ["z"]
 
 
-def test_196_what_is_offered_already_calls_back_too(engine, called):
+def test_198_what_is_offered_already_calls_back_too(engine, called):
     reader(engine, "a")
     fill(engine, "a", "x")
     outlet = engine.outlet(called, ["a"])
     assert called.times == 1 and drained(outlet) == ["x"]
 
 
-def test_196_destinations_have_turns_of_16(engine, called):
+def test_198_destinations_have_turns_of_16(engine, called):
     for name in "ab":
         reader(engine, name, 40)
     outlet = engine.outlet(called, "ab")
@@ -80,7 +80,7 @@ def test_196_destinations_have_turns_of_16(engine, called):
     assert "".join(drained(outlet, 3) + drained(outlet, 100)) == "bbbbbaaaaa"
 
 
-def test_196_ahead_limits_what_is_offered_at_once(engine, called):
+def test_198_ahead_limits_what_is_offered_at_once(engine, called):
     reader(engine, "a", 10, ahead=2)
     outlet = engine.outlet(called, ["a"])
     fill(engine, "a", *"uvwxyz")
@@ -88,14 +88,14 @@ def test_196_ahead_limits_what_is_offered_at_once(engine, called):
     assert drained(outlet) == ["y", "z"] and drained(outlet) == [] and called.times == 1
 
 
-def test_196_infinite_credit_settles_what_is_taken(engine, called):
+def test_198_infinite_credit_settles_what_is_taken(engine, called):
     reader(engine, "a", INFINITE)
     outlet = engine.outlet(called, ["a"])
     fill(engine, "a", "x", "y")
     assert drained(outlet) == ["x", "y"] and stats(engine, "a")["settled"] == 2
 
 
-def test_196_what_is_offered_there_does_not_expire(engine, clock, called):
+def test_198_what_is_offered_there_does_not_expire(engine, clock, called):
     reader(engine, "a", 1)
     outlet = engine.outlet(called, ["a"])
     for address in "xy":
@@ -105,7 +105,7 @@ def test_196_what_is_offered_there_does_not_expire(engine, clock, called):
     assert drained(outlet) == ["x"] and stats(engine, "a")["dropped"]["expired"] == 1
 
 
-def test_196_ttl_0_reaches_one_that_waits_or_nobody(engine, called):
+def test_198_ttl_0_reaches_one_that_waits_or_nobody(engine, called):
     engine.create_queue("dead")
     engine.create_queue("a", ttl=0, dead_letter="dead")
     reader(engine, "a", 1)
@@ -115,7 +115,7 @@ def test_196_ttl_0_reaches_one_that_waits_or_nobody(engine, called):
     assert drained(outlet) == ["x"] and addresses(engine, "dead") == ["y", "z"]
 
 
-def test_196_what_comes_back_late_expires(engine, clock, called):
+def test_198_what_comes_back_late_expires(engine, clock, called):
     selector = reader(engine, "a")
     engine.outlet(called, ["a"])
     engine.publish("a", "x", ttl=1)
@@ -125,7 +125,7 @@ def test_196_what_comes_back_late_expires(engine, clock, called):
 
 
 @pytest.mark.parametrize("leave", ["discard", "close"])
-def test_196_what_is_in_no_outlet_any_more_may_expire(engine, clock, called, leave):
+def test_198_what_is_in_no_outlet_any_more_may_expire(engine, clock, called, leave):
     reader(engine, "a")
     outlet = engine.outlet(called, ["a"])
     engine.publish("a", "x", ttl=1)
@@ -138,7 +138,7 @@ def test_196_what_is_in_no_outlet_any_more_may_expire(engine, clock, called, lea
     assert [d.message.address for d in engine.take(9)] == ["y", "z"]
 
 
-def test_196_a_destination_belongs_to_one_outlet(engine, called):
+def test_198_a_destination_belongs_to_one_outlet(engine, called):
     first, second = engine.outlet(called, ["a"]), engine.outlet(called)
     assert not first.add("a") and first.destinations == ("a",)
     with pytest.raises(ValueError, match="a"):
@@ -146,7 +146,7 @@ def test_196_a_destination_belongs_to_one_outlet(engine, called):
     assert first.discard("a") and not first.discard("a") and second.add("a")
 
 
-def test_196_take_takes_from_it_too(engine, called):
+def test_198_take_takes_from_it_too(engine, called):
     reader(engine, "a")
     outlet = engine.outlet(called, ["a"])
     fill(engine, "a", "x", "y")
@@ -155,7 +155,7 @@ def test_196_take_takes_from_it_too(engine, called):
     assert called.times == 2
 
 
-def test_196_a_call_back_may_call_the_engine(engine):
+def test_198_a_call_back_may_call_the_engine(engine):
     seen = []
     reader(engine, "a")
 
@@ -170,14 +170,14 @@ def test_196_a_call_back_may_call_the_engine(engine):
     assert seen == ["0", "1", "2", "3"] and stats(engine, "a")["settled"] == 4
 
 
-def test_196_n_is_not_negative(engine, called):
+def test_198_n_is_not_negative(engine, called):
     with pytest.raises(ValueError, match="n must"):
         engine.outlet(called).take(-1)
 
 
-# ---- 197: watches
+# ---- 199: watches
 
-def test_197_what_came_and_went_is_told_after_the_call(engine):
+def test_199_what_came_and_went_is_told_after_the_call(engine):
     seen = []
     watch = engine.watch(seen.append)
     queue = engine.create_queue("q")
@@ -193,7 +193,7 @@ def test_197_what_came_and_went_is_told_after_the_call(engine):
     assert len(seen) == 1
 
 
-def test_197_a_queue_that_deletes_itself(engine):
+def test_199_a_queue_that_deletes_itself(engine):
     seen = []
     engine.create_queue("q", auto_delete=True)
     selector = engine.create_selector("q", when=match("eq", "a"), do=discard)
@@ -202,7 +202,7 @@ def test_197_a_queue_that_deletes_itself(engine):
     assert sorted((what, came) for what, came, _ in seen[0]) == [("queue", False), ("selector", False)]
 
 
-def test_197_what_is_refused_is_not_told(engine):
+def test_199_what_is_refused_is_not_told(engine):
     seen = []
     engine.create_queue("q")
     engine.watch(seen.append)

@@ -1,6 +1,7 @@
 """Publishes what a decoder has read, straight from the receive buffer into an engine: one call for a run of messages."""
 
 from collections.abc import Mapping
+from typing import Self
 
 from xump_ext.amqp.decoder import Decoder
 from xump_ext.engine.handles import QueueHandle
@@ -13,7 +14,7 @@ class Inlet:
     """
 
     special: set[str]
-    def __init__(self, engine: EnginePublish) -> None: ...
+    def __new__(cls, engine: EnginePublish) -> Self: ...
     def plain_until(self, decoder: Decoder, at: int, end: int, exchanges: Mapping[bytes, QueueHandle | None]) -> int:
         """Where the plain messages end that begin at row `at`."""
     def rare_until(self, decoder: Decoder, at: int, end: int, exchanges: Mapping[bytes, QueueHandle | None]) -> int:

@@ -1,8 +1,8 @@
 """Publishes what a decoder has read, straight from the receive buffer into an engine: one call for a run of messages.
 
-Most messages are *plain*: they go to an exchange that was looked up before, and the broker has to look at nothing but their routing
-key, expiration and priority. Those go through here without a Python object each. `plain_until` and `rare_until` tell where such
-messages end and begin; the broker looks at rare ones itself.
+Most messages are *plain*: they go to an exchange that was looked up before, and the broker has to look at nothing but their
+routing key, expiration and priority. Those go through here without a Python object each. `plain_until` and `rare_until` tell
+where such messages end and begin; the broker looks at rare ones itself.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

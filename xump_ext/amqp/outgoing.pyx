@@ -1,9 +1,9 @@
 """Deliveries: from the engine into the output buffer of a connection, and what becomes of them, by their delivery tags.
 
 All that a connection consumes is offered to one outlet, whose destinations are its consumers. `Outgoing.drain` writes what is
-there straight into the buffer. What is not settled by that gets a slot in the book of its channel, `Unacked`: pages of 32 slots in
-order of delivery tags, each slot a pointer that the engine clears when it takes the message back. A page is freed when all of
-its tags are settled, so one old message keeps one page.
+there straight into the buffer. What is not settled by that gets a slot in the book of its channel, `Unacked`: pages of 32 slots
+in order of delivery tags, each slot a pointer that the engine clears when it takes the message back. A page is freed when all
+of its tags are settled, so one old message keeps one page.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
