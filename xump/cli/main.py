@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xump import topology
-from xump.cli import broker_commands, sql_commands, store_commands
+from xump.cli import broker_commands, sql_commands, store_commands, zeromq_commands
 from xump.cli.exit import CommandError, ExitCode
 from xump.store_types import types_of
 from xump.topology import drawing, picture
@@ -158,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     store_commands.add_commands(commands, form)
     broker_commands.add_commands(commands, form)
     sql_commands.add_commands(commands, form)
+    zeromq_commands.add_commands(commands, form)
     return parser
 
 

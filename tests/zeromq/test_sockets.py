@@ -1,0 +1,303 @@
+"""Brokers, clients and workers over real sockets; the peers opposite are raw sockets, written from the RFCs."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import zmq
+import zmq.auth
+
+from xump.errors import RequestTimeout
+from xump.zeromq import Client, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
+from xump.zeromq.sockets import bind
+
+HOST = "tcp://127.0.0.1:*"
+
+
+def endpoint_of(socket):
+    return socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+
+# ---- brokers, with raw peers
+
+def test_a_req_client_and_a_dealer_worker_of_majordomo(context, serve, raw):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    client, worker = raw(zmq.REQ, broker.endpoints[0]), raw(zmq.DEALER, broker.endpoints[0])
+    worker.send_multipart([b"", b"MDPW01", b"\1", b"echo"])
+    client.send_multipart([b"MDPC01", b"echo", b"hello"])
+    *head, address, empty, body = worker.recv_multipart()
+    assert (head, empty, body) == ([b"", b"MDPW01", b"\2"], b"", b"hello")
+    worker.send_multipart([b"", b"MDPW01", b"\3", address, b"", b"bye"])
+    assert client.recv_multipart() == [b"MDPC01", b"echo", b"bye"]
+
+
+def test_workers_hear_heartbeats_and_the_end_of_the_broker(context, serve, raw):
+    broker = serve(MajordomoBroker(HOST, context=context, heartbeat=0.05, liveness=1000))
+    worker = raw(zmq.DEALER, broker.endpoints[0])
+    worker.send_multipart([b"MDPW02", b"\1", b"echo"])
+    assert worker.recv_multipart() == [b"MDPW02", b"\5"]
+    broker.stop()
+    while (said := worker.recv_multipart()) == [b"MDPW02", b"\5"]:
+        pass
+    assert said == [b"MDPW02", b"\6"]
+
+
+def test_a_simple_pirate_with_req_peers(context, serve, raw):
+    queue = serve(PirateBroker(HOST, HOST, paranoid=False, context=context))
+    client, worker = raw(zmq.REQ, queue.endpoints[0]), raw(zmq.REQ, queue.endpoints[1])
+    worker.send(b"\1")
+    client.send_multipart([b"a", b"b"])
+    address, *rest = worker.recv_multipart()
+    assert rest == [b"", b"a", b"b"]
+    worker.send_multipart([address, b"", b"done"])
+    assert client.recv_multipart() == [b"done"]
+
+
+def test_a_paranoid_pirate_with_raw_peers(context, serve, raw):
+    queue = serve(PirateBroker(HOST, HOST, context=context, heartbeat=0.05, liveness=1000))
+    client, worker = raw(zmq.REQ, queue.endpoints[0]), raw(zmq.DEALER, queue.endpoints[1])
+    worker.send(b"\1")
+    assert worker.recv_multipart() == [b"\2"]
+    client.send(b"hello")
+    while len(said := worker.recv_multipart()) == 1:
+        assert said == [b"\2"]
+    worker.send_multipart([said[0], b"", b"bye"])
+    assert client.recv_multipart() == [b"bye"]
+
+
+def test_garbage_from_the_network_does_not_stop_a_broker(context, serve, raw):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    vandal = raw(zmq.DEALER, broker.endpoints[0])
+    for frames in ([b""], [b"", b""], [b"MDPC02"], [b"", b"MDPW01", b"\3"], [os.urandom(100)] * 30, [b"MDPW02", b"\4", b"", b""]):
+        vandal.send_multipart(frames)
+    vandal.send_multipart([b"", b"MDPC01", b"mmi.service", b"x"])
+    assert vandal.recv_multipart() == [b"", b"MDPC01", b"mmi.service", b"404"]
+    assert broker.machine.dropped == 6
+
+
+# ---- our worker, with raw brokers
+
+@pytest.mark.parametrize(("protocol", "head"), [("mdp", [b"", b"MDPW01"]), ("mdp2", [b"MDPW02"]), ("ppp", [])])
+def test_a_worker_beats_while_it_works_and_reopens_when_it_is_sent_away(context, raw, work, protocol, head):
+    broker = raw(zmq.ROUTER)
+    code = {"mdp": [b"\1", b"\2", b"\3", b"\4", b"\5"], "mdp2": [b"\1", b"\2", b"\4", b"\5", b"\6"]}.get(protocol)
+    ready, beat = ([*head, code[0], b"s"], [*head, code[3]]) if code else ([b"\1"], [b"\2"])
+    request, reply = ([*head, code[1]], [*head, code[2]]) if code else ([], [])
+    enough = threading.Event()
+
+    def function(body):
+        enough.wait()                       # works until the test has seen enough heartbeats
+        return [b"answer", *body]
+
+    work(Worker(endpoint_of(broker), b"s", protocol=protocol, heartbeat=0.02, liveness=100_000, context=context), function)
+    identity, *said = broker.recv_multipart()
+    assert said == ready
+    broker.send_multipart([identity, *request, b"client", b"", b"x"])
+    for _ in range(3):
+        assert broker.recv_multipart() == [identity, *beat]
+    enough.set()
+    while (said := broker.recv_multipart()[1:]) == beat:
+        pass
+    assert said == [*reply, b"client", b"", b"answer", b"x"]
+    if code:
+        broker.send_multipart([identity, *head, code[4]])
+        while (again := broker.recv_multipart())[1:] == beat:
+            assert again[0] == identity
+        assert again[1:] == ready
+        assert again[0] != identity, "a new socket"
+
+
+def test_a_worker_comes_back_when_its_broker_falls_silent(context, raw, work):
+    broker = raw(zmq.ROUTER)
+    work(Worker(endpoint_of(broker), protocol="ppp", heartbeat=0.02, liveness=2, back_off=(0.01, 0.02), context=context))
+    first, second = two_ready(broker)
+    assert first != second
+
+
+def two_ready(broker):
+    """The identities of the first two connections."""
+    seen = []
+    while len(seen) < 2:
+        identity, *said = broker.recv_multipart()
+        if said == [b"\1"]:
+            seen.append(identity)
+    return seen
+
+
+def test_a_worker_whose_function_raises_leaves_and_another_gets_the_request(context, serve, work):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    breaks = Worker(broker.endpoints[0], b"s", context=context)
+
+    def fails(body):
+        work(Worker(broker.endpoints[0], b"s", context=context), lambda body: [b"second"])
+        raise LookupError("first")
+
+    seen = []
+
+    def run(worker):
+        try:
+            worker.run(fails)
+        except LookupError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=run, args=(breaks,))
+    thread.start()
+    with Client(broker.endpoints[0], timeout=20.0, context=context) as client:
+        assert client.request(b"s", b"x") == [b"second"]
+    thread.join()
+    breaks.close()
+    assert seen == ["first"]
+
+
+# ---- our clients
+
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+@pytest.mark.parametrize("protocol", ["mdp", "mdp2"])
+def test_majordomo_all_ours(context, serve, work, version, protocol):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    work(Worker(broker.endpoints[0], b"echo", protocol=protocol, context=context))
+    with Client(broker.endpoints[0], version=version, timeout=20.0, context=context) as client:
+        for number in range(20):
+            assert client.request(b"echo", b"%d" % number, b"") == [b"%d" % number, b""]
+        assert client.request(b"mmi.service", b"echo") == [b"200"]
+        assert client.tries == 21
+
+
+def test_a_lazy_pirate_asks_again_over_a_fresh_socket_and_ignores_the_late_reply(context, raw):
+    server = raw(zmq.ROUTER)
+    with LazyPirate(endpoint_of(server), timeout=0.05, retries=1, context=context) as client:
+        with pytest.raises(RequestTimeout, match="2 tries of 0.05 seconds"):
+            client.request(b"question")
+        first, second = server.recv_multipart(), server.recv_multipart()
+        assert first[1:] == second[1:] == [b"", b"question"]
+        assert first[0] != second[0]
+        for identity in (first[0], second[0]):
+            server.send_multipart([identity, b"", b"late"])
+        with pytest.raises(RequestTimeout):
+            client.request(b"next")
+        assert client.tries == 4
+
+
+def test_a_lazy_pirate_goes_to_the_next_server(context, raw):
+    dead, alive = raw(zmq.ROUTER), raw(zmq.REP)
+    with LazyPirate(endpoint_of(dead), endpoint_of(alive), timeout=0.2, retries=1, context=context) as client:
+        thread = threading.Thread(target=lambda: alive.send(alive.recv() + b"!"))
+        thread.start()
+        assert client.request(b"hello") == [b"hello!"]
+        thread.join()
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+def test_many_requests_at_once_each_gets_its_own_reply(context, serve, work, version):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    for _ in range(3):
+        work(Worker(broker.endpoints[0], b"echo", context=context))
+
+    async def ask():
+        async with aio.Client(broker.endpoints[0], version=version, timeout=20.0, in_flight=20) as client:
+            return await asyncio.gather(*(client.request(b"echo", b"%d" % number) for number in range(200)))
+
+    assert asyncio.run(ask()) == [[b"%d" % number] for number in range(200)]
+
+
+def test_an_asyncio_request_that_is_lost_is_asked_again(raw):
+    server = raw(zmq.ROUTER)
+
+    async def ask():
+        async with aio.LazyPirate(endpoint_of(server), timeout=0.05, retries=1) as client:
+            await client.request(b"x")
+
+    with pytest.raises(RequestTimeout):
+        asyncio.run(ask())
+    assert server.recv_multipart()[0] != server.recv_multipart()[0]
+
+
+# ---- who may come
+
+@pytest.mark.parametrize("endpoint", ["tcp://*:*", "tcp://0.0.0.0:*"])
+def test_other_machines_are_not_let_in_by_accident(context, endpoint):
+    with pytest.raises(ValueError, match="open to other machines"):
+        MajordomoBroker(endpoint, context=context)
+    bind(context, zmq.ROUTER, endpoint, public=True).close()
+
+
+def test_with_keys_only_who_has_them_is_served(context, serve, work):
+    (public, secret), (own, own_secret) = zmq.curve_keypair(), zmq.curve_keypair()
+    broker = serve(MajordomoBroker(HOST, keys=Keys(public, secret), context=context))
+    keys = Keys(own, own_secret, server=public)
+    work(Worker(broker.endpoints[0], b"echo", keys=keys, context=context))
+    with Client(broker.endpoints[0], keys=keys, timeout=20.0, context=context) as client:
+        assert client.request(b"echo", b"x") == [b"x"]
+    with Client(broker.endpoints[0], timeout=0.1, retries=0, context=context) as stranger:
+        with pytest.raises(RequestTimeout):
+            stranger.request(b"echo", b"x")
+    with pytest.raises(ValueError, match="public key of its server"):
+        Client(broker.endpoints[0], keys=Keys(own, own_secret), context=context).request(b"echo", b"x")
+
+
+# ---- the command line
+
+class Command:
+    """`xump zeromq …`, started; its ready line is read."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen([sys.executable, "-m", "xump", "zeromq", *words], stdout=subprocess.PIPE, text=True)
+        self.said = self.process.stdout.readline()
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.stdout.close()
+        return self.process.wait()
+
+
+def test_the_command_line(tmp_path, context):
+    _, broker_keys = zmq.auth.create_certificates(tmp_path, "broker")
+    _, own_keys = zmq.auth.create_certificates(tmp_path, "own")
+    broker = Command("majordomo", HOST, "--heartbeat", "1", "--liveness", "3", "--certificate", broker_keys)
+    assert broker.said.startswith("xump: majordomo is ready at tcp://127.0.0.1:")
+    endpoint = broker.said.split()[-1]
+    worker = Command("worker", endpoint, "upper", "--certificate", own_keys, "--server-certificate", str(tmp_path / "broker.key"),
+                     "--", "tr", "a-z", "A-Z")
+    public, secret = zmq.auth.load_certificate(own_keys)
+    keys = Keys(public, secret, zmq.auth.load_certificate(tmp_path / "broker.key")[0])
+    with Client(endpoint, keys=keys, timeout=20.0, context=context) as client:
+        assert client.request(b"upper", b"hello") == [b"HELLO"]
+    assert worker.end() == 0
+    assert broker.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("protocol", ["simple-pirate", "paranoid-pirate"])
+def test_the_command_line_of_pirates(protocol, context, raw):
+    queue = Command(protocol, HOST, HOST)
+    frontend, backend = queue.said.split(" is ready at ")[1].strip().split(" and ")
+    client = raw(zmq.REQ, frontend)
+    client.send(b"hello")
+    if protocol == "paranoid-pirate":
+        worker = Command("worker", backend, "any", "--protocol", "ppp", "--", "tr", "a-z", "A-Z")
+        assert client.recv() == b"HELLO"
+        assert worker.end() == 0
+    else:
+        worker = raw(zmq.REQ, backend)
+        worker.send(b"\1")
+        address, _, body = worker.recv_multipart()
+        worker.send_multipart([address, b"", body.upper()])
+        assert client.recv() == b"HELLO"
+    assert queue.end() == 0
+
+
+def test_the_command_line_refuses_what_is_wrong():
+    def said(*words):
+        done = subprocess.run([sys.executable, "-m", "xump", "zeromq", *words], capture_output=True, text=True, check=False)
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+    code, error = said("majordomo", "tcp://*:*")
+    assert (code, "open to other machines" in error) == (2, True)
+    code, error = said("majordomo", HOST, "--heartbeat", "0")
+    assert (code, "more than 0" in error) == (2, True)
+    code, error = said("majordomo", HOST, "--certificate", "/nowhere")
+    assert (code, "/nowhere" in error) == (2, True)

@@ -1,0 +1,99 @@
+"""What `xump zeromq` does: opens a broker or a worker, says that it is ready, and serves until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import zmq
+import zmq.auth
+
+from xump.cli.exit import CommandError, ExitCode
+from xump.zeromq.majordomo.machine import ServiceRule
+from xump.zeromq.server import MajordomoBroker, PirateBroker, Server
+from xump.zeromq.sockets import Keys
+from xump.zeromq.worker import Worker
+
+
+class Failed(Exception):
+    """The command of a worker ended with an error."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a system until SIGTERM or Ctrl-C."""
+    try:
+        return _worker(options) if options.system == "worker" else _server(options)
+    except (zmq.ZMQError, ValueError) as error:
+        raise CommandError(f"{options.system} cannot run: {error}") from None
+
+
+def _server(options: argparse.Namespace) -> int:
+    common: dict[str, Any] = {"keys": _keys(options.certificate, None), "public": options.insecure, **_heartbeat(options)}
+    server: Server
+    if options.system == "majordomo":
+        rule = ServiceRule() if options.request_ttl is None else ServiceRule(request_ttl=options.request_ttl)
+        server = MajordomoBroker(options.endpoint, rule=rule, **common)
+    else:
+        server = PirateBroker(
+            options.frontend, options.backend, paranoid=options.system == "paranoid-pirate", request_ttl=options.request_ttl,
+            **common)
+    with server, server.engine:
+        _on_signals(server.stop)
+        print(f"xump: {options.system} is ready at {' and '.join(server.endpoints)}", flush=True)
+        server.run()
+    return ExitCode.OK
+
+
+def _worker(options: argparse.Namespace) -> int:
+    worker = Worker(
+        options.endpoint, options.service.encode(), protocol=options.protocol,
+        keys=_keys(options.certificate, options.server_certificate), **_heartbeat(options))
+    with closing(worker):
+        _on_signals(worker.stop)
+        print(f"xump: worker of {options.service} is ready for {options.endpoint}", flush=True)
+        try:
+            worker.run(lambda body: _answer(options.words, b"".join(body)))
+        except (Failed, OSError) as error:
+            raise CommandError(f"the worker has left its broker: {error}", ExitCode.PROBLEM_FOUND) from None
+    return ExitCode.OK
+
+
+def _answer(words: list[str], body: bytes) -> bytes:
+    done = subprocess.run(words, input=body, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise Failed(f"{words[0]} ended with exit code {done.returncode}")
+    return done.stdout
+
+
+def _heartbeat(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given of --heartbeat and --liveness; the rest are the system's own."""
+    given = {name: getattr(options, name, None) for name in ("heartbeat", "liveness")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _keys(own: str | None, server: str | None) -> Keys | None:
+    """The keys of files that `zmq.auth.create_certificates` wrote."""
+    if own is None:
+        if server is not None:
+            raise CommandError("--server-certificate needs --certificate, the worker's own keys")
+        return None
+    public, secret = _certificate(own)
+    if secret is None:
+        raise CommandError(f"{own} has no secret key; give the file NAME.key_secret")
+    return Keys(public, secret, None if server is None else _certificate(server)[0])
+
+
+def _certificate(path: str) -> tuple[bytes, bytes | None]:
+    try:
+        return zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path} cannot be read as a CURVE certificate: {error}") from None
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())

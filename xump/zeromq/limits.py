@@ -1,0 +1,39 @@
+"""Limits and defaults of all systems, with the reasons for the numbers."""
+
+from __future__ import annotations
+
+HEARTBEAT_SECONDS = 2.5
+"""RFC 7 leaves it to the peers; the guide's Majordomo has 2.5."""
+LIVENESS = 4
+"""The RFCs allow 3 to 5 silent intervals."""
+PIRATE_HEARTBEAT_SECONDS = 1.0
+PIRATE_LIVENESS = 3
+BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX = 1.0, 32.0
+"""Of a worker whose queue is gone, as in the guide: 1, 2, 4 … 32."""
+
+TIMEOUT_SECONDS, RETRIES = 2.5, 3
+"""Of a Lazy Pirate: so long for each try, and so many tries after the first."""
+
+REQUEST_TTL_SECONDS = 300.0
+"""A request that no worker takes within this is dropped: its client has given up long before."""
+WAITING_MAX = 1_000_000
+"""Requests that wait for one service. One more is refused, which its client sees as a lost request."""
+SERVICES_MAX = 10_000
+"""Services that clients may name while they have no worker: each is a queue. Requests for one more are refused."""
+WORKERS_MAX = 100_000
+SERVICE_BYTES_MAX = 255
+"""A longer name is malformed. The RFCs say only that it is printable, or opaque."""
+PARTIALS_BYTES_MAX = 64 << 20
+"""Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away."""
+BATCH = 200
+"""So many messages are read before requests are handed out: enough to share the cost, few enough that workers do not starve."""
+HIGH_WATER_MESSAGES = 100_000
+"""Of all sockets. A ROUTER drops what is above it, and an asynchronous client may have this many replies on the way."""
+
+
+def check_heartbeat(interval: float, liveness: int) -> None:
+    """Check a heartbeat's interval and liveness; raises ValueError."""
+    if not 0 < interval < float("inf"):
+        raise ValueError(f"the heartbeat interval is {interval} seconds, and must be more than 0: 1.0 or 2.5 are usual")
+    if liveness < 1:
+        raise ValueError(f"the liveness is {liveness}, and must be at least 1: the RFCs allow 3 to 5")

@@ -1,0 +1,323 @@
+"""The Majordomo broker, as a machine without sockets: frames and moments go in, frames come out.
+
+A service is a queue and the pack of its workers. A request enters the queue of its service, which is made by the first request or
+the first worker, and ends when it has neither. What a worker may say depends on whether it is known and whether it has a request:
+
+                  READY           PARTIAL, FINAL      HEARTBEAT       DISCONNECT
+    unknown       joins           sent away           sent away       -
+    waiting       sent away       sent away           alive           leaves
+    busy          sent away       reply               alive           leaves, redispatch
+
+"Sent away" is a DISCONNECT, and the broker forgets the worker; it opens a new socket and says READY again. A request whose worker
+goes, in whatever way, returns to its place in the queue, unless the service's rule says that it must not be done twice. Malformed
+messages are dropped and counted: their sender may not even be a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xump.engine import Engine
+from xump.errors import QueueFull
+from xump.queue import Queue
+from xump.zeromq.frames import CLIENTS, FRAMES_MAX, MDPC01, MDPC02, MDPW01, MDPW02, WORKERS, ClientDialect, Command, WorkerDialect
+from xump.zeromq.limits import (
+    HEARTBEAT_SECONDS,
+    LIVENESS,
+    PARTIALS_BYTES_MAX,
+    REQUEST_TTL_SECONDS,
+    SERVICE_BYTES_MAX,
+    SERVICES_MAX,
+    WAITING_MAX,
+    WORKERS_MAX,
+)
+from xump.zeromq.liveness import Liveness
+from xump.zeromq.majordomo.mmi import answer, is_reserved
+from xump.zeromq.pack import Pack, PackWorker
+from xump.zeromq.packing import pack
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRule:
+    """What becomes of the requests of a service."""
+
+    redispatch: bool = True
+    """Whether a request goes to another worker when its worker is gone. With False it goes to the dead letters, for work that
+    must not be done twice."""
+    delivery_limit: int | None = None
+    """After so many workers that went with it, a request goes to the dead letters. None: no limit."""
+    dead_letter: str | None = None
+    """The queue for them; it must exist. None: they are dropped, and counted."""
+    request_ttl: float | None = REQUEST_TTL_SECONDS
+    """Seconds that a request waits for a worker. None: for ever."""
+
+
+class Service(Pack):
+    """A service: its queue of requests, and its workers."""
+
+    def __init__(self, engine: Engine, queue: Queue, destination: str, name: bytes, rule: ServiceRule) -> None:
+        super().__init__(engine, queue, destination)
+        self.name = name
+        """Its name, as peers say it."""
+        self.rule = rule
+        """What becomes of its requests."""
+        self.replies = {
+            dialect.number: (dialect.reply(dialect.partial, name), dialect.reply(dialect.final, name)) for dialect in CLIENTS}
+        """Of each dialect of clients: the frames before the body of a part, and of the last reply."""
+
+
+class _Worker(PackWorker):
+    __slots__ = ("dialect", "parts", "parts_bytes", "request")
+
+    dialect: WorkerDialect
+    request: tuple[bytes, ...]
+    parts: list[bytes]
+    parts_bytes: int
+
+
+class Majordomo:
+    """The broker.
+
+    Args:
+        engine: Where the requests wait.
+        send: Is called with the frames of a message for a peer, its identity first.
+        heartbeat: Seconds between heartbeats.
+        liveness: After so many intervals of silence a worker is gone.
+        rule: What becomes of the requests of services that are not in `rules`.
+        rules: What becomes of the requests of some services, by name.
+        prefix: What the names of the queues of services begin with.
+    """
+
+    def __init__(
+        self, engine: Engine, send: Callable[[Sequence[bytes]], object], *, heartbeat: float = HEARTBEAT_SECONDS,
+        liveness: int = LIVENESS, rule: ServiceRule | None = None, rules: Mapping[bytes, ServiceRule] | None = None,
+        prefix: str = "mdp/",
+    ) -> None:
+        self.engine = engine
+        """Where the requests wait."""
+        self._send = send
+        self._alive = Liveness(heartbeat, liveness)
+        self._rule = rule or ServiceRule()
+        self._rules = dict(rules or {})
+        self._prefix = prefix
+        self._destination = f"zeromq/{prefix}"
+        self.services: dict[bytes, Service] = {}
+        """The services that have a worker or a request, by name."""
+        self.dropped = 0
+        """Malformed messages, and requests for which there was no room."""
+        self._workers: dict[bytes, _Worker] = {}
+        self._by_selector: dict[int, _Worker] = {}
+        self._next_sweep: float | None = None
+        self._heads: dict[tuple[bytes, bytes], Callable[[Sequence[bytes], float], None]] = {
+            (b"", MDPC01): self._client_01, (b"", MDPC02): self._client_02_req, (b"", MDPW01): self._worker_01,
+            (b"", MDPW02): self._worker_02_leading,
+        }
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    # ---- what comes in
+
+    def handle(self, frames: Sequence[bytes], now: float) -> None:
+        """A message came, the identity of its sender first. It may be anything."""
+        if not 3 <= len(frames) <= FRAMES_MAX:
+            self.dropped += 1
+        elif handler := self._heads.get((frames[1], frames[2])):
+            handler(frames, now)
+        elif frames[1] == MDPC02:
+            self._client_02(frames, 2, CLIENTS[1])
+        elif frames[1] == MDPW02:
+            self._worker(frames, 2, WORKERS[1], now)
+        else:
+            self.dropped += 1
+
+    def _client_01(self, frames: Sequence[bytes], now: float) -> None:
+        if len(frames) < 5:                 # identity, empty, header, service, body
+            self.dropped += 1
+        else:
+            self._request(frames[0], frames[3], frames[4:], CLIENTS[0])
+
+    def _client_02_req(self, frames: Sequence[bytes], now: float) -> None:
+        self._client_02(frames, 3, CLIENTS[3] if len(frames) > 3 and frames[3] == CLIENTS[3].request else CLIENTS[2])
+
+    def _client_02(self, frames: Sequence[bytes], at: int, dialect: ClientDialect) -> None:
+        if len(frames) < at + 3 or frames[at] != dialect.request:
+            self.dropped += 1
+        else:
+            self._request(frames[0], frames[at + 1], frames[at + 2:], dialect)
+
+    def _worker_01(self, frames: Sequence[bytes], now: float) -> None:
+        self._worker(frames, 3, WORKERS[0], now)
+
+    def _worker_02_leading(self, frames: Sequence[bytes], now: float) -> None:
+        self._worker(frames, 3, WORKERS[2], now)
+
+    def _request(self, client: bytes, name: bytes, body: Sequence[bytes], dialect: ClientDialect) -> None:
+        if is_reserved(name):
+            final = dialect.reply(dialect.final, name)
+            self._send([client, *final, *answer(self.services, name, body)])
+            return
+        service = self.services.get(name)
+        if service is None:
+            service = self._new_service(name)
+            if service is None:
+                self.dropped += 1
+                return
+        try:
+            self.engine.publish(service.queue, "", pack(dialect.number, [client, *body]))
+        except QueueFull:
+            self.dropped += 1
+
+    def _new_service(self, name: bytes) -> Service | None:
+        if not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
+            return None
+        rule = self._rules.get(name, self._rule)
+        # Latin-1 has a character for each byte, so that names differ as their bytes do.
+        queue = self.engine.create_queue(
+            self._prefix + name.decode("latin-1"), unmatched="keep", limit=WAITING_MAX, ttl=rule.request_ttl,
+            dead_letter=rule.dead_letter, delivery_limit=rule.delivery_limit)
+        service = self.services[name] = Service(self.engine, queue, self._destination, name, rule)
+        return service
+
+    # ---- workers
+
+    def _worker(self, frames: Sequence[bytes], at: int, dialect: WorkerDialect, now: float) -> None:
+        command = dialect.commands.get(frames[at]) if len(frames) > at else None
+        rest = len(frames) - at - 1
+        if command is Command.FINAL or command is Command.PARTIAL:
+            if rest < 3 or frames[at + 2]:              # address, empty, body
+                self.dropped += 1
+            else:
+                self._replied(frames[0], dialect, command is Command.FINAL, frames[at + 1], frames[at + 3:], now)
+        elif command is Command.READY:
+            if rest != 1 or not 0 < len(frames[at + 1]) <= SERVICE_BYTES_MAX:
+                self.dropped += 1
+            else:
+                self._ready(frames[0], dialect, frames[at + 1], now)
+        elif command is Command.HEARTBEAT and not rest:
+            if self._known(frames[0], dialect):
+                self._alive.heard(frames[0], now)
+        elif command is Command.DISCONNECT and not rest:
+            if frames[0] in self._workers:
+                self._forget(frames[0])
+        else:
+            self.dropped += 1                           # a REQUEST among them: only brokers send it
+
+    def _known(self, identity: bytes, dialect: WorkerDialect) -> _Worker | None:
+        """The worker, if it is known and speaks as it did. Else it is sent away."""
+        worker = self._workers.get(identity)
+        if worker is not None and worker.dialect is dialect:
+            return worker
+        self._send_away(identity, dialect)
+        return None
+
+    def _send_away(self, identity: bytes, dialect: WorkerDialect) -> None:
+        if identity in self._workers:
+            self._forget(identity)
+        self._send([identity, *dialect.command(Command.DISCONNECT)])
+
+    def _ready(self, identity: bytes, dialect: WorkerDialect, name: bytes, now: float) -> None:
+        service = None
+        if identity not in self._workers and not is_reserved(name) and len(self._workers) < WORKERS_MAX:
+            service = self.services.get(name) or self._new_service(name)
+        if service is None:
+            self._send_away(identity, dialect)
+            return
+        selector = service.join(identity).selector
+        worker = self._workers[identity] = self._by_selector[selector.id] = _Worker(identity, service, selector)
+        worker.dialect, worker.request, worker.parts, worker.parts_bytes = dialect, dialect.command(Command.REQUEST), [], 0
+        self._alive.add(identity, now)
+
+    def _replied(
+        self, identity: bytes, dialect: WorkerDialect, final: bool, client: bytes, body: Sequence[bytes], now: float,
+    ) -> None:
+        worker = self._known(identity, dialect)
+        if worker is None:
+            return
+        if worker.delivery is None or worker.client != client:
+            self._send_away(identity, dialect)          # nobody asked it for this
+            return
+        self._alive.heard(identity, now)
+        service = worker.pack
+        assert isinstance(service, Service)
+        part_head, final_head = service.replies[worker.kind]
+        if not final and CLIENTS[worker.kind].partial is not None:
+            self._send([client, *part_head, *body])
+            return
+        if not final:
+            worker.parts += body
+            worker.parts_bytes += sum(map(len, body)) + 64 * len(body)      # so much has a bytes object beside its bytes
+            if worker.parts_bytes > PARTIALS_BYTES_MAX:
+                self._send_away(identity, dialect)
+            return
+        worker.settle()
+        if worker.parts:
+            body = [*worker.parts, *body]
+        self._send([client, *final_head, *body])
+
+    def _forget(self, identity: bytes) -> None:
+        worker = self._workers.pop(identity)
+        del self._by_selector[worker.selector.id]
+        self._alive.remove(identity)
+        service = worker.pack
+        assert isinstance(service, Service)
+        service.leave(worker, redispatch=service.rule.redispatch)
+
+    # ---- what goes out
+
+    def pump(self, now: float) -> None:
+        """Hand out the requests for which there is a worker. Cost: O(requests that are handed out)."""
+        for delivery in self.engine.deliveries(self._destination):
+            worker = self._by_selector[delivery.selector.id]
+            body = worker.take(delivery)
+            worker.parts, worker.parts_bytes = [], 0
+            self._send([worker.identity, *worker.request, worker.client, b"", *body])
+            self._alive.told(worker.identity, now)
+
+    def due(self) -> float | None:
+        """When `tick` has something to do; None: there are neither workers nor requests."""
+        beats = self._alive.due()
+        sweep = self._next_sweep if self.services else None
+        if beats is None:
+            return sweep
+        return beats if sweep is None else min(beats, sweep)
+
+    def tick(self, now: float) -> None:
+        """Forget the workers that are gone, send heartbeats to the others, and end the services that have neither workers nor
+        requests.
+
+        Cost: O(workers that are due); once an interval O(services).
+        """
+        self.engine.tick()
+        for identity in self._alive.expired(now):
+            self._send_away(identity, self._workers[identity].dialect)
+        for identity in self._alive.silent(now):
+            self._send([identity, *self._workers[identity].dialect.command(Command.HEARTBEAT)])
+        if self._next_sweep is None or now >= self._next_sweep:
+            self._next_sweep = now + self._alive.interval
+            for service in [service for service in self.services.values() if service.idle]:
+                del self.services[service.name]
+                self.engine.delete_queue(service.queue)
+
+    def shut(self) -> None:
+        """Tell all workers that the broker goes. What waits stays in its queues."""
+        for identity in list(self._workers):
+            self._send_away(identity, self._workers[identity].dialect)
+
+    def check(self) -> None:
+        """Verify that the machine, its services, its heartbeats and the engine agree."""
+        self.engine.check()
+        self._alive.check()
+        if len(self._alive) != len(self._workers) or len(self._by_selector) != len(self._workers):
+            raise AssertionError(
+                f"there are {len(self._workers)} workers, {len(self._alive)} heartbeats and {len(self._by_selector)} selectors")
+        for service in self.services.values():
+            workers = [worker for worker in self._workers.values() if worker.pack is service]
+            if service.workers != len(workers):
+                raise AssertionError(f"service {service.name!r} counts {service.workers} workers, and has {len(workers)}")
+            busy = sum(worker.delivery is not None for worker in workers)
+            if service.queue.outstanding < busy:
+                raise AssertionError(f"{busy} workers of {service.name!r} are busy, with {service.queue.outstanding} requests")

@@ -1,0 +1,225 @@
+"""Servers: the one loop of a broker, with sockets under its machine.
+
+One thread, one loop: wait for a message or a moment; read what there is, up to a batch; hand out requests; do what is due. `stop`
+may be called from any thread and from a signal's handler: it sends an empty message through `inproc`, to the socket that the loop
+waits on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import zmq
+
+from xump.engine import Engine
+from xump.zeromq.limits import BATCH
+from xump.zeromq.majordomo.machine import Majordomo
+from xump.zeromq.paranoid_pirate import ParanoidPirate
+from xump.zeromq.simple_pirate import SimplePirate
+from xump.zeromq.sockets import Keys, bind, receive
+
+_numbers = itertools.count(1)
+
+Handler = Callable[[list[bytes], float], None]
+"""Gets the frames of a message, and the moment."""
+
+
+class Machine(Protocol):
+    """What a loop needs of a machine."""
+
+    def pump(self, now: float) -> None:
+        """Hand out requests."""
+
+    def due(self) -> float | None:
+        """When `tick` has something to do."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+
+class Server:
+    """Runs a machine over its sockets. Its constructor binds; `run` serves until `stop`; `close` closes the sockets."""
+
+    def __init__(self, context: zmq.Context[Any] | None, clock: Callable[[], float], engine: Engine | None) -> None:
+        self._context: zmq.Context[Any] = context or zmq.Context.instance()
+        self._clock = clock
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._handlers: list[tuple[zmq.Socket[bytes], Handler]] = []
+        self._endpoints: list[str] = []
+        self._stopping = False
+        self._bell_name = f"inproc://xump-stop-{next(_numbers)}"
+        self._bell: zmq.Socket[bytes] | None = None
+        self.engine = Engine() if engine is None else engine
+        """Where the requests wait."""
+        self._machine: Machine
+
+    def _open(self, endpoint: str, keys: Keys | None, public: bool) -> zmq.Socket[bytes]:
+        with self._closing():
+            socket = bind(self._context, zmq.ROUTER, endpoint, keys, public=public)
+        # A peer that comes again under its identity, while its old connection is not known to be dead, is let in.
+        socket.router_handover = True
+        self._endpoints.append(bytes(socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode())
+        if self._bell is None:
+            socket.bind(self._bell_name)
+            self._bell = self._context.socket(zmq.DEALER)
+            self._bell.linger = 0
+            self._bell.connect(self._bell_name)
+        self._sockets.append(socket)
+        return socket
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Close what is open if the block raises: there will be no object to call `close` of."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _serve(self, machine: Machine, handlers: dict[zmq.Socket[bytes], Handler]) -> None:
+        self._machine, self._handlers = machine, list(handlers.items())
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where the sockets are bound, with the ports that were chosen if `:*` was asked for."""
+        return list(self._endpoints)
+
+    def run(self) -> None:
+        """Serve until `stop` is called."""
+        machine, clock = self._machine, self._clock
+        poller = zmq.Poller()
+        for socket, _ in self._handlers:
+            poller.register(socket, zmq.POLLIN)
+        while not self._stopping:
+            now = clock()
+            due = machine.due()
+            if due is not None and now >= due:
+                machine.tick(now)
+                machine.pump(now)
+                continue
+            timeout = None if due is None else max(1, int((due - now) * 1000) + 1)
+            if len(self._handlers) == 1:
+                self._serve_one(*self._handlers[0], timeout)
+            else:
+                ready = dict(poller.poll(timeout))
+                for socket, handler in self._handlers:
+                    if socket in ready:
+                        self._read(socket, handler, clock())
+            machine.pump(clock())
+
+    def _serve_one(self, socket: zmq.Socket[bytes], handler: Handler, timeout: int | None) -> None:
+        """One socket needs no poll: a receive that waits is cheaper."""
+        try:
+            frames = receive(socket, zmq.NOBLOCK)
+        except zmq.Again:
+            socket.rcvtimeo = -1 if timeout is None else timeout
+            try:
+                frames = receive(socket)
+            except zmq.Again:
+                return
+        now = self._clock()
+        handler(frames, now)
+        self._read(socket, handler, now)
+
+    def _read(self, socket: zmq.Socket[bytes], handler: Handler, now: float) -> None:
+        try:
+            for _ in range(BATCH):
+                handler(receive(socket, zmq.NOBLOCK), now)
+        except zmq.Again:
+            return
+
+    def stop(self) -> None:
+        """End `run`, from any thread. Calling it twice does nothing more."""
+        if not self._stopping:
+            self._stopping = True
+            if self._bell is not None:
+                self._bell.send(b"")
+
+    def close(self) -> None:
+        """Close the sockets. The engine stays open: it may be yours."""
+        for socket in self._sockets:
+            socket.close()
+        if self._bell is not None:
+            self._bell.close()
+        self._sockets, self._handlers, self._bell = [], [], None
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def sender(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], None]:
+    """A function that sends the frames of a message. A peer that is gone, or whose pipe is full, loses it: a ROUTER drops."""
+    send, more, last = socket.send, zmq.SNDMORE | zmq.NOBLOCK, zmq.NOBLOCK
+
+    def send_frames(frames: Sequence[bytes]) -> None:
+        for frame in frames[:-1]:
+            send(frame, more)
+        send(frames[-1], last)
+
+    return send_frames
+
+
+class MajordomoBroker(Server):
+    """A Majordomo broker on one socket, for clients and workers of MDP 0.1 and 0.2.
+
+    Args:
+        endpoint: Where to bind: `tcp://127.0.0.1:5555`; port `*` is a free one.
+        engine: Where the requests wait; None: an engine of its own, in RAM.
+        keys: CURVE keys; without them only this machine may come, unless `public`.
+        public: Let other machines in without keys.
+        context: The context of the program; None: the global one.
+        clock: Seconds, for heartbeats. The engine's clock says when requests expire.
+        options: As for `Majordomo`: `heartbeat`, `liveness`, `rule`, `rules`, `prefix`.
+
+    Raises:
+        ValueError: Other machines could come, and there are no keys; or an option is wrong.
+        zmq.ZMQError: The endpoint is wrong, or in use.
+    """
+
+    def __init__(
+        self, endpoint: str, *, engine: Engine | None = None, keys: Keys | None = None, public: bool = False,
+        context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic, **options: Any,
+    ) -> None:
+        super().__init__(context, clock, engine)
+        _socket = self._open(endpoint, keys, public)
+        with self._closing():
+            self.machine = Majordomo(self.engine, sender(_socket), **options)
+            """The protocol, and the services."""
+        self._serve(self.machine, {_socket: self.machine.handle})
+
+    def run(self) -> None:
+        """Serve until `stop` is called, and tell the workers that the broker goes."""
+        super().run()
+        self.machine.shut()
+
+
+class PirateBroker(Server):
+    """A Pirate queue: clients at one endpoint, workers at the other.
+
+    Args:
+        frontend, backend: Where to bind for clients, and for workers.
+        paranoid: Whether workers speak PPP, with heartbeats; else they are REQ sockets that say READY.
+        engine, keys, public, context, clock: As for `MajordomoBroker`.
+        options: As for `ParanoidPirate` or `SimplePirate`.
+    """
+
+    def __init__(
+        self, frontend: str, backend: str, *, paranoid: bool = True, engine: Engine | None = None, keys: Keys | None = None,
+        public: bool = False, context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, clock, engine)
+        _clients = self._open(frontend, keys, public)
+        _workers = self._open(backend, keys, public)
+        _kind = ParanoidPirate if paranoid else SimplePirate
+        with self._closing():
+            self.machine: SimplePirate = _kind(self.engine, sender(_clients), sender(_workers), **options)
+            """The protocol, and the workers."""
+        self._serve(self.machine, {_clients: self.machine.from_client, _workers: self.machine.from_worker})

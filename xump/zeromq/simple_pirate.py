@@ -1,0 +1,122 @@
+"""Simple Pirate: a queue between REQ clients and REQ workers, the worker that was served longest ago first.
+
+A worker says READY, one frame 01, and each reply says that it is ready again. There are no heartbeats: a worker that dies keeps
+its request, and its client asks again; what it asks goes to another worker. The queue forgets a worker when its identity comes
+back with a new READY, and what it had goes to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xump.engine import Engine
+from xump.errors import QueueFull
+from xump.zeromq.frames import FRAMES_MAX, PIRATE_READY
+from xump.zeromq.limits import WAITING_MAX, WORKERS_MAX
+from xump.zeromq.pack import Pack, PackWorker
+from xump.zeromq.packing import pack
+
+Send = Callable[[Sequence[bytes]], object]
+
+
+class SimplePirate:
+    """The queue of the Simple Pirate, as a machine without sockets.
+
+    Args:
+        engine: Where the requests wait.
+        to_client: Is called with the frames of a message for a client, its identity first.
+        to_worker: The same for a worker.
+        name: The name of the queue of requests; it is created if it does not exist.
+        request_ttl: Seconds after which a request that no worker has taken is dropped; None: never.
+    """
+
+    def __init__(
+        self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = "pirates", request_ttl: float | None = None,
+    ) -> None:
+        self.engine = engine
+        """Where the requests wait."""
+        self._to_client = to_client
+        self._to_worker = to_worker
+        self._destination = f"zeromq/{name}"
+        _queue = engine.create_queue(name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX)
+        self.pack = Pack(engine, _queue, self._destination)
+        """The requests and the workers."""
+        self.dropped = 0
+        """Malformed messages, and requests for which there was no room."""
+        self._workers: dict[bytes, PackWorker] = {}
+        self._by_selector: dict[int, PackWorker] = {}
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    def from_client(self, frames: Sequence[bytes], now: float) -> None:
+        """A message came from a client: IDENTITY "" BODY…"""
+        if not 3 <= len(frames) <= FRAMES_MAX or frames[1]:
+            self.dropped += 1
+            return
+        try:
+            self.engine.publish(self.pack.queue, "", pack(0, [frames[0], *frames[2:]]))
+        except QueueFull:
+            self.dropped += 1
+
+    def from_worker(self, frames: Sequence[bytes], now: float) -> None:
+        """A message came from a worker: IDENTITY "" READY, or IDENTITY "" ADDRESS "" BODY…"""
+        if len(frames) == 3 and not frames[1] and frames[2] == PIRATE_READY:
+            if frames[0] in self._workers:
+                self._forget(frames[0])
+            self._join(frames[0])
+        elif 5 <= len(frames) <= FRAMES_MAX and not frames[1] and not frames[3]:
+            self._replied(frames[0], frames[2], frames[4:])
+        else:
+            self.dropped += 1
+
+    def pump(self, now: float) -> None:
+        """Hand out the requests for which there is a worker."""
+        for delivery in self.engine.deliveries(self._destination):
+            worker = self._by_selector[delivery.selector.id]
+            body = worker.take(delivery)
+            self._to_worker([worker.identity, *self._envelope, worker.client, b"", *body])
+            self._handed(worker, now)
+
+    def due(self) -> float | None:
+        """When `tick` has something to do; None: never."""
+        return None
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self.engine.tick()
+
+    _envelope: tuple[bytes, ...] = (b"",)
+
+    def _join(self, identity: bytes) -> None:
+        if len(self._workers) >= WORKERS_MAX:
+            self.dropped += 1
+            return
+        worker = self._workers[identity] = self.pack.join(identity)
+        self._by_selector[worker.selector.id] = worker
+
+    def _forget(self, identity: bytes) -> None:
+        worker = self._workers.pop(identity)
+        del self._by_selector[worker.selector.id]
+        self.pack.leave(worker)
+
+    def _replied(self, identity: bytes, client: bytes, body: Sequence[bytes]) -> None:
+        worker = self._workers.get(identity)
+        if worker is None or worker.delivery is None or worker.client != client:
+            self.dropped += 1           # nobody asked this worker for it
+            return
+        worker.settle()
+        self._to_client([client, b"", *body])
+
+    def _handed(self, worker: PackWorker, now: float) -> None:
+        """A request was sent to a worker."""
+
+    def check(self) -> None:
+        """Verify that the machine, its pack and the engine agree."""
+        self.engine.check()
+        if {worker.selector.id for worker in self._workers.values()} != self._by_selector.keys():
+            raise AssertionError("a worker is not known by its selector")
+        if self.pack.workers != len(self._workers):
+            raise AssertionError(f"the pack has {self.pack.workers} workers, the queue knows {len(self._workers)}")
