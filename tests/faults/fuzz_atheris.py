@@ -6,12 +6,18 @@ the process as found-…. The exit status is 0 if nothing was found.
 
 import sys
 
-import atheris
 
-with atheris.instrument_imports(include=["xump.filters", "xump.topology"]):
-    from tests.faults.fuzz import BYTES_MAX, HARNESSES
+def main() -> None:
+    import atheris
 
-name, executions, seed, corpus = sys.argv[1:]
-atheris.Setup([sys.argv[0], f"-runs={executions}", f"-seed={int(seed) or 1}", f"-max_len={BYTES_MAX}",
-               f"-artifact_prefix={corpus}/found-", corpus], HARNESSES[name].one)
-atheris.Fuzz()
+    with atheris.instrument_imports(include=["xump.filters", "xump.topology"]):
+        from tests.faults.fuzz import BYTES_MAX, HARNESSES
+
+    name, executions, seed, corpus = sys.argv[1:]
+    atheris.Setup([sys.argv[0], f"-runs={executions}", f"-seed={int(seed) or 1}", f"-max_len={BYTES_MAX}",
+                   f"-artifact_prefix={corpus}/found-", corpus], HARNESSES[name].one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

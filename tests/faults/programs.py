@@ -51,7 +51,9 @@ def copied(model: ModelEngine) -> ModelEngine:
     """A copy that goes its own way, of all but what never changes."""
     lasting = [entry.message for queue in model.queues.values() for entry in queue.entries]
     lasting += [part for selector in model.selectors.values() for part in (selector.when, selector.do)]
-    return copy.deepcopy(model, {id(part): part for part in lasting})
+    made = copy.deepcopy(model, {id(part): part for part in lasting})
+    made.watches, made.outlets = [], []         # nobody is told of what a copy does
+    return made
 
 
 def tended(verb: str, store: str, folder: Path) -> Report:
@@ -125,6 +127,7 @@ class Recorded(World):
             self.begin()
             self.engine.create_store(store, kind_of(store), path=str(self.places[0] / store), **self.options_of(store))
             self.end(store == self.stores[-1], said=store == self.stores[-1])
+        self.watch()
 
     def close(self):
         """In order; the next session opens what is there."""

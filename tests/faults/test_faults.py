@@ -114,7 +114,7 @@ def test_programs_beside_the_model():
 
 def test_a_program_that_fails_is_repeated_and_shrunk():
     """With a defect in the model: the same seed fails again, and few calls are left."""
-    with patch.object(queues.Queue, "purge", lambda queue: 0):
+    with patch.object(queues.Queue, "purge", lambda queue, upto=None: 0):
         found = [(seed, program(f"{SEED} {seed}", "small worlds", "ram")) for seed in range(60)]
         seed, said = next((seed, said) for seed, said in found if said)
         assert program(f"{SEED} {seed}", "small worlds", "ram") == said
