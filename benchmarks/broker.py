@@ -131,7 +131,7 @@ class Link:
     def consume(self, count: int, frame_bytes: int) -> None:
         """Take and ack so many messages, each of so many bytes on the wire."""
         taken = acked = 0
-        left = len(self.rest)
+        left, self.rest = len(self.rest), b""
         while taken < count:
             left += len(self.read())
             taken += left // frame_bytes
