@@ -29,9 +29,9 @@ class Canary(NamedTuple):
 
 
 CANARIES = {
-    "payment": Canary("a payment that climbs gives no credit back", ("route/ledger",), "machine"),
+    "payment": Canary("a payment that climbs gives no credit back", ("route/settling",), "machine"),
     "link": Canary("a message that was taken has no link to what it became", ("route/ledger",), "machine"),
-    "rotation": Canary("a selector that was served keeps its place", ("route/ledger",), "machine"),
+    "rotation": Canary("a selector that was served keeps its place", ("route/offering",), "machine"),
     "expiry": Canary("a message is handed out after its time", ("route/due",), "machine"),
     "group": Canary("two messages of a key are outstanding", ("route/routing", "select/groups"), "machine"),
     "duplicate": Canary("a duplicate is let in after reopening", ("route/duplicates",), "worlds"),

@@ -16,7 +16,7 @@ from xump_ext.engine.delivery cimport Delivery, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
 from xump_ext.message.message cimport message_object
-from xump_ext.route.ledger cimport PAID
+from xump_ext.route.offering cimport PAID
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.lazy_content cimport content_at
 

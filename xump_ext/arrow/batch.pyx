@@ -25,7 +25,9 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_new
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.arrivals cimport due_at
-from xump_ext.route.ledger cimport PAID, accept, enter, enter_waiting, hops_of, in_hands, pay
+from xump_ext.route.ledger cimport enter, enter_waiting
+from xump_ext.route.offering cimport PAID, accept, in_hands, pay
+from xump_ext.route.settling cimport hops_of
 from xump_ext.route.requeue cimport is_over_limit, nack_entry
 from xump_ext.engine.publish cimport check_takes_rows
 from xump_ext.route.routing cimport go_on, run

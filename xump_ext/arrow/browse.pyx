@@ -15,7 +15,7 @@ from xump_ext.match.filter cimport Filter
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport message_object
-from xump_ext.route.ledger cimport hops_of
+from xump_ext.route.settling cimport hops_of
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.lazy_content cimport content_shown
 

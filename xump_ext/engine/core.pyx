@@ -43,7 +43,10 @@ from xump_ext.message.message cimport Message, content_alone, content_new
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
 from xump_ext.route.due cimport release_due
-from xump_ext.route.ledger cimport hops_of, mark_dirty, pay, time_of
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.offering cimport pay
+from xump_ext.route.settling cimport hops_of
+from xump_ext.state.queue_lists cimport mark_dirty
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned

@@ -5,7 +5,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
-from xump_ext.route.ledger cimport in_hands
+from xump_ext.route.offering cimport in_hands
 from xump_ext.state.constants cimport REDELIVERED
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t
 

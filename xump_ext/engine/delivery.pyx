@@ -22,7 +22,10 @@ from xump_ext.message.content cimport checked_text, no_parts, parts_t
 from xump_ext.message.headers cimport content_t, correlation_of
 from xump_ext.message.message cimport Message, content_new, message_new
 from xump_ext.message.times cimport NEVER, seconds_ns
-from xump_ext.route.ledger cimport PAID, accept, dead_letter, deadline_set, hops_of, in_hands, nacked, pay, take_by_hand
+from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.offering cimport PAID, accept, in_hands, pay, take_by_hand
+from xump_ext.route.ready cimport deadline_set
+from xump_ext.route.settling cimport hops_of, nacked
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.groups cimport group_key

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport Times
-from xump_ext.route.ledger cimport now_of, time_of
+from xump_ext.route.clock cimport now_of, time_of
 from xump_ext.state.constants cimport BUSY, IDLE, TIME_UNREAD
 from xump_ext.state.graph cimport engine_t, queue_t
 from xump_ext.state.schedule cimport schedule_is_due

@@ -41,7 +41,7 @@ from xump_ext.log.journal cimport tell_stores
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times, later
 from xump_ext.route.oldest cimport first_free
-from xump_ext.route.ledger cimport now_of
+from xump_ext.route.clock cimport now_of
 from xump_ext.route.routing cimport run
 from xump_ext.state.constants cimport BROKEN, BUSY, CLOSED, FORKED, IDLE, NEW, RESERVED, TIME_UNREAD
 from xump_ext.state.envelope cimport QueueRef, queue_called

@@ -17,7 +17,7 @@ from xump_ext.memory.document cimport document
 from xump_ext.memory.short_call cimport call_t, name_count, short_call
 from xump_ext.message.times import seconds_of
 from xump_ext.message.rewriter cimport Rewriter
-from xump_ext.route.ledger cimport counts_by_reason
+from xump_ext.route.settling cimport counts_by_reason
 from xump_ext.select.credit cimport rank_of, waits_for
 from xump_ext.select.unrouted cimport unrouted_lowest
 from xump_ext.state.constants cimport DELIVER, NEVER, REASON_LATE, UNLIMITED

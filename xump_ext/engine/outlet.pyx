@@ -14,7 +14,8 @@ from libc.stdint cimport uint32_t
 from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
 from xump_ext.errors import no_pickle
 from xump_ext.memory.document cimport document
-from xump_ext.route.ledger cimport PAID, accept, dead_letter, pay
+from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.offering cimport PAID, accept, pay
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport NEVER, REASON_REJECTED

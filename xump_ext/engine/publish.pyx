@@ -21,7 +21,9 @@ from xump_ext.outcome import Outcome, OutcomeFlag
 from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, check_undelayed, fullness, letters_take
 from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
-from xump_ext.route.ledger cimport enter, letters_t, own_dead_letter, time_of
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.ledger cimport enter
+from xump_ext.route.letters cimport letters_t, own_dead_letter
 from xump_ext.route.routing cimport go_on
 from xump_ext.route.transit cimport publish_through
 from xump_ext.select.credit cimport overflow_has_room

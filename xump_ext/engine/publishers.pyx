@@ -13,7 +13,7 @@ from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, content_alone, content_new, optional_text, parts_given
 from xump_ext.message.times cimport NEVER, times_given
 from xump_ext.route.arrivals cimport content_timed, due_by
-from xump_ext.route.ledger cimport time_of
+from xump_ext.route.clock cimport time_of
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.envelope cimport name_text
 

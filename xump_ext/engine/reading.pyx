@@ -11,7 +11,7 @@ from xump_ext.match.filter cimport Filter
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_object
-from xump_ext.route.ledger cimport hops_of
+from xump_ext.route.settling cimport hops_of
 from xump_ext.route.oldest cimport oldest_ready
 from xump_ext.state.constants cimport BOUND, DELAYED, HISTORY, MOVED, NEVER, OFFERED, TAKEN, UNROUTED, WAITING
 from xump_ext.state.extra cimport is_first_delay

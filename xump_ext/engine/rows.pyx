@@ -9,7 +9,7 @@ from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.message.content cimport content_of_buffers, content_release, content_share, no_parts, parts_t
 from xump_ext.message.headers cimport annex_new, annex_release, content_t
 from xump_ext.message.times cimport later
-from xump_ext.route.ledger cimport time_of
+from xump_ext.route.clock cimport time_of
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport BROKEN, OUTCOME_NO_QUEUE
 from xump_ext.state.graph cimport engine_t, queue_t, store_t, visited_t

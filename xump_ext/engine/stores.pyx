@@ -37,7 +37,8 @@ from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.records.kinds cimport group_record_t
 from xump_ext.recovery.log_reader cimport Recovery
-from xump_ext.route.ledger cimport pay_for, time_of
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.settling cimport pay_for
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.credit cimport waiters_wake, wake_where_room_varies
 from xump_ext.state.constants cimport BROKEN, OWNED, SPECIAL_NOT

@@ -22,7 +22,10 @@ from xump_ext.message.headers cimport expires_of
 from xump_ext.message.rewriter cimport Rewriter, rewriter_named
 from xump_ext.records.record cimport incarnation_new
 from xump_ext.engine.windows cimport WindowHandle
-from xump_ext.route.ledger cimport DELETED, leave_ready, mark_dirty, room_left, settle, unbind, window_left
+from xump_ext.route.offering cimport room_left, unbind, window_left
+from xump_ext.route.ready cimport leave_ready
+from xump_ext.route.settling cimport DELETED, settle
+from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
@@ -44,7 +47,6 @@ from xump_ext.state.index cimport entry_free, index_free, index_from, index_get,
 from xump_ext.state.lazy_content cimport content_at, content_drop, content_needed, fetched_forget
 from xump_ext.state.limits cimport count_ready, limit_changed
 from xump_ext.state.offers cimport destination_left, destination_named
-from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport returned_free
 from xump_ext.state.window cimport window_free, window_new, window_t
 from xump_ext.state.run_queue cimport parked_forget

@@ -15,7 +15,9 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport content_of
 from xump_ext.route.admission cimport ANSWER_ACK, ANSWER_NACK, Admissions, admission_t, sends_away
-from xump_ext.route.ledger cimport dead_letter, dead_letter_of, enter, pay
+from xump_ext.route.ledger cimport dead_letter, enter
+from xump_ext.route.letters cimport dead_letter_of
+from xump_ext.route.offering cimport pay
 from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport REASON_REJECTED

@@ -19,7 +19,7 @@ from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.times cimport later
 from xump_ext.records.kinds cimport RECORD_MARKED
 from xump_ext.recovery.recovered cimport seen_t
-from xump_ext.route.ledger cimport leave_ready
+from xump_ext.route.ready cimport leave_ready
 from xump_ext.route.requeue cimport returning_add
 from xump_ext.select.groups cimport group_enter, group_leave
 from xump_ext.select.unrouted cimport apart_add, goes_apart

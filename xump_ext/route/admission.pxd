@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
-from xump_ext.route.ledger cimport letters_t
+from xump_ext.route.letters cimport letters_t
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
 
 cdef enum:

@@ -14,9 +14,9 @@ from xump_ext.message.content cimport checked_text, content_release
 from xump_ext.message.headers cimport expires_of
 from xump_ext.records.kinds cimport RECORD_TIMED
 from xump_ext.route.duplicates cimport duplicate_of, remember
-from xump_ext.route.ledger cimport (
-    can_enter, dead_letter_of, enter, is_barred, is_fresh, letter_bars, letter_made, letter_trip, own_dead_letter,
-)
+from xump_ext.route.ledger cimport can_enter, enter
+from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, own_dead_letter
+from xump_ext.route.settling cimport is_fresh
 from xump_ext.route.requeue cimport is_over_limit
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (

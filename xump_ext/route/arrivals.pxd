@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER, Times, later
-from xump_ext.route.ledger cimport enter, enter_special, time_of
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.ledger cimport enter, enter_special
 from xump_ext.state.graph cimport engine_t, queue_t, visited_t
 
 cdef content_t* content_with_ttl(engine_t* engine, content_t* content, Times times, int64_t due) except NULL

@@ -4,7 +4,7 @@ from xump_ext.message.content cimport content_expiring
 from xump_ext.message.headers cimport expires_of
 from xump_ext.message.times cimport later
 from xump_ext.message.times import seconds_of
-from xump_ext.route.ledger cimport time_of
+from xump_ext.route.clock cimport time_of
 
 
 cdef content_t* content_with_ttl(engine_t* engine, content_t* content, Times times, int64_t due) except NULL:

@@ -7,10 +7,9 @@ from xump_ext.log.owners cimport gone_note
 from xump_ext.log.writer cimport touch, went_to
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
-from xump_ext.route.ledger cimport (
-    can_enter, clamp, dead_letter_of, enter, hops_of, is_barred, is_fresh, letter_bars, letter_made, letter_trip, letters_t,
-    own_dead_letter,
-)
+from xump_ext.route.ledger cimport can_enter, enter
+from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, letters_t, own_dead_letter
+from xump_ext.route.settling cimport clamp, hops_of, is_fresh
 from xump_ext.select.plan cimport prefetch_tail
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, REASON_HOPS, REASON_OVERFLOW,

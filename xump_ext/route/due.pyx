@@ -13,7 +13,9 @@ from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
 from xump_ext.memory.canaries cimport EXPIRY, strikes
-from xump_ext.route.ledger cimport dead_letter_of, leave_ready, mark_dirty
+from xump_ext.route.letters cimport dead_letter_of
+from xump_ext.route.ready cimport leave_ready
+from xump_ext.state.queue_lists cimport mark_dirty, queue_list
 from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
 from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
@@ -28,7 +30,6 @@ from xump_ext.state.graph cimport entry_t, extra_t, queue_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready, limit_changed
-from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve
 from xump_ext.state.schedule cimport (
     schedule_add, schedule_behind, schedule_front, schedule_front_gone, schedule_next, schedule_pop, schedule_reserve,

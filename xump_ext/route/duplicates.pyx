@@ -8,7 +8,7 @@ from xump_ext.log.seen cimport log_forget, log_seen
 from xump_ext.memory.canaries cimport DUPLICATE, strikes
 from xump_ext.memory.siphash cimport hash128_t
 from xump_ext.message.headers cimport raw_text_of
-from xump_ext.route.ledger cimport time_of
+from xump_ext.route.clock cimport time_of
 from xump_ext.state.window cimport window_add, window_ask, window_count, window_hash, window_reserve, window_t, window_trim
 
 

@@ -14,7 +14,8 @@ from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t, expires_of
 from xump_ext.route.arrivals cimport due_at, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, remember_for_good
-from xump_ext.route.ledger cimport PROCESSED, end, time_of
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.settling cimport PROCESSED, end
 from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.state.constants cimport BROKEN, NEVER
 from xump_ext.state.graph cimport entry_t

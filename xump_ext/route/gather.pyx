@@ -12,7 +12,7 @@ from libc.stdlib cimport qsort
 
 from xump_ext.memory.heap cimport heap_remove, heap_root, heap_t, node_t
 from xump_ext.route.copies cimport comes_now
-from xump_ext.route.ledger cimport mark_dirty
+from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.select.credit cimport lane_wake, waiters_wake, waiting_add, waiting_remove, wake_where_room_varies
 from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.runnable cimport parked_key, runnable_remove, runnable_set
@@ -22,7 +22,6 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport names_queue_now
 from xump_ext.state.graph cimport queue_t, run_item_t, waitset_t
-from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport order_of, returned_merge, waitset_oldest
 from xump_ext.state.run_queue cimport parked_push, suspend
 from xump_ext.state.visited cimport visited_release

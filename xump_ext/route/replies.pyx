@@ -7,7 +7,8 @@ from libc.stdint cimport uint64_t
 
 from xump_ext.message.headers cimport content_t, correlation_of, header_find, header_t
 from xump_ext.message.message cimport message_object
-from xump_ext.route.ledger cimport DROPPED, PROCESSED, hops_of, leave_ready, settle
+from xump_ext.route.ready cimport leave_ready
+from xump_ext.route.settling cimport DROPPED, PROCESSED, hops_of, settle
 from xump_ext.state.constants cimport REASON_LATE, UNROUTED, WAITING
 from xump_ext.state.graph cimport entry_t, queue_t
 from xump_ext.state.index cimport index_from

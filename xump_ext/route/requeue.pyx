@@ -9,10 +9,12 @@ from libc.stdlib cimport calloc
 
 from xump_ext.log.fences cimport log_mark
 from xump_ext.message.times cimport later
-from xump_ext.route.ledger cimport (
-    DELETED, copy_nack, dead_letter, delay, end, expiry_set, forget_delivery, leave_ready, mark_dirty, nacked, room_left, time_of,
-    unbind, window_left,
-)
+from xump_ext.route.clock cimport time_of
+from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.offering cimport forget_delivery, room_left, unbind, window_left
+from xump_ext.route.ready cimport delay, expiry_set, leave_ready
+from xump_ext.route.settling cimport DELETED, copy_nack, end, nacked
+from xump_ext.state.queue_lists cimport mark_dirty, queue_list
 from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
@@ -26,7 +28,6 @@ from xump_ext.state.index cimport list_remove
 from xump_ext.state.lazy_content cimport content_at, is_readable
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
-from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.state.run_queue cimport suspended_visited
 from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
 from xump_ext.state.visited cimport visited_release, visited_share

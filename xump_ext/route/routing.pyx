@@ -21,7 +21,9 @@ from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
 from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
-from xump_ext.route.ledger cimport PROCESSED, dead_letter, leave_ready, letters_would_take, settle, take
+from xump_ext.route.ledger cimport dead_letter, letters_would_take, take
+from xump_ext.route.ready cimport leave_ready
+from xump_ext.route.settling cimport PROCESSED, settle
 from xump_ext.route.oldest cimport drop_oldest
 from xump_ext.route.replies cimport hand_out_replies
 from xump_ext.route.transit cimport route_through

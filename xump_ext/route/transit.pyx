@@ -13,9 +13,12 @@ from libc.string cimport memset
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport expires_of
 from xump_ext.route.copies cimport make_copies
-from xump_ext.route.ledger cimport (
-    PROCESSED, dead_letter, dead_letter_of, enter, leave_ready, mark_dirty, now_of, settle, take, time_of,
-)
+from xump_ext.route.clock cimport now_of, time_of
+from xump_ext.route.ledger cimport dead_letter, enter, take
+from xump_ext.route.letters cimport dead_letter_of
+from xump_ext.route.ready cimport leave_ready
+from xump_ext.route.settling cimport PROCESSED, settle
+from xump_ext.state.queue_lists cimport mark_dirty
 from xump_ext.select.plan cimport Plan, known_place, known_t
 from xump_ext.select.round_robin cimport choose
 from xump_ext.state.constants cimport (

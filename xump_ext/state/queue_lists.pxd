@@ -3,6 +3,7 @@
 `constants.pxd` names the lists. A queue enters a list, and leaves it from any position, in a few instructions.
 """
 
+from xump_ext.state.constants cimport DIRTY
 from xump_ext.state.graph cimport engine_t, queue_t
 
 cdef inline void queue_list(engine_t* engine, queue_t* queue, int which) noexcept:
@@ -16,6 +17,10 @@ cdef inline void queue_list(engine_t* engine, queue_t* queue, int which) noexcep
     if next != NULL:
         next.listed[which].previous = queue
     engine.lists[which] = queue
+
+cdef inline void mark_dirty(engine_t* engine, queue_t* queue) noexcept:
+    """Has the next run look at this queue."""
+    queue_list(engine, queue, DIRTY)
 
 cdef inline void queue_unlist(engine_t* engine, queue_t* queue, int which) noexcept:
     """Takes the queue out of the list, if it is in it."""
