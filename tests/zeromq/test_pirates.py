@@ -14,8 +14,14 @@ class Queue:
     """A machine, with what it sent."""
 
     def __init__(self, kind, **options):
-        self.to_client, self.to_worker, self.now = [], [], 100.0
-        self.machine = kind(Engine(), self.to_client.append, self.to_worker.append, **options)
+        self.to_client, self.to_worker, self.now, self.gone = [], [], 100.0, set()
+        self.machine = kind(Engine(), self.to_client.append, self.send, **options)
+
+    def send(self, frames):
+        if frames[0] in self.gone:
+            return False
+        self.to_worker.append(frames)
+        return True
 
     def client(self, *frames):
         self.machine.from_client(list(frames), self.now)
@@ -55,6 +61,36 @@ def test_a_request_waits_for_a_worker_and_the_reply_finds_its_client(simple):
     assert simple.client(b"c", b"", b"body", b"2") == ([], [])
     assert simple.worker(b"w", b"", READY) == ([], [[b"w", b"", b"c", b"", b"body", b"2"]])
     assert simple.worker(b"w", b"", b"c", b"", b"done") == ([[b"c", b"", b"done"]], [])
+
+
+def test_what_a_worker_that_is_gone_should_get_goes_to_the_next(simple):
+    for name in (b"gone", b"gone too", b"there"):
+        simple.worker(name, b"", READY)
+    simple.gone |= {b"gone", b"gone too"}
+    assert simple.client(b"c", b"", b"x") == ([], [[b"there", b"", b"c", b"", b"x"]])
+    assert simple.machine.workers == 1
+
+
+def test_workers_that_die_with_a_request_are_not_kept_for_ever(simple):
+    for number in range(10):
+        simple.worker(b"w%d" % number, b"", READY)
+        simple.client(b"c", b"", b"x")
+        simple.pass_time(10.0)
+    assert simple.machine.workers == 10
+    simple.now = simple.machine.due()
+    simple.pass_time(0.0)
+    assert simple.machine.workers == 9
+    simple.pass_time(300.0)
+    assert (simple.machine.workers, simple.machine.due(), simple.machine.dropped) == (0, None, 10)
+    assert not simple.machine.pack.queue.ready and not simple.machine.pack.queue.outstanding
+
+
+def test_a_reply_that_comes_after_its_limit_says_that_the_worker_is_ready(simple):
+    simple.worker(b"w", b"", READY)
+    simple.client(b"c", b"", b"x")
+    simple.pass_time(300.0)
+    assert simple.worker(b"w", b"", b"c", b"", b"late") == ([], [])
+    assert simple.client(b"c2", b"", b"y") == ([], [[b"w", b"", b"c2", b"", b"y"]])
 
 
 def test_the_worker_that_was_served_longest_ago_is_next(simple):

@@ -16,6 +16,8 @@ TIMEOUT_SECONDS, RETRIES = 2.5, 3
 
 REQUEST_TTL_SECONDS = 300.0
 """A request that no worker takes within this is dropped: its client has given up long before."""
+REPLY_LIMIT_SECONDS = 300.0
+"""A Simple Pirate's worker that has not replied within this is taken for dead: there are no heartbeats to tell."""
 WAITING_MAX = 1_000_000
 """Requests that wait for one service. One more is refused, which its client sees as a lost request."""
 SERVICES_MAX = 10_000

@@ -65,9 +65,9 @@ class ParanoidPirate(SimplePirate):
         for identity in self._alive.silent(now):
             self._to_worker([identity, PIRATE_HEARTBEAT])
 
-    def _forget(self, identity: bytes) -> None:
+    def _forget(self, identity: bytes, *, redispatch: bool = True) -> None:
         self._alive.remove(identity)
-        super()._forget(identity)
+        super()._forget(identity, redispatch=redispatch)
 
     def _handed(self, worker: PackWorker, now: float) -> None:
         self._alive.told(worker.identity, now)

@@ -166,6 +166,23 @@ def sender(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], None]:
     return send_frames
 
 
+def sender_that_tells(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], bool]:
+    """The same, but it returns False if the peer is gone, or takes no more."""
+    socket.router_mandatory = True
+    send_frames = sender(socket)
+
+    def tell(frames: Sequence[bytes]) -> bool:
+        try:
+            send_frames(frames)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False            # libzmq says so of the first frame, so that there is no rest to send
+            raise
+        return True
+
+    return tell
+
+
 class MajordomoBroker(Server):
     """A Majordomo broker on one socket, for clients and workers of MDP 0.1 and 0.2.
 
@@ -220,6 +237,7 @@ class PirateBroker(Server):
         _workers = self._open(backend, keys, public)
         _kind = ParanoidPirate if paranoid else SimplePirate
         with self._closing():
-            self.machine: SimplePirate = _kind(self.engine, sender(_clients), sender(_workers), **options)
+            _to_worker = sender(_workers) if paranoid else sender_that_tells(_workers)
+            self.machine: SimplePirate = _kind(self.engine, sender(_clients), _to_worker, **options)
             """The protocol, and the workers."""
         self._serve(self.machine, {_clients: self.machine.from_client, _workers: self.machine.from_worker})

@@ -1,8 +1,12 @@
 """Simple Pirate: a queue between REQ clients and REQ workers, the worker that was served longest ago first.
 
-A worker says READY, one frame 01, and each reply says that it is ready again. There are no heartbeats: a worker that dies keeps
-its request, and its client asks again; what it asks goes to another worker. The queue forgets a worker when its identity comes
-back with a new READY, and what it had goes to the next one.
+A worker says READY, one frame 01, and each reply says that it is ready again. There are no heartbeats, so a worker that dies
+keeps its request, and its client asks again; what it asks goes to another worker. The queue forgets a worker
+
+- whose connection is gone when a request is to be sent to it: the request goes to the next one;
+- whose identity comes back with a new READY: what it had goes to the next one;
+- that has had a request for `reply_limit` seconds: what it had is dropped, since its client has given up. If its reply comes
+  after all, nobody gets it, and it counts as READY.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Callable, Sequence
 from xump.engine import Engine
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PIRATE_READY
-from xump.zeromq.limits import WAITING_MAX, WORKERS_MAX
+from xump.zeromq.limits import REPLY_LIMIT_SECONDS, WAITING_MAX, WORKERS_MAX
 from xump.zeromq.pack import Pack, PackWorker
 from xump.zeromq.packing import pack
 
@@ -25,14 +29,18 @@ class SimplePirate:
     Args:
         engine: Where the requests wait.
         to_client: Is called with the frames of a message for a client, its identity first.
-        to_worker: The same for a worker.
+        to_worker: The same for a worker. It returns False if the worker's connection is gone.
         name: The name of the queue of requests; it is created if it does not exist.
         request_ttl: Seconds after which a request that no worker has taken is dropped; None: never.
+        reply_limit: Seconds after which a worker that has not replied is forgotten.
     """
 
     def __init__(
         self, engine: Engine, to_client: Send, to_worker: Send, *, name: str = "pirates", request_ttl: float | None = None,
+        reply_limit: float = REPLY_LIMIT_SECONDS,
     ) -> None:
+        if not reply_limit > 0:
+            raise ValueError(f"the limit of a reply is {reply_limit} seconds, and must be more than 0")
         self.engine = engine
         """Where the requests wait."""
         self._to_client = to_client
@@ -45,6 +53,8 @@ class SimplePirate:
         """Malformed messages, and requests for which there was no room."""
         self._workers: dict[bytes, PackWorker] = {}
         self._by_selector: dict[int, PackWorker] = {}
+        self._reply_limit = reply_limit
+        self._busy: dict[bytes, float] = {}         # since when, in this order
 
     @property
     def workers(self) -> int:
@@ -68,25 +78,42 @@ class SimplePirate:
                 self._forget(frames[0])
             self._join(frames[0])
         elif 5 <= len(frames) <= FRAMES_MAX and not frames[1] and not frames[3]:
-            self._replied(frames[0], frames[2], frames[4:])
+            if not self._replied(frames[0], frames[2], frames[4:]) and frames[0] not in self._workers:
+                self._join(frames[0])
         else:
             self.dropped += 1
 
     def pump(self, now: float) -> None:
         """Hand out the requests for which there is a worker."""
+        while self._hand_out(now):
+            pass
+
+    def _hand_out(self, now: float) -> bool:
+        """Returns whether a worker was gone, so that its request is there again."""
+        gone = False
         for delivery in self.engine.deliveries(self._destination):
             worker = self._by_selector[delivery.selector.id]
             body = worker.take(delivery)
-            self._to_worker([worker.identity, *self._envelope, worker.client, b"", *body])
-            self._handed(worker, now)
+            if self._to_worker([worker.identity, *self._envelope, worker.client, b"", *body]) is False:
+                self._forget(worker.identity)
+                gone = True
+            else:
+                self._handed(worker, now)
+        return gone
 
     def due(self) -> float | None:
         """When `tick` has something to do; None: never."""
-        return None
+        oldest = next(iter(self._busy.values()), None)
+        return None if oldest is None else oldest + self._reply_limit
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Forget the workers that have not replied for too long."""
         self.engine.tick()
+        for identity, since in list(self._busy.items()):
+            if since + self._reply_limit > now:
+                break
+            self._forget(identity, redispatch=False)
+            self.dropped += 1
 
     _envelope: tuple[bytes, ...] = (b"",)
 
@@ -97,21 +124,26 @@ class SimplePirate:
         worker = self._workers[identity] = self.pack.join(identity)
         self._by_selector[worker.selector.id] = worker
 
-    def _forget(self, identity: bytes) -> None:
+    def _forget(self, identity: bytes, *, redispatch: bool = True) -> None:
         worker = self._workers.pop(identity)
         del self._by_selector[worker.selector.id]
-        self.pack.leave(worker)
+        self._busy.pop(identity, None)
+        self.pack.leave(worker, redispatch=redispatch)
 
-    def _replied(self, identity: bytes, client: bytes, body: Sequence[bytes]) -> None:
+    def _replied(self, identity: bytes, client: bytes, body: Sequence[bytes]) -> bool:
+        """Returns whether somebody asked this worker for it."""
         worker = self._workers.get(identity)
         if worker is None or worker.delivery is None or worker.client != client:
-            self.dropped += 1           # nobody asked this worker for it
-            return
+            self.dropped += 1
+            return False
+        self._busy.pop(identity, None)
         worker.settle()
         self._to_client([client, b"", *body])
+        return True
 
     def _handed(self, worker: PackWorker, now: float) -> None:
         """A request was sent to a worker."""
+        self._busy[worker.identity] = now
 
     def check(self) -> None:
         """Verify that the machine, its pack and the engine agree."""
@@ -120,3 +152,5 @@ class SimplePirate:
             raise AssertionError("a worker is not known by its selector")
         if self.pack.workers != len(self._workers):
             raise AssertionError(f"the pack has {self.pack.workers} workers, the queue knows {len(self._workers)}")
+        if not self._busy.keys() <= self._workers.keys():
+            raise AssertionError("a worker is busy that the queue does not know")
