@@ -7,6 +7,7 @@ Each protocol is a *machine* without sockets or clocks of its own: frames and mo
 puts sockets under a machine.
 """
 
+from xump.zeromq.idempotent import Replies, idempotent, stamp
 from xump.zeromq.lazy_pirate import Client as LazyPirate
 from xump.zeromq.majordomo import Client, Majordomo
 from xump.zeromq.paranoid_pirate import ParanoidPirate
@@ -16,5 +17,6 @@ from xump.zeromq.sockets import Keys
 from xump.zeromq.worker import Worker
 
 __all__ = [
-    "Client", "Keys", "LazyPirate", "Majordomo", "MajordomoBroker", "ParanoidPirate", "PirateBroker", "SimplePirate", "Worker",
+    "Client", "Keys", "LazyPirate", "Majordomo", "MajordomoBroker", "ParanoidPirate", "PirateBroker", "Replies", "SimplePirate",
+    "Worker", "idempotent", "stamp",
 ]

@@ -25,6 +25,8 @@ SERVICES_MAX = 10_000
 WORKERS_MAX = 100_000
 SERVICE_BYTES_MAX = 255
 """A longer name is malformed. The RFCs say only that it is printable, or opaque."""
+KEPT_SECONDS, KEPT_REPLIES_MAX = 86_400.0, 1_000_000
+"""Of an idempotent service's replies: a day is longer than clients go on asking; the index takes some 150 bytes a reply."""
 PARTIALS_BYTES_MAX = 64 << 20
 """Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away."""
 BATCH = 200
