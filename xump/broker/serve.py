@@ -9,6 +9,8 @@ import signal
 import ssl
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import xump
 from xump.broker.broker import Broker
 from xump.broker.users import BadUsers, hash_password, read_users
 from xump.cli.exit import CommandError, ExitCode
+from xump.cli.remote import SIDECAR
 from xump.errors import XumpError
 
 HOP_LIMIT = 1_024
@@ -75,9 +78,24 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
     async with broker:
         host, port = broker.address
         web = "" if broker.http is None else f", HTTP on {broker.http.url}"
-        print(f"xump serve: AMQP on {host}:{port}{web}", flush=True)
-        await ending.wait()
+        with _told(options.path, None if broker.http is None else broker.http.url):
+            print(f"xump serve: AMQP on {host}:{port}{web}", flush=True)
+            await ending.wait()
     return ExitCode.OK
+
+
+@contextmanager
+def _told(path: str | None, url: str | None) -> Iterator[None]:
+    """Beside the store a file says where this process answers, so that `xump stats PATH` can ask it."""
+    if path is None or url is None:
+        yield
+        return
+    file = Path(path + SIDECAR)
+    file.write_text(url)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _read_again(broker: Broker, path: str) -> None:

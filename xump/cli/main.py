@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from xump import topology
-from xump.cli import broker_commands, sql_commands, store_commands, zeromq_commands
+from xump.cli import broker_commands, remote_commands, sql_commands, store_commands, zeromq_commands
 from xump.cli.exit import CommandError, ExitCode
+from xump.cli.remote import is_url
 from xump.store_types import types_of
 from xump.topology import drawing, picture
 
@@ -39,7 +40,7 @@ checks and draws topologies, inspects and repairs stores on disk, and runs a dem
 
 EPILOG = """\
 A store keeps queues on disk, at the path that your program gave to create_store("orders", "lmdb", path="orders.xump"). The
-commands work on a store that no process has open.
+commands work on a store that no process has open; stats and browse also on that of a broker that answers HTTP.
 
 A topology is the stores, queues and selectors of an engine as a TOML file:
 
@@ -64,6 +65,11 @@ examples:
     xump stats orders.xump                         list the queues of a store
     xump browse orders.xump jobs --limit 10        print messages of its queue `jobs`
     xump check orders.xump                         look for damage in a store
+    xump serve --http 127.0.0.1:8080               run a broker; the next four talk to it
+    echo cat.png | xump publish jobs               publish lines into its queue `jobs`
+    xump consume jobs -- ./work.sh                 run a command for each message
+    xump top                                       watch its queues
+    xump browse http://127.0.0.1:8080 jobs         print messages; stats and graph take such a URL, too
     xump demo --messages 10000                     send 10,000 flights through an engine
     xump demo --store lmdb                         send a year of flights through a store, with a kill -9 half way
 
@@ -117,7 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not arguments:
             parser.print_help()
             return ExitCode.OK
-        options, rest = parser.parse_known_args(arguments)
+        own, words = _split(arguments)
+        options, rest = parser.parse_known_args(own)
+        if words:
+            options.words = words
         if rest:
             options.parser.error(f"unrecognized arguments: {' '.join(rest)}")     # with the usage of the command
         command: Callable[[argparse.Namespace], int] = options.command
@@ -133,6 +142,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
 
 
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments of `xump consume`, and the command behind `--`, which has options of its own."""
+    if arguments[:1] != ["consume"] or "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1:]
+
+
 def _parser() -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="xump", description=DESCRIPTION, epilog=EPILOG, formatter_class=form)
@@ -144,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
 
     graph = commands.add_parser("graph", help="draw a topology", description="Draw a topology.", epilog=GRAPH_EPILOG,
                                 formatter_class=form)
-    graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is standard input")
+    graph.add_argument("topology", metavar="TOPOLOGY.toml", help="the file; - is standard input; or the URL of a running broker")
     graph.add_argument("--format", choices=FORMATS, help="default: by the suffix of --output, else mermaid")
     graph.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
     graph.set_defaults(command=_graph, parser=graph)
@@ -157,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
 
     store_commands.add_commands(commands, form)
     broker_commands.add_commands(commands, form)
+    remote_commands.add_commands(commands, form)
     sql_commands.add_commands(commands, form)
     zeromq_commands.add_commands(commands, form)
     return parser
@@ -253,6 +271,9 @@ def _by_graphviz(text: bytes, drawn: str) -> bytes:
 # ---- files
 
 def _load(name: str) -> dict[str, Any]:
+    if is_url(name):
+        found: dict[str, Any] = remote_commands.topology(name)
+        return found
     if name != "-" and os.path.exists(name):
         with store_commands.plainly(name):
             types = types_of(name)[0]

@@ -16,7 +16,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xump._queue_properties import QUEUE_DEFAULTS
+from xump.cli import remote_commands
 from xump.cli.exit import CommandError, ExitCode
+from xump.cli.remote import is_url, process_of
 from xump.cli.store_report import (
     Progress,
     counted,
@@ -110,7 +112,8 @@ def add_commands(commands: Any, form: Any) -> None:
     ):
         parser = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.", epilog=epilog,
                                      formatter_class=form)
-        parser.add_argument("path", metavar="PATH", help="the store: the path that your program gave to create_store")
+        parser.add_argument("path", metavar="PATH", help="the store: the path that your program gave to create_store" + (
+            ", or the URL of a running broker" if name in ("stats", "browse") else ""))
         if name == "browse":
             _add_browsing(parser)
         if name in ("stats", "browse"):
@@ -278,6 +281,8 @@ def _compact(options: argparse.Namespace) -> int:
 def _browse(options: argparse.Namespace) -> int:
     if options.where is not None:
         _check_filter(options.where)
+    if (url := _broker_of(options.path)) is not None:
+        return remote_commands.browse(url, options)
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:
         queue = _queue(engine, path, options.queue)
@@ -291,6 +296,11 @@ def _browse(options: argparse.Namespace) -> int:
             else:
                 print(line_of_message(message, state, until))
         return _warned(engine, path)
+
+
+def _broker_of(path: str) -> str | None:
+    """Whom to ask instead of the files: a broker that is named by its URL, or the one that has the store open."""
+    return path if is_url(path) else process_of(path)
 
 
 def _check_filter(text: str) -> None:
@@ -312,6 +322,8 @@ def _queue(engine: Engine, path: str, name: str) -> Queue:
 def _stats(options: argparse.Namespace) -> int:
     from xump_ext.engine.stores import queue_bytes
 
+    if (url := _broker_of(options.path)) is not None:
+        return remote_commands.stats(url, options)
     path, type = options.path, type_of(options.path, options.type)
     with _viewed(path, type) as engine:
         queues = {name: _numbers(queue, queue_bytes(queue)) for name, queue in engine.queues.items()}

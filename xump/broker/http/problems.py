@@ -14,6 +14,7 @@ from xump.errors import (
     QueueFull,
     QueueNotFound,
     SelectorNotFound,
+    StaleDelivery,
     StoreFailed,
     StoreFull,
     StoreNotFound,
@@ -21,8 +22,8 @@ from xump.errors import (
 )
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
-    (QueueNotFound, 404), (StoreNotFound, 404), (SelectorNotFound, 404), (Conflict, 409), (QueueFull, 503), (StoreFull, 507),
-    (Closed, 503), (StoreFailed, 500), (ValueError, 400), (TypeError, 400),
+    (QueueNotFound, 404), (StoreNotFound, 404), (SelectorNotFound, 404), (Conflict, 409), (StaleDelivery, 409),
+    (QueueFull, 503), (StoreFull, 507), (Closed, 503), (StoreFailed, 500), (ValueError, 400), (TypeError, 400),
 )
 """Which status an error of the engine has; the first row that fits."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
+import datetime
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from aiohttp import web
 import xump.aio
 from xump.broker.http import cloudevents
 from xump.broker.http.call import Call, answer, number, one_of, seconds
+from xump.broker.http.messages import LINES, read_lines, shown
 from xump.broker.http.problems import Problem, asking
 from xump.types import HeaderValue
 
@@ -41,7 +42,7 @@ BOUNCED = ("xump_bounced_from", "xump_reason", "xump_detail", "xump_original_add
 
 
 async def publish(call: Call) -> web.Response:
-    """Publish a message, or events; answers when it is durable."""
+    """Publish a message, messages as lines of JSON, or events; answers when they are durable."""
     name = call.name()
     call.check("write", name)
     call.only(*PUBLISHED)
@@ -49,8 +50,10 @@ async def publish(call: Call) -> web.Response:
     options = {key: value for key, parse in PUBLISHED.items() if (value := call.parameter(key, parse)) is not None}
     address = options.pop("address", None)
     mode = cloudevents.mode_of(call.request.headers)
-    if mode is None:
-        ids = [_publish(call.engine, name, address or "", body, _headers(call.request), options)]
+    if call.request.content_type == LINES:
+        ids = _publish_lines(call.engine, name, address, body, options)
+    elif mode is None:
+        ids = [_publish(call.engine, name, address or "", body, headers_of(call.request), options)]
     else:
         ids = _publish_events(call.engine, name, address, cloudevents.events_in(mode, call.request.headers, body), options)
     with asking():
@@ -63,6 +66,15 @@ async def publish(call: Call) -> web.Response:
 def _publish(engine: Engine, name: str, address: str, body: bytes, headers: dict[str, HeaderValue], options: Any) -> int:
     with asking(), engine.not_waiting():
         return engine.publish(name, address, body, headers, **options)
+
+
+def _publish_lines(engine: Engine, name: str, address: str | None, body: bytes, options: dict[str, Any]) -> list[int]:
+    """A message a line: all enter, or none does."""
+    if address is not None:
+        raise Problem(400, "address is of one message; in a body of lines each line has its own")
+    messages = read_lines(body)
+    with asking(), engine.not_waiting():
+        return list(engine.publish_many(name, messages, **options))
 
 
 def _publish_events(
@@ -82,7 +94,7 @@ def _publish_events(
         return list(engine.publish_many(name, rows, **options))
 
 
-def _headers(request: web.Request) -> dict[str, HeaderValue]:
+def headers_of(request: web.Request) -> dict[str, HeaderValue]:
     """The headers of the message; its type among them, unless it is what curl says without being told to."""
     kind = request.headers.get("Content-Type")
     found: dict[str, HeaderValue] = {}
@@ -139,12 +151,20 @@ async def browse(call: Call) -> web.Response:
     reverse = call.parameter("reverse", one_of("true", "false")) == "true"
     where = call.request.query.get("where")
     with asking():
-        found = queue.browse(start or "head", state=state, where=where or None, limit=limit, reverse=reverse)  # type: ignore[arg-type]
-        return answer([shown(message) for message in await asyncio.to_thread(list, found)])     # it may pass over millions
+        found = queue._browse_detailed(start or "head", state, where or None, limit, reverse)  # type: ignore[arg-type]
+        messages = await asyncio.to_thread(list, found)     # it may pass over millions
+        return answer([{**shown(message), "state": now, "until": until} for message, now, until in messages])
 
 
-def _start(text: str) -> int | str:
-    return text if text in ("head", "current") else number(text)
+def _start(text: str) -> int | str | datetime.datetime:
+    if text in ("head", "current"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("expected head, current, an id, or a date and time with its zone") from None
 
 
 async def look(call: Call) -> web.Response:
@@ -160,27 +180,6 @@ async def look(call: Call) -> web.Response:
     if message is None:
         raise Problem(404, f"queue {queue.name!r} has no message {id}")
     return answer(shown(message))
-
-
-def shown(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it."""
-    found: dict[str, Any] = {
-        "id": message.id, "address": message.address, "headers": {name: _value(value) for name, value in message.headers.items()},
-        "timestamp": message.timestamp, "hops": message.hops, "priority": message.priority,
-    }
-    for name in ("reply_to", "message_id", "correlation_id", "expires"):
-        value = getattr(message, name)
-        if value is not None:
-            found[name] = value
-    try:
-        found["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        found["body_base64"] = base64.b64encode(message.body).decode()
-    return found
-
-
-def _value(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 async def hold(call: Call) -> web.Response:
@@ -257,3 +256,12 @@ def _came_from(message: Message) -> str:
     if not isinstance(came_from, str):
         raise Problem(400, f"message {message.id} does not say where it came from: name a queue with `to`")
     return came_from
+
+
+async def topology(call: Call) -> web.Response:
+    """The stores, queues and selectors, as a topology file has them."""
+    call.only()
+    for name in call.engine.queues:
+        call.check("read", name)
+    with asking():
+        return answer(call.engine.topology())

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from xump import __version__
-from xump.broker.http import metrics, overview, queues, webhooks, websub
+from xump.broker.http import deliveries, exchanges, metrics, overview, queues, webhooks, websub
 from xump.broker.http.call import Call, answer
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -73,6 +73,9 @@ ROUTES = (
     Route("POST", "/queues/{queue}", queues.publish, 201, body="application/octet-stream", query=(
         ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("delay", SECONDS),
         ("ttl", SECONDS), ("priority", {"type": "integer", "minimum": 0, "maximum": 255}))),
+    Route("POST", "/exchanges/{exchange}", exchanges.publish, 201, body="application/octet-stream", query=(
+        ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("ttl", SECONDS),
+        ("priority", {"type": "integer", "minimum": 0, "maximum": 255}))),
     Route("DELETE", "/queues/{queue}", queues.delete),
     Route("GET", "/queues/{queue}/messages", queues.browse, query=(
         ("start", TEXT), ("limit", NUMBER), ("state", STATE), ("where", TEXT), ("reverse", SWITCH))),
@@ -81,6 +84,11 @@ ROUTES = (
     Route("POST", "/queues/{queue}/hold", queues.hold),
     Route("POST", "/queues/{queue}/release", queues.release),
     Route("POST", "/queues/{queue}/requeue", queues.requeue, query=(("to", TEXT), ("limit", NUMBER))),
+    Route("POST", "/queues/{queue}/take", deliveries.take, query=(("count", NUMBER), ("wait", SECONDS), ("lease", SECONDS))),
+    Route("POST", "/deliveries/{token}/ack", deliveries.ack),
+    Route("POST", "/deliveries/{token}/nack", deliveries.nack, query=(("delay", SECONDS), ("requeue", SWITCH))),
+    Route("POST", "/deliveries/{token}/renew", deliveries.renew, query=(("lease", SECONDS),)),
+    Route("GET", "/topology", queues.topology),
     Route("GET", "/webhooks", webhooks.listed),
     Route("PUT", "/webhooks/{webhook}", webhooks.put, 201, body="application/json"),
     Route("DELETE", "/webhooks/{webhook}", webhooks.delete),

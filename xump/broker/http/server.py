@@ -11,6 +11,7 @@ from aiohttp import web
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.http import access, routes
 from xump.broker.http.call import Call
+from xump.broker.http.deliveries import Leases
 from xump.broker.http.overview import Rates
 from xump.broker.http.problems import Problem, answer
 from xump.broker.http.webhooks import Webhooks
@@ -64,6 +65,8 @@ class Http:
         """The webhooks of all virtual hosts."""
         self.hub = Hub(self)
         """The WebSub hub."""
+        self.leases = Leases()
+        """The messages that clients have taken."""
         self._rates: dict[str, Rates] = {}
         self._runner: web.AppRunner | None = None
 
@@ -133,6 +136,7 @@ class Http:
 
     async def stop(self) -> None:
         """Listen no more, and end the webhooks; what they had begun goes back to its queue."""
+        self.leases.close()
         await self.hub.stop()
         await self.webhooks.stop()
         if self._runner is not None:

@@ -1,0 +1,226 @@
+"""The commands of `xump` that ask a running broker."""
+
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.broker.http.conftest import Client, answer
+from tests.test_docs import COMMAND, ROOT, blocks
+from xump.broker import Broker
+from xump.cli import main as command_line
+from xump.cli.top import duration
+
+
+@pytest.fixture
+def run(web, monkeypatch, capfd):
+    """Runs a command against the broker: (exit status, standard output, standard error)."""
+    monkeypatch.setenv("XUMP_BROKER", web.url)
+
+    def run(command, given=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        status = command_line.main(shlex.split(command))
+        return status, *capfd.readouterr()
+
+    return run
+
+
+def test_lines_become_messages(engine, run):
+    jobs = engine.create_queue("jobs")
+    status, _, said = run("publish jobs --address image.resize --header width=80 --header name=cat --priority 3", b"a\nb\n\nc")
+    assert (status, said) == (0, "published 4 messages into jobs\n")
+    assert [(m.address, m.body, m.headers, m.priority) for m in jobs.browse()] == [
+        ("image.resize", body, {"width": 80, "name": "cat"}, 3) for body in (b"a", b"b", b"", b"c")]
+
+
+def test_more_lines_than_one_request_takes(engine, run):
+    jobs = engine.create_queue("jobs")
+    assert run("publish jobs", b"".join(b"%d\n" % n for n in range(2_500)))[0] == 0
+    assert [m.body for m in jobs.browse()] == [b"%d" % n for n in range(2_500)]
+
+
+def test_standard_input_as_one_message(engine, run):
+    jobs = engine.create_queue("jobs")
+    assert run("publish jobs --whole", b"\x89PNG\n\x00\n")[0] == 0
+    assert [m.body for m in jobs.browse()] == [b"\x89PNG\n\x00\n"]
+
+
+def test_what_consume_prints_publish_reads(engine, run):
+    engine.create_queue("jobs").publish("a", b"\xff", {"n": 3}, message_id="17")
+    others = engine.create_queue("others")
+    status, lines, _ = run("consume jobs --count 1")
+    assert status == 0
+    assert run("publish others --json", lines.encode())[0] == 0
+    [message] = others.browse()
+    assert (message.address, message.body, message.headers, message.message_id) == ("a", b"\xff", {"n": 3}, "17")
+
+
+def test_what_enters_before_an_error_is_said(engine, run):
+    engine.create_queue("jobs", limit=1_000)
+    status, _, said = run("publish jobs", b"x\n" * 1_500)
+    assert status == 1
+    assert "has no room for message 1 of 500" in said
+    assert said.endswith("; published 1,000 messages before that\n")
+
+
+def test_a_command_for_each_message(engine, run, tmp_path):
+    jobs = engine.create_queue("jobs", retry_delay=[3600])
+    jobs.publish("a.b", b"good", {"size": 3, "big": True, "odd-name": "x"})
+    jobs.publish("a.b", b"bad")
+    script = tmp_path / "work"
+    script.write_text('read -r body; echo "$XUMP_QUEUE $XUMP_ID $XUMP_ADDRESS $XUMP_DELIVERY_COUNT $XUMP_HEADER_size '
+                      '$XUMP_HEADER_big $XUMP_HEADER_odd_name $body"; test "$body" = good')
+    status, out, _ = run(f"consume jobs --count 2 -- sh {script}")
+    assert status == 0
+    assert out.splitlines()[0] == "jobs 1 a.b 1 3 true x good"
+    assert (jobs.ready, jobs.outstanding, jobs.delayed) == (0, 0, 1)
+
+
+def test_commands_side_by_side(engine, run):
+    jobs = engine.create_queue("jobs")
+    engine.publish_many("jobs", [("", b"%d" % n) for n in range(20)])
+    status, out, _ = run("consume jobs --parallel 4 --wait 0 -- sh -c 'echo $(cat)'")
+    assert status == 0
+    assert sorted(map(int, out.split())) == list(range(20))
+    assert (jobs.ready, jobs.outstanding) == (0, 0)
+
+
+def test_a_command_that_does_not_exist_gives_the_message_back(engine, run):
+    jobs = engine.create_queue("jobs")
+    jobs.publish("a")
+    status, _, said = run("consume jobs -- /no/such/program")
+    assert (status, said) == (2, "xump: /no/such/program: No such file or directory\n")
+    assert (jobs.ready, jobs.outstanding) == (1, 0)
+
+
+def test_ctrl_c_gives_the_message_back(engine, web):
+    jobs = engine.create_queue("jobs")
+    jobs.publish("a")
+    command = [sys.executable, "-m", "xump", "consume", "jobs", "--broker", web.url, "--", "sh", "-c", "echo begun; sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    assert (jobs.ready, jobs.outstanding) == (1, 0)
+
+
+def test_dead_letters_go_back(engine, run):
+    engine.create_queue("dead")
+    jobs = engine.create_queue("jobs", dead_letter="dead")
+    for n in range(3):
+        jobs.publish(str(n))
+        engine.get("jobs").reject()
+    assert run("requeue dead --limit 1")[1] == "requeued 1 message\n"
+    assert run("requeue dead")[1] == "requeued 2 messages\n"
+    assert [m.address for m in jobs.browse()] == ["0", "1", "2"]
+
+
+def test_a_broker_is_looked_at_like_a_store(engine, web, run):
+    jobs = engine.create_queue("jobs")
+    jobs.publish("a", b"cat.png", {"n": 3})
+    jobs.publish("b", delay=3600)
+    engine.publish_many("jobs", [("c",)] * 1_200)
+    lines = run(f"browse {web.url} jobs --limit 2")[1].splitlines()
+    assert lines[0].split()[:2] == ["1", "ready"]
+    assert "cat.png" in lines[0]
+    assert lines[1].split()[:2] == ["2", "delayed"]
+    assert len(run(f"browse {web.url} jobs")[1].splitlines()) == 1_202
+    lines = run(f"browse {web.url} jobs --reverse --limit 2 --json")[1].splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [1_202, 1_201]
+    assert "jobs   1,201        1" in run(f"stats {web.url}")[1]
+    assert json.loads(run(f"stats {web.url} --json")[1])["queues"][0]["ready"] == 1_201
+    assert '"jobs"' in run(f"graph {web.url}")[1]
+    assert "jobs   1,201" in run("top --once")[1]
+
+
+@pytest.mark.parametrize(("command", "status", "said"), [
+    ("publish nosuch", 1, "no queue 'nosuch'"),
+    ("consume nosuch", 1, "no queue 'nosuch'"),
+    ("requeue nosuch", 1, "no queue 'nosuch'"),
+    ("publish jobs --priority 300", 2, "300"),
+    ("publish jobs --json --address a", 2, "--json: each line has its own address, headers"),
+    ("publish jobs --broker http://127.0.0.1:1", 2, "no broker answers at http://127.0.0.1:1: Connection refused"),
+])
+def test_what_is_wrong_is_said(engine, run, command, status, said):
+    engine.create_queue("jobs")
+    found, _, error = run(command, b"a\n")
+    assert found == status
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["publish jobs --header x", "consume jobs --count 0", "top --broker nowhere"])
+def test_options_that_are_wrong(run, command):
+    with pytest.raises(SystemExit) as ended:
+        run(command)
+    assert ended.value.code == 2
+
+
+def test_a_store_that_is_in_use_asks_its_process(tmp_path, capfd):
+    path = str(tmp_path / "orders.xump")
+    options = ["--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", "ring", "--path", path]
+    command = [sys.executable, "-m", "xump", "serve", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        url = process.stdout.readline().split()[-1]
+        assert Client(url)("PUT", "/queues/jobs", b"{}").status == 201
+        assert command_line.main(["stats", path]) == 0
+        assert "jobs" in capfd.readouterr().out
+        process.terminate()
+        assert process.wait() == 0
+    assert not Path(path + ".http").exists()
+    assert command_line.main(["stats", path]) == 0
+
+
+def test_spans_of_time():
+    assert [duration(seconds) for seconds in (0.2, 59, 60, 7_200, 200_000)] == ["0s", "59s", "1m", "2h", "2d"]
+
+
+@pytest.mark.skipif(shutil.which("amqp-consume") is None, reason="left out: it needs the program amqp-consume (amqp-tools)")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="left out: it needs the program curl")
+def test_the_website_that_rebuilds_itself(engine, target, tmp_path):
+    """Of the notes on RabbitHub: a hook posts what was pushed into an exchange; a script rebuilds the site."""
+    hook, script = target(answer(204)), tmp_path / "rebuild"
+    script.write_text(f"#!/bin/sh\ncat >> {tmp_path}/site\nexit 0\n")
+    script.chmod(0o755)
+    with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", private_targets=True) as broker:
+        port = broker.address[1]
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("website", "topic")
+            channel.queue_declare("news")
+            channel.queue_bind("news", "website", "push.#")
+            channel.queue_declare("hook")
+            channel.queue_bind("hook", "website", "#")
+            web = Client(broker.http.url)
+            assert web("PUT", "/webhooks/mirror", {"queue": "hook", "url": hook.url}).status == 201
+            options = ["-s", "127.0.0.1", f"--port={port}", "-e", "website", "-r", "push.master", "-A", "-c", "1"]
+            consumer = subprocess.Popen(["amqp-consume", *options, str(script)])
+            done = False
+            while not done:         # until its queue is bound, the message goes to the other two only
+                asked = subprocess.run(
+                    ["curl", "-sS", "-X", "POST", "-d", "commit 17", "-H", "Content-Type: text/plain",
+                     f"{broker.http.url}exchanges/website?address=push.master"], check=True, capture_output=True)
+                done = json.loads(asked.stdout)["queues"] == 3
+            consumer.wait()
+            assert (tmp_path / "site").read_text() == "commit 17"
+            _, properties, body = channel.basic_get("news", auto_ack=True)
+            assert (properties.content_type, body) == ("text/plain", b"commit 17")
+            assert hook.next()[3] == b"commit 17"
+
+
+def test_the_commands_of_the_page(engine, web):
+    engine.create_queue("jobs")
+    page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+    [text] = [code for _, language, code in blocks(page) if language == "console" and code.startswith("$ seq ")]
+    variables = os.environ | {"XUMP_BROKER": web.url, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command, said in COMMAND.findall(text):
+        done = subprocess.run(command, shell=True, env=variables, capture_output=True, text=True, check=True)
+        assert done.stdout + done.stderr == said, command

@@ -1,0 +1,309 @@
+"""The commands of `xump` that ask a running broker: publish, consume, requeue, top; and stats, browse and graph of a URL."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+from xump.cli.exit import CommandError, ExitCode
+from xump.cli.remote import Remote, add_broker, message_of
+from xump.cli.store_report import json_of_message, line_of_message, print_json
+from xump.topology.graph import printable
+
+LINES = "application/x-ndjson"
+CHUNK_BYTES = 256 << 10
+LINES_AT_ONCE = 1000
+"""So many messages enter in one request, and all of them or none."""
+
+WAIT_SECONDS = 20.0
+"""So long a request waits for a message; then the next one does."""
+
+LEASE_SECONDS = 60.0
+"""So long the broker waits for an answer; a command that runs longer has it renewed."""
+
+PUBLISH_EPILOG = """\
+Each line of standard input becomes a message; all are durable when the command ends. With --json a line is a JSON object with
+address, body (or body_base64), headers, reply_to, message_id, correlation_id, expires, priority, as `xump consume` prints it.
+
+examples:
+    echo cat.png | xump publish jobs --address image.resize
+    xump publish jobs --whole --header width=80 < cat.png
+    tail -f access.log | xump publish log --address web
+"""
+
+CONSUME_EPILOG = """\
+Without a command each message is printed, a JSON object a line, and acked. With a command, that runs for each message: it gets
+the body on standard input. In its environment are XUMP_QUEUE, XUMP_ID, XUMP_ADDRESS, XUMP_DELIVERY_COUNT, and XUMP_HEADER_size
+for a header `size`. Exit status 0 acks the message. Any other status returns it: it comes again as the queue's retry_delay says,
+and after its delivery_limit it is dead-lettered. If `xump consume` is killed, the message comes again when its lease ends: in a
+minute.
+
+examples:
+    xump consume jobs -- convert - -resize 80 /tmp/small.png
+    xump consume jobs --parallel 4 -- ./work.sh
+    xump consume jobs --count 10 --wait 0          print ten messages, or those that are there
+"""
+
+REQUEUE_EPILOG = """\
+examples:
+    xump requeue dead                       each message goes back into the queue that it came from
+    xump requeue dead --to jobs --limit 10  ten of them, into jobs
+"""
+
+TOP_EPILOG = """\
+Shows every second how many messages each queue has, what comes and goes, and which selectors wait and why. Ctrl-C ends it.
+
+examples:
+    xump top
+    xump top --broker http://anna:secret@broker.example:8080
+    xump top --once                         print it once, for a script
+"""
+
+
+def add_commands(commands: Any, form: Any) -> None:
+    """Add the commands to the command line."""
+    publish = _add(commands, form, "publish", _publish, "publish lines into a queue of a running broker", PUBLISH_EPILOG)
+    publish.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    publish.add_argument("--address", metavar="TEXT", help="what the messages are routed by (routing key); default: empty")
+    publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
+                         help="a header of each message; a VALUE that is a number, true or false in JSON is one")
+    publish.add_argument("--priority", metavar="N", type=int, help="0 to 255")
+    publish.add_argument("--ttl", metavar="SECONDS", type=float, help="expire after so long")
+    publish.add_argument("--delay", metavar="SECONDS", type=float, help="deliver after so long")
+    form_of_input = publish.add_mutually_exclusive_group()
+    form_of_input.add_argument("--whole", action="store_true", help="all of standard input is one message")
+    form_of_input.add_argument("--json", action="store_true", help="each line is a message in JSON")
+
+    consume = _add(commands, form, "consume", _consume, "run a command for each message of a queue", CONSUME_EPILOG)
+    consume.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    consume.add_argument("words", metavar="-- COMMAND", nargs="*", help="what runs for each message; default: print it")
+    consume.add_argument("--count", metavar="N", type=_positive, help="end after so many messages; default: never")
+    consume.add_argument("--parallel", metavar="N", type=_positive, default=1, help="so many commands at once; default: 1")
+    consume.add_argument("--wait", metavar="SECONDS", type=float,
+                         help="end when no message has come for so long; default: wait for ever")
+
+    requeue = _add(commands, form, "requeue", _requeue, "publish dead letters where they came from", REQUEUE_EPILOG)
+    requeue.add_argument("queue", metavar="QUEUE", help="the queue of dead letters")
+    requeue.add_argument("--to", metavar="QUEUE", help="where they go; default: where each came from")
+    requeue.add_argument("--limit", metavar="N", type=_positive, help="at most so many; default: all that are ready")
+
+    top = _add(commands, form, "top", _top, "watch the queues of a running broker", TOP_EPILOG)
+    top.add_argument("--once", action="store_true", help="print it once, and end")
+    top.add_argument("--seconds", metavar="N", type=float, default=1.0, help="how often it is shown; default: 1")
+
+
+def _add(commands: Any, form: Any, name: str, command: Any, says: str, epilog: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=says, description=f"{says[0].upper()}{says[1:]}.", epilog=epilog, formatter_class=form)
+    add_broker(parser)
+    parser.set_defaults(command=command, parser=parser)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text!r}")
+    return int(text)
+
+
+def _header(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    try:
+        given = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, given if isinstance(given, int | float | bool) else value
+
+
+# ---- publish
+
+def _publish(options: argparse.Namespace) -> int:
+    if options.json and (options.address is not None or options.header or options.priority is not None):
+        raise CommandError("--json: each line has its own address, headers and priority; leave these options out")
+    count = 0
+    with Remote(options.broker) as broker:
+        for bodies in [[sys.stdin.buffer.read()]] if options.whole else _lines(sys.stdin.buffer):
+            text = b"\n".join(bodies) if options.json else "\n".join(_line(body, options) for body in bodies).encode()
+            try:
+                answer = broker.ask(
+                    "POST", "queues", options.queue, body=text, kind=LINES, ttl=options.ttl, delay=options.delay)
+            except CommandError as error:
+                before = f"; {_said(count)} before that" if count else ""
+                raise CommandError(f"{error}{before}", error.code) from None
+            count += len(answer["ids"])
+    print(f"{_said(count)} into {printable(options.queue)}", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _said(count: int) -> str:
+    return f"published {count:,} message{'' if count == 1 else 's'}"
+
+
+def _line(body: bytes, options: argparse.Namespace) -> str:
+    """A message as a line of JSON."""
+    try:
+        content = {"body": body.decode()}
+    except UnicodeDecodeError:
+        content = {"body_base64": base64.b64encode(body).decode()}
+    about = {"address": options.address or "", "headers": dict(options.header), "priority": options.priority}
+    return json.dumps({**about, **content})
+
+
+def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines, as many at once as are there: what trickles in is not held back."""
+    rest = b""
+    while chunk := stream.read1(CHUNK_BYTES):     # type: ignore[attr-defined]
+        *lines, rest = (rest + chunk).split(b"\n")
+        for at in range(0, len(lines), LINES_AT_ONCE):
+            yield lines[at:at + LINES_AT_ONCE]
+    if rest:
+        yield [rest]
+
+
+# ---- consume
+
+class _Counting:
+    """How many messages may still be taken; threads share it."""
+
+    def __init__(self, count: int | None) -> None:
+        self._left = count
+        self._lock = threading.Lock()
+
+    def one(self) -> bool:
+        """Whether one more may be taken."""
+        with self._lock:
+            if self._left is None:
+                return True
+            self._left -= 1
+            return self._left >= 0
+
+
+def _consume(options: argparse.Namespace) -> int:
+    counting = _Counting(options.count)
+    if options.parallel == 1:
+        _consume_some(options, counting)
+        return ExitCode.OK
+    with ThreadPoolExecutor(options.parallel) as pool:
+        for done in [pool.submit(_consume_some, options, counting) for _ in range(options.parallel)]:
+            done.result()
+    return ExitCode.OK
+
+
+def _consume_some(options: argparse.Namespace, counting: _Counting) -> None:
+    with Remote(options.broker) as broker:
+        while counting.one():
+            taken = _take(broker, options)
+            if taken is None:
+                return
+            token, ack = taken["delivery"], False
+            try:
+                ack = _work(broker, options, taken) if options.words else _show(taken)
+            finally:                # a Ctrl-C gives it back, too
+                broker.ask("POST", "deliveries", token, "ack" if ack else "nack")
+
+
+def _take(broker: Remote, options: argparse.Namespace) -> dict[str, Any] | None:
+    """A message; None: none has come for as long as the command waits."""
+    left = options.wait
+    while True:
+        wait = WAIT_SECONDS if left is None else min(WAIT_SECONDS, left)
+        found: list[dict[str, Any]] = broker.ask("POST", "queues", options.queue, "take", wait=wait, lease=LEASE_SECONDS)
+        if found:
+            return found[0]
+        if left is not None:
+            left -= wait
+            if left <= 0:
+                return None
+
+
+def _show(taken: dict[str, Any]) -> bool:
+    print(json.dumps({name: value for name, value in taken.items() if name != "delivery"}), flush=True)
+    return True
+
+
+def _work(broker: Remote, options: argparse.Namespace, taken: dict[str, Any]) -> bool:
+    """Run the command. True: it ended with 0."""
+    message = message_of(taken)
+    variables = os.environ | {
+        "XUMP_QUEUE": options.queue, "XUMP_ID": str(message.id), "XUMP_ADDRESS": message.address,
+        "XUMP_DELIVERY_COUNT": str(message.delivery_count)}
+    for name, value in message.headers.items():
+        variables["XUMP_HEADER_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)] = (
+            json.dumps(value) if isinstance(value, bool) else str(value))
+    clean = {name: value for name, value in variables.items() if "\0" not in value}
+    try:
+        process = subprocess.Popen(options.words, stdin=subprocess.PIPE, env=clean)
+    except OSError as error:
+        raise CommandError(f"{options.words[0]}: {error.strerror}") from None
+    body: bytes | None = message.body
+    while True:
+        try:
+            process.communicate(body, timeout=LEASE_SECONDS / 3)
+            return process.returncode == 0
+        except subprocess.TimeoutExpired:
+            body = None
+            broker.ask("POST", "deliveries", taken["delivery"], "renew")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+
+# ---- requeue, stats, browse, graph
+
+def _requeue(options: argparse.Namespace) -> int:
+    with Remote(options.broker) as broker:
+        moved = broker.ask("POST", "queues", options.queue, "requeue", to=options.to, limit=options.limit)["requeued"]
+    print(f"requeued {moved:,} message{'' if moved == 1 else 's'}")
+    return ExitCode.OK
+
+
+def browse(url: str, options: argparse.Namespace) -> int:
+    """`xump browse` of a broker."""
+    start = options.start if isinstance(options.start, int | str) else options.start.isoformat()
+    with Remote(url) as broker:
+        for shown in broker.browse(options.queue, start, options.state, options.where, options.limit, options.reverse):
+            message: Any = message_of(shown)
+            if options.json:
+                print_json(json_of_message(message, shown["state"], shown["until"]))
+            else:
+                print(line_of_message(message, shown["state"], shown["until"]))
+    return ExitCode.OK
+
+
+def stats(url: str, options: argparse.Namespace) -> int:
+    """`xump stats` of a broker."""
+    with Remote(url) as broker:
+        found = broker.ask("GET", "overview")
+    if options.json:
+        print_json(found, indent=1)
+        return ExitCode.OK
+    from xump.cli.top import table
+
+    print(f"{url}: {len(found['queues'])} queues, {len(found['selectors'])} selectors, {len(found['connections'])} connections")
+    print(table(found))
+    return ExitCode.OK
+
+
+def topology(url: str) -> Any:
+    """The topology of a broker."""
+    with Remote(url) as broker:
+        return broker.ask("GET", "topology")
+
+
+def _top(options: argparse.Namespace) -> int:
+    from xump.cli.top import watch
+
+    with Remote(options.broker) as broker:
+        watch(lambda: broker.ask("GET", "overview"), broker.url, options.once, options.seconds)
+    return ExitCode.OK
