@@ -39,7 +39,8 @@ def test_browse(engine, web):
     assert ids("start=2") == [2, 3]
     assert ids("state=delayed") == [3]
     assert ids("where=size%20%3E%206") == [1]
-    assert web("GET", "/queues/jobs/messages/1").json == first
+    alone = web("GET", "/queues/jobs/messages/1").json
+    assert alone == {name: value for name, value in first.items() if name not in ("state", "until")}
     assert jobs.ready == 2
 
 
