@@ -16,6 +16,7 @@ zmq.auth.create_certificates(FOLDER, NAME), and give a server its NAME.key_secre
 
 examples:
     xump zeromq majordomo tcp://127.0.0.1:5555
+    xump zeromq majordomo tcp://127.0.0.1:5555 --titanic /var/lib/titanic.xump
     xump zeromq worker tcp://127.0.0.1:5555 upper -- tr a-z A-Z
     xump zeromq paranoid-pirate tcp://127.0.0.1:5555 tcp://127.0.0.1:5556
     xump zeromq worker tcp://127.0.0.1:5556 any --protocol ppp -- tr a-z A-Z
@@ -36,6 +37,8 @@ def add_commands(commands: Any, form: Any) -> None:
     majordomo.add_argument("endpoint", metavar="ENDPOINT", help=ENDPOINT)
     _add_heartbeat(majordomo)
     _add_ttl(majordomo, "300")
+    majordomo.add_argument(
+        "--titanic", metavar="PATH", help="have Titanic's services, with their requests in a ring store at PATH")
     _add_server(majordomo)
     for name, what in (("simple-pirate", "a queue for REQ clients and REQ workers"),
                        ("paranoid-pirate", "a queue with heartbeats (PPP), for REQ clients and DEALER workers")):

@@ -38,7 +38,7 @@ def _server(options: argparse.Namespace) -> int:
     server: Server
     if options.system == "majordomo":
         rule = ServiceRule() if options.request_ttl is None else ServiceRule(request_ttl=options.request_ttl)
-        server = MajordomoBroker(options.endpoint, rule=rule, **common)
+        server = MajordomoBroker(options.endpoint, rule=rule, titanic=options.titanic, **common)
     else:
         server = PirateBroker(
             options.frontend, options.backend, paranoid=options.system == "paranoid-pirate", request_ttl=options.request_ttl,

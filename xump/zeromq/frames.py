@@ -35,6 +35,9 @@ MDPC01, MDPW01, MDPC02, MDPW02 = b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02"
 OK, NOT_FOUND, NOT_IMPLEMENTED = b"200", b"404", b"501"
 """The answers of MMI (RFC 8)."""
 
+ACCEPTED, PENDING, UNKNOWN, REFUSED = b"200", b"300", b"400", b"500"
+"""The answers of Titanic (RFC 9)."""
+
 FRAMES_MAX = 60_000
 """A message with more frames is none of these protocols': packing counts frames in 16 bits."""
 
@@ -84,6 +87,8 @@ CLIENTS = (
     ClientDialect(2, (b"", MDPC02), b"\x01", b"\x02", b"\x03", True),               # RFC 18 from a REQ socket
     ClientDialect(3, (b"", MDPC02), b"\x02", b"\x03", b"\x04", False),              # majortomo
 )
+TITANIC = ClientDialect(4, (), None, None, None, False)
+"""Titanic, which is a client of services itself. Its address is the UUID of the request; it takes one reply."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

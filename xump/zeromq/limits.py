@@ -27,6 +27,8 @@ SERVICE_BYTES_MAX = 255
 """A longer name is malformed. The RFCs say only that it is printable, or opaque."""
 KEPT_SECONDS, KEPT_REPLIES_MAX = 86_400.0, 1_000_000
 """Of an idempotent service's replies: a day is longer than clients go on asking; the index takes some 150 bytes a reply."""
+REPLIES_KEPT_SECONDS = 7 * 86_400.0
+"""Of Titanic: a reply that nobody fetches and closes ends after a week."""
 PARTIALS_BYTES_MAX = 64 << 20
 """Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away."""
 BATCH = 200

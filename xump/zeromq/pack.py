@@ -94,4 +94,4 @@ class Pack:
     @property
     def idle(self) -> bool:
         """Whether there are neither workers nor requests."""
-        return not self.workers and not self.queue.ready and not self.queue.outstanding
+        return not self.workers and not self.queue.ready and not self.queue.outstanding and not self.queue.delayed

@@ -1,13 +1,14 @@
 """Servers: the one loop of a broker, with sockets under its machine.
 
 One thread, one loop: wait for a message or a moment; read what there is, up to a batch; hand out requests; do what is due. `stop`
-may be called from any thread and from a signal's handler: it sends an empty message through `inproc`, to the socket that the loop
-waits on.
+and `wake` may be called from any thread: they send an empty message through `inproc`, to the socket that the loop waits on.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,9 @@ class Server:
         self._stopping = False
         self._bell_name = f"inproc://xump-stop-{next(_numbers)}"
         self._bell: zmq.Socket[bytes] | None = None
+        self._bell_identity = os.urandom(16)
+        self._ringing = threading.Lock()
+        self._rung = False
         self.engine = Engine() if engine is None else engine
         """Where the requests wait."""
         self._machine: Machine
@@ -67,6 +71,7 @@ class Server:
             socket.bind(self._bell_name)
             self._bell = self._context.socket(zmq.DEALER)
             self._bell.linger = 0
+            self._bell.routing_id = self._bell_identity
             self._bell.connect(self._bell_name)
         self._sockets.append(socket)
         return socket
@@ -122,30 +127,46 @@ class Server:
             except zmq.Again:
                 return
         now = self._clock()
-        handler(frames, now)
+        if len(frames) != 2 or not self._is_bell(frames):
+            handler(frames, now)
         self._read(socket, handler, now)
 
     def _read(self, socket: zmq.Socket[bytes], handler: Handler, now: float) -> None:
         try:
             for _ in range(BATCH):
-                handler(receive(socket, zmq.NOBLOCK), now)
+                frames = receive(socket, zmq.NOBLOCK)
+                if len(frames) != 2 or not self._is_bell(frames):
+                    handler(frames, now)
         except zmq.Again:
             return
 
+    def _is_bell(self, frames: list[bytes]) -> bool:
+        if frames[0] != self._bell_identity:
+            return False
+        self._rung = False              # before the loop looks at what it was rung for
+        return True
+
     def stop(self) -> None:
         """End `run`, from any thread. Calling it twice does nothing more."""
-        if not self._stopping:
-            self._stopping = True
-            if self._bell is not None:
+        self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let `run` look at once whether there is something to do, from any thread."""
+        with self._ringing:
+            if self._bell is not None and not self._rung:
+                self._rung = True
                 self._bell.send(b"")
 
     def close(self) -> None:
-        """Close the sockets. The engine stays open: it may be yours."""
+        """Close the sockets. The engine stays open: it may be yours. If it was made for this server, close it first."""
         for socket in self._sockets:
             socket.close()
-        if self._bell is not None:
-            self._bell.close()
-        self._sockets, self._handlers, self._bell = [], [], None
+        with self._ringing:
+            if self._bell is not None:
+                self._bell.close()
+            self._bell = None
+        self._sockets, self._handlers = [], []
 
     def __enter__(self) -> Server:
         return self
@@ -193,6 +214,7 @@ class MajordomoBroker(Server):
         public: Let other machines in without keys.
         context: The context of the program; None: the global one.
         clock: Seconds, for heartbeats. The engine's clock says when requests expire.
+        titanic: The path of a ring store, which is created if there is none: the broker has Titanic's services. None: it has not.
         options: As for `Majordomo`: `heartbeat`, `liveness`, `rule`, `rules`, `prefix`.
 
     Raises:
@@ -202,14 +224,20 @@ class MajordomoBroker(Server):
 
     def __init__(
         self, endpoint: str, *, engine: Engine | None = None, keys: Keys | None = None, public: bool = False,
-        context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic, **options: Any,
+        context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic, titanic: str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(context, clock, engine)
         _socket = self._open(endpoint, keys, public)
         with self._closing():
             self.machine = Majordomo(self.engine, sender(_socket), **options)
             """The protocol, and the services."""
+            if titanic is not None:
+                self._open_titanic(titanic)
         self._serve(self.machine, {_socket: self.machine.handle})
+
+    def _open_titanic(self, path: str) -> None:
+        self.machine.open_titanic(self.engine.create_store("titanic", "ring", path=path), self.wake)
 
     def run(self) -> None:
         """Serve until `stop` is called, and tell the workers that the broker goes."""

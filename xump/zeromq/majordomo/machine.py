@@ -17,11 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xump.engine import Engine
 from xump.errors import QueueFull
 from xump.queue import Queue
-from xump.zeromq.frames import CLIENTS, FRAMES_MAX, MDPC01, MDPC02, MDPW01, MDPW02, WORKERS, ClientDialect, Command, WorkerDialect
+from xump.store_types import Store
+from xump.zeromq.frames import (
+    CLIENTS,
+    FRAMES_MAX,
+    MDPC01,
+    MDPC02,
+    MDPW01,
+    MDPW02,
+    OK,
+    TITANIC,
+    WORKERS,
+    ClientDialect,
+    Command,
+    WorkerDialect,
+)
 from xump.zeromq.limits import (
     HEARTBEAT_SECONDS,
     LIVENESS,
@@ -33,7 +48,7 @@ from xump.zeromq.limits import (
     WORKERS_MAX,
 )
 from xump.zeromq.liveness import Liveness
-from xump.zeromq.majordomo.mmi import answer, is_reserved
+from xump.zeromq.majordomo import mmi, titanic
 from xump.zeromq.pack import Pack, PackWorker
 from xump.zeromq.packing import pack
 
@@ -60,11 +75,15 @@ class Service(Pack):
         super().__init__(engine, queue, destination)
         self.name = name
         """Its name, as peers say it."""
+        self.ttl = rule.request_ttl
+        """Seconds that a request waits for a worker. It is said with each, and not to the queue: those of Titanic wait on."""
         self.rule = rule
         """What becomes of its requests."""
         self.replies = {
-            dialect.number: (dialect.reply(dialect.partial, name), dialect.reply(dialect.final, name)) for dialect in CLIENTS}
-        """Of each dialect of clients: the frames before the body of a part, and of the last reply."""
+            dialect.number: (
+                () if dialect.partial is None else dialect.reply(dialect.partial, name), dialect.reply(dialect.final, name))
+            for dialect in (*CLIENTS, TITANIC)}
+        """Of each dialect of clients: the frames before the body of a part, none if it takes no parts; and of the last reply."""
 
 
 class _Worker(PackWorker):
@@ -109,6 +128,12 @@ class Majordomo:
         self._workers: dict[bytes, _Worker] = {}
         self._by_selector: dict[int, _Worker] = {}
         self._next_sweep: float | None = None
+        self.admits: Callable[[], bool] | None = None
+        """Says whether a request of a client is let in; None: each is. A server of a pair that is not active lets none in."""
+        self.refused = 0
+        """Requests that were not let in."""
+        self._titanic: titanic.Titanic | None = None
+        self._reserved: tuple[bytes, ...] = mmi.RESERVED
         self._heads: dict[tuple[bytes, bytes], Callable[[Sequence[bytes], float], None]] = {
             (b"", MDPC01): self._client_01, (b"", MDPC02): self._client_02_req, (b"", MDPW01): self._worker_01,
             (b"", MDPW02): self._worker_02_leading,
@@ -156,20 +181,47 @@ class Majordomo:
         self._worker(frames, 3, WORKERS[2], now)
 
     def _request(self, client: bytes, name: bytes, body: Sequence[bytes], dialect: ClientDialect) -> None:
-        if is_reserved(name):
-            final = dialect.reply(dialect.final, name)
-            self._send([client, *final, *answer(self.services, name, body)])
+        if self.admits is not None and not self.admits():
+            self.refused += 1
             return
-        service = self.services.get(name)
+        if name.startswith(self._reserved):
+            self._answer(client, name, body, dialect.reply(dialect.final, name))
+            return
+        service = self.services.get(name) or self._new_service(name)
         if service is None:
-            service = self._new_service(name)
-            if service is None:
-                self.dropped += 1
-                return
+            self.dropped += 1
+            return
         try:
-            self.engine.publish(service.queue, "", pack(dialect.number, [client, *body]))
+            self.engine.publish(service.queue, "", pack(dialect.number, [client, *body]), ttl=service.ttl)
         except QueueFull:
             self.dropped += 1
+
+    def _answer(self, client: bytes, name: bytes, body: Sequence[bytes], head: tuple[bytes, ...]) -> None:
+        """Answer a request for a service of the broker's own."""
+        if self._titanic is not None and name in titanic.SERVICES:
+            self._titanic.ask(client, head, name, body)
+        elif self._titanic is not None and name == b"mmi.service" and body[0] in titanic.SERVICES:
+            self._send([client, *head, OK])
+        else:
+            self._send([client, *head, *mmi.answer(self.services, name, body)])
+
+    def open_titanic(self, store: str | Store, wake: Callable[[], object] = lambda: None, **options: Any) -> titanic.Titanic:
+        """Have Titanic's services, and dispatch what is in its store.
+
+        Args:
+            store: A store on disk, of this machine's engine.
+            wake: Is called from the store's thread when `pump` has something to do.
+            options: As for `Titanic`: `keep`.
+        """
+        self._reserved = (*mmi.RESERVED, *titanic.SERVICES)
+        self._titanic = titanic.Titanic(self.engine, store, self._service_queue, self._send, wake, prefix=self._prefix, **options)
+        return self._titanic
+
+    def _service_queue(self, name: bytes) -> str | None:
+        if name.startswith(self._reserved):
+            return None
+        service = self.services.get(name) or self._new_service(name)
+        return None if service is None else service.queue.name
 
     def _new_service(self, name: bytes) -> Service | None:
         if not 0 < len(name) <= SERVICE_BYTES_MAX or len(self.services) >= SERVICES_MAX:
@@ -177,8 +229,8 @@ class Majordomo:
         rule = self._rules.get(name, self._rule)
         # Latin-1 has a character for each byte, so that names differ as their bytes do.
         queue = self.engine.create_queue(
-            self._prefix + name.decode("latin-1"), unmatched="keep", limit=WAITING_MAX, ttl=rule.request_ttl,
-            dead_letter=rule.dead_letter, delivery_limit=rule.delivery_limit)
+            self._prefix + name.decode("latin-1"), unmatched="keep", limit=WAITING_MAX, dead_letter=rule.dead_letter,
+            delivery_limit=rule.delivery_limit)
         service = self.services[name] = Service(self.engine, queue, self._destination, name, rule)
         return service
 
@@ -221,7 +273,7 @@ class Majordomo:
 
     def _ready(self, identity: bytes, dialect: WorkerDialect, name: bytes, now: float) -> None:
         service = None
-        if identity not in self._workers and not is_reserved(name) and len(self._workers) < WORKERS_MAX:
+        if identity not in self._workers and not name.startswith(self._reserved) and len(self._workers) < WORKERS_MAX:
             service = self.services.get(name) or self._new_service(name)
         if service is None:
             self._send_away(identity, dialect)
@@ -244,7 +296,7 @@ class Majordomo:
         service = worker.pack
         assert isinstance(service, Service)
         part_head, final_head = service.replies[worker.kind]
-        if not final and CLIENTS[worker.kind].partial is not None:
+        if not final and part_head:
             self._send([client, *part_head, *body])
             return
         if not final:
@@ -253,9 +305,13 @@ class Majordomo:
             if worker.parts_bytes > PARTIALS_BYTES_MAX:
                 self._send_away(identity, dialect)
             return
-        worker.settle()
         if worker.parts:
             body = [*worker.parts, *body]
+        if worker.kind == TITANIC.number:
+            assert self._titanic is not None
+            self._titanic.done(worker, body)
+            return
+        worker.settle()
         self._send([client, *final_head, *body])
 
     def _forget(self, identity: bytes) -> None:
@@ -264,7 +320,10 @@ class Majordomo:
         self._alive.remove(identity)
         service = worker.pack
         assert isinstance(service, Service)
+        of_titanic = worker.delivery is not None and worker.kind == TITANIC.number
         service.leave(worker, redispatch=service.rule.redispatch)
+        if of_titanic and self._titanic is not None:
+            self._titanic.left(worker.client)
 
     # ---- what goes out
 
@@ -276,6 +335,10 @@ class Majordomo:
             worker.parts, worker.parts_bytes = [], 0
             self._send([worker.identity, *worker.request, worker.client, b"", *body])
             self._alive.told(worker.identity, now)
+            if worker.kind == TITANIC.number and self._titanic is not None:
+                self._titanic.handed(worker)
+        if self._titanic is not None:
+            self._titanic.pump()
 
     def due(self) -> float | None:
         """When `tick` has something to do; None: there are neither workers nor requests."""
@@ -301,6 +364,8 @@ class Majordomo:
             for service in [service for service in self.services.values() if service.idle]:
                 del self.services[service.name]
                 self.engine.delete_queue(service.queue)
+            if self._titanic is not None:
+                self._titanic.sweep()
 
     def shut(self) -> None:
         """Tell all workers that the broker goes. What waits stays in its queues."""
@@ -314,6 +379,8 @@ class Majordomo:
         if len(self._alive) != len(self._workers) or len(self._by_selector) != len(self._workers):
             raise AssertionError(
                 f"there are {len(self._workers)} workers, {len(self._alive)} heartbeats and {len(self._by_selector)} selectors")
+        if self._titanic is not None:
+            self._titanic.check()
         for service in self.services.values():
             workers = [worker for worker in self._workers.values() if worker.pack is service]
             if service.workers != len(workers):

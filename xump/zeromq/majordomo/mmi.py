@@ -6,7 +6,8 @@
     xump.workers NAME       how many workers the service has
     xump.services           the names of the services that have a worker or a request, a frame each
 
-Names that begin with `mmi.` or `xump.` are reserved: a worker that registers one is sent away.
+Names that begin with `mmi.` or `xump.` are reserved: a worker that registers one is sent away. So are Titanic's, in a broker that
+has them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 Services = Mapping[bytes, "Service"]
 
 
-def is_reserved(name: bytes) -> bool:
-    """Whether only the broker may have a service of that name."""
-    return name.startswith((b"mmi.", b"xump."))
+RESERVED = (b"mmi.", b"xump.")
 
 
 def answer(services: Services, name: bytes, body: Sequence[bytes]) -> list[bytes]:
