@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
 
 from xump import __version__
+from xump._queue_properties import QUEUE_DEFAULTS
 from xump.broker.http import deliveries, exchanges, metrics, overview, queues, webhooks, websub
 from xump.broker.http.call import Call, answer
 
@@ -17,10 +18,20 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 TEXT: dict[str, Any] = {"type": "string"}
 NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
-SECONDS: dict[str, Any] = {"type": "number", "minimum": 0}
+SECONDS: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 100 * 365.25 * 86_400}
+OCTET: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 255}
 SWITCH: dict[str, Any] = {"type": "string", "enum": ["true", "false"]}
 STATE: dict[str, Any] = {"type": "string", "enum": ["ready", "delayed", "outstanding", "history"]}
-ANYTHING: dict[str, Any] = {"type": "object"}
+LEASE: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0, "maximum": deliveries.LEASE_SECONDS_MAX}
+QUEUE: dict[str, Any] = {"type": "object", "properties": {name: {} for name in QUEUE_DEFAULTS}, "additionalProperties": False}
+WEBHOOK: dict[str, Any] = {
+    "type": "object", "required": ["queue", "url"], "additionalProperties": False, "properties": {
+        "queue": TEXT, "url": {**TEXT, "format": "uri"}, "where": TEXT,
+        "credit": {"type": "integer", "minimum": 1}, "secret": TEXT}}
+HUB: dict[str, Any] = {
+    "type": "object", "required": ["hub.mode", "hub.topic", "hub.callback"], "properties": {
+        "hub.mode": {**TEXT, "enum": ["subscribe", "unsubscribe"]}, "hub.topic": {**TEXT, "format": "uri"},
+        "hub.callback": {**TEXT, "format": "uri"}, "hub.lease_seconds": NUMBER, "hub.secret": TEXT}}
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,8 @@ class Route:
     """Parameters of the query, and their schemas."""
     body: str | None = None
     """The type of the request's body; None: it has none."""
+    schema: dict[str, Any] = field(default_factory=dict)
+    """The schema of the request's body."""
     answer: str | None = "application/json"
     """The type of the answer's body; None: it has none."""
 
@@ -69,13 +82,13 @@ ROUTES = (
     Route("GET", "/overview", overview.overview),
     Route("GET", "/graph.svg", overview.graph, answer="image/svg+xml"),
     Route("GET", "/queues", queues.listed),
-    Route("PUT", "/queues/{queue}", queues.create, 201, body="application/json"),
+    Route("PUT", "/queues/{queue}", queues.create, 201, body="application/json", schema=QUEUE),
     Route("POST", "/queues/{queue}", queues.publish, 201, body="application/octet-stream", query=(
         ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("delay", SECONDS),
-        ("ttl", SECONDS), ("priority", {"type": "integer", "minimum": 0, "maximum": 255}))),
+        ("ttl", SECONDS), ("priority", OCTET))),
     Route("POST", "/exchanges/{exchange}", exchanges.publish, 201, body="application/octet-stream", query=(
         ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("ttl", SECONDS),
-        ("priority", {"type": "integer", "minimum": 0, "maximum": 255}))),
+        ("priority", OCTET))),
     Route("DELETE", "/queues/{queue}", queues.delete),
     Route("GET", "/queues/{queue}/messages", queues.browse, query=(
         ("start", TEXT), ("limit", NUMBER), ("state", STATE), ("where", TEXT), ("reverse", SWITCH))),
@@ -84,15 +97,17 @@ ROUTES = (
     Route("POST", "/queues/{queue}/hold", queues.hold),
     Route("POST", "/queues/{queue}/release", queues.release),
     Route("POST", "/queues/{queue}/requeue", queues.requeue, query=(("to", TEXT), ("limit", NUMBER))),
-    Route("POST", "/queues/{queue}/take", deliveries.take, query=(("count", NUMBER), ("wait", SECONDS), ("lease", SECONDS))),
+    Route("POST", "/queues/{queue}/take", deliveries.take, query=(
+        ("count", {**NUMBER, "minimum": 1, "maximum": deliveries.COUNT_MAX}),
+        ("wait", {**SECONDS, "maximum": deliveries.WAIT_SECONDS_MAX}), ("lease", LEASE))),
     Route("POST", "/deliveries/{token}/ack", deliveries.ack),
     Route("POST", "/deliveries/{token}/nack", deliveries.nack, query=(("delay", SECONDS), ("requeue", SWITCH))),
-    Route("POST", "/deliveries/{token}/renew", deliveries.renew, query=(("lease", SECONDS),)),
+    Route("POST", "/deliveries/{token}/renew", deliveries.renew, query=(("lease", LEASE),)),
     Route("GET", "/topology", queues.topology),
     Route("GET", "/webhooks", webhooks.listed),
-    Route("PUT", "/webhooks/{webhook}", webhooks.put, 201, body="application/json"),
+    Route("PUT", "/webhooks/{webhook}", webhooks.put, 201, body="application/json", schema=WEBHOOK),
     Route("DELETE", "/webhooks/{webhook}", webhooks.delete),
-    Route("POST", "/hub", websub.hub, 202, body="application/x-www-form-urlencoded", answer=None),
+    Route("POST", "/hub", websub.hub, 202, body="application/x-www-form-urlencoded", schema=HUB, answer=None),
     Route("GET", "/topics/{queue}/{pattern}", websub.topic, answer="application/octet-stream"),
 )
 
@@ -128,6 +143,5 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": {str(route.status): {"description": said, **content}, "default": {"$ref": "#/components/responses/problem"}},
     }
     if route.body is not None:
-        schema = ANYTHING if route.body.endswith(("json", "urlencoded")) else {}
-        made["requestBody"] = {"content": {route.body: {"schema": schema}}}
+        made["requestBody"] = {"content": {route.body: {"schema": route.schema}}}
     return made
