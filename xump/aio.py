@@ -16,6 +16,7 @@ other tasks would be in it, too.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -333,10 +334,13 @@ async def relieved(engine: Engine) -> None:
 
 async def _told(ask: Callable[[Callable[[BaseException | None], object]], None]) -> None:
     """Wait until the engine calls back; raise the error that it calls with."""
-    loop = asyncio.get_running_loop()
+    loop, own = asyncio.get_running_loop(), threading.get_ident()
     future: asyncio.Future[None] = loop.create_future()
 
     def tell(error: BaseException | None) -> None:
+        if threading.get_ident() == own:        # before `ask` returns: the loop need not be woken
+            _settle(future, error)
+            return
         with suppress(RuntimeError):            # the loop is closed, and the task that waited is gone with it
             loop.call_soon_threadsafe(_settle, future, error)
 

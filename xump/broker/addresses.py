@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 
 def host_and_port(text: str, name: str) -> tuple[str, int]:
@@ -17,6 +18,7 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+@lru_cache(256)
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine, and no other machine can reach it there.
 

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -60,13 +61,23 @@ def credentials(request: web.Request) -> tuple[str | None, str]:
 
 def check_host(request: web.Request, names: frozenset[str]) -> None:
     """Refuse names that others let point here."""
-    host = urlsplit(f"//{request.host}").hostname or ""
-    if host in names or host == "localhost":
-        return
+    host = _host_in(request.host)
+    if host not in names and host != "localhost" and not _is_address(host):
+        raise Problem(403, f"this server is not called {host!r}; call it by its address")
+
+
+@lru_cache(256)
+def _host_in(given: str) -> str:
+    return urlsplit(f"//{given}").hostname or ""
+
+
+@lru_cache(256)
+def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise Problem(403, f"this server is not called {host!r}; call it by its address") from None
+        return False
+    return True
 
 
 def check_origin(request: web.Request) -> None:

@@ -15,6 +15,7 @@ from xump.broker.http import cloudevents
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import LINES, read_lines, shown
 from xump.broker.http.problems import Problem, asking
+from xump.topology import schema
 from xump.types import HeaderValue
 
 if TYPE_CHECKING:
@@ -127,9 +128,15 @@ async def create(call: Call) -> web.Response:
     name = call.name()
     call.check("configure", name)
     call.only()
-    properties = await call.json()
+    described = {"version": 1, "queues": {name: await call.json()}}
     with asking():
-        call.engine.apply({"version": 1, "queues": {name: properties}})
+        if name in call.engine.queues:
+            call.engine.apply(described)            # raises if its properties are others; looks at the whole graph
+        else:
+            found = schema.read(described)
+            if found.faults:
+                raise Problem(400, "; ".join(found.faults))
+            call.engine.create_queue(name, **found.queues[name].properties)
     return answer({"name": name}, 201)
 
 
