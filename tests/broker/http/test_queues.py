@@ -12,7 +12,7 @@ def test_queues_are_listed_created_and_deleted(engine, web):
     found = web("PUT", "/queues/jobs", {"limit": 4})
     assert found.status == 409 and "jobs" in found.json["detail"]
     found = web("PUT", "/queues/more", {"size": 4})
-    assert found.status == 409 and "size" in found.json["detail"]
+    assert found.status == 400 and "size" in found.json["detail"]
     assert "more" not in engine.queues
     [listed] = web("GET", "/queues").json
     assert listed == {
