@@ -1,6 +1,6 @@
 """How tasks wait for an engine: what `xump.aio` is made of.
 
-A task waits for a future, which a callback in the engine sets. What falls due meanwhile is done by one timer of the loop, the
+A task waits for a future, which a callback in the engine sets. One timer of the loop does whatever falls due meanwhile, the
 alarm, for all tasks that wait.
 """
 

@@ -1,4 +1,4 @@
-"""What is durable, and who is told of it. `Durable` is a part of the class `xump.Engine`."""
+"""Durability: waiting for it, and call-backs that tell of it. `Durable` is a part of the class `xump.Engine`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Durable(Requesting):
         A store's own thread calls the function, without any lock: it may call the engine, but should not take long, since the
         store writes nothing meanwhile. If everything is durable already, as in an engine without durable stores, it is called
         in this thread before this call returns; what still waits when the engine is closed, or a store deleted, is called in
-        the thread that does so. What the function raises is logged.
+        the thread that does so. Exceptions of the function are logged.
 
         Cost: O(1); for each call-back O(1) a group. One call-back for many publishes is better than one for each.
 
@@ -82,7 +82,7 @@ class Durable(Requesting):
         what is not written grows without a bound. Where a store has to make room first, a call raises `StoreFull`, and the
         engine is `pressed` until that was done: then try again. If it is not `pressed` after `StoreFull`, the store is full.
 
-        What waits by its nature still does: `sync`, `close`, a `timeout`, opening and deleting stores. Messages that are not in
+        Other calls still wait: `sync`, `close`, a `timeout`, opening and deleting stores. Messages that are not in
         memory are still read from the disk. It holds for this thread and engine; blocks nest. Everything that an event loop
         runs in the thread is in the block, too.
 

@@ -196,7 +196,7 @@ class Graph(Windows):
             unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
                 letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
-                which only copy or discard. What leads nowhere is `unroutable`. Beside it only `auto_delete`, `dead_letter` and
+                which only copy or discard. One with no way on is `unroutable`. Beside it only `auto_delete`, `dead_letter` and
                 `rewriter` may be given.
             staged: Whether the queue keeps what is published into it, as it came, until another queue of its store adopts it
                 (`Engine.adopt`). It has no selectors, routes nothing, and is held always. Beside it only `store` may be given.

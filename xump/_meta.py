@@ -92,7 +92,7 @@ def checked_value(name: object, value: object) -> tuple[str, bytes | None]:
 
 
 def first_items(queue: str | None, meta: object) -> dict[str, bytes]:
-    """What the map of a new queue has. Raises TypeError and ValueError."""
+    """The contents of the map of a new queue. Raises TypeError and ValueError."""
     if not isinstance(meta, Mapping):
         raise TypeError(f"meta must be a mapping of str to bytes, got {type(meta).__name__}")
     return map_changed({}, [checked_value(name, value) for name, value in meta.items()], f"queue {queue!r}")

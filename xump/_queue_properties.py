@@ -25,7 +25,7 @@ QUEUE_DEFAULTS: dict[str, Any] = {
 TOPOLOGY_PROPERTIES = tuple(name for name in QUEUE_DEFAULTS if name != "staged")
 """Those that a topology describes. Staged queues come and go with what a program stages."""
 TRANSIT_PROPERTIES = ("transit", "auto_delete", "dead_letter", "rewriter")
-"""What a transit queue may have."""
+"""The properties that a transit queue may have."""
 PRIORITY_MAX = 255
 RETRY_DELAYS_MAX = 1000
 REWRITER_BYTES_MAX = 65_000

@@ -1,4 +1,4 @@
-"""Who is called when a call is over: outlets, and those who watch the graph. `Telling` is a part of the class `xump.Engine`."""
+"""Call-backs at the end of a call: outlets, and watchers of the graph. `Telling` is a part of the class `xump.Engine`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Telling(Durable):
             TypeError: `call` is not callable, or a destination is no str.
 
         `call` is called by the thread whose call made the offer, when that call is over and has left the engine. It may call the
-        engine. What it causes there is told after it has returned: no call-back is called inside another one. If several threads
-        call the engine, one of them calls all back. It should only wake somebody. What it raises is logged.
+        engine. Its own changes are told after it has returned: no call-back is called inside another one. If several threads
+        call the engine, one of them calls all back. It should only wake somebody. Its exceptions are logged.
 
-        What is offered to an outlet counts as in your program's hands: it does not expire any more. So a message with `ttl=0`
+        A message that is offered to an outlet counts as in your hands: it does not expire any more. So a message with `ttl=0`
         reaches a selector that has credit, or nobody. Limit how much is offered with `create_selector(ahead=...)`.
 
         Cost: O(messages that are offered to these destinations).

@@ -87,7 +87,7 @@ def field(name: TargetField) -> Field:
 
 @dataclass(frozen=True)
 class Action(Value):
-    """What a selector does with a message. Compare with `==`.
+    """An action: what a selector does with a message. Compare with `==`.
 
     Created by `copy_to`, `move_to`, `deliver` and `bounce_to`; `discard` is one. A `Queue` as the target is kept by its name.
 

@@ -157,7 +157,7 @@ class Where(Condition):
     """
 
     source: str | filters.Pairs | FilterFunction
-    """What the filter was given as: the text, the items of the dict, or the function."""
+    """The filter as it was given: the text, the items of the dict, or the function."""
     tree: Any = dataclass_field(init=False, compare=False)
     """What the filter means, as nested tuples; `xump.filters.tree` describes them."""
 

@@ -47,7 +47,7 @@ Moment: TypeAlias = datetime.datetime | int
 """A moment: a datetime, which must have a time zone, or POSIX nanoseconds."""
 
 WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
-"""What a publish into a full queue does: raise, or enter, and drop the oldest messages."""
+"""How a publish into a full queue ends: it raises, or it enters, and the queue drops its oldest messages."""
 
 Unmatched: TypeAlias = Literal["drop", "keep"]
 """What happens to a message that no selector matches: it is dropped (or dead-lettered), or waits."""

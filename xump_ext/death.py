@@ -1,4 +1,4 @@
-"""What a rewriter of dead letters is told."""
+"""The death of a message: what is told to a rewriter of dead letters."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What became of a message that was published, as `publish_many(…, outcomes=True)` tells it."""
+"""The outcome of a publish, as `publish_many(…, outcomes=True)` tells it."""
 
 import enum
 from typing import NamedTuple

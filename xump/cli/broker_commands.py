@@ -1,4 +1,4 @@
-"""The options of `xump serve` and `xump users`. What they do is in `xump.broker`, which needs the extra `broker`."""
+"""The options of `xump serve` and `xump users`. `xump.broker` carries them out, and needs the extra `broker`."""
 
 from __future__ import annotations
 

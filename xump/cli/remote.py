@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from xump.cli.exit import CommandError, ExitCode
 
@@ -30,7 +30,7 @@ PAGE = 1000
 """So many messages the broker shows at once."""
 
 SIDECAR = ".http"
-"""What is added to the path of a store: the file in which its process says where it answers."""
+"""The suffix of the file beside a store in which its process says where it answers."""
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
@@ -72,20 +72,14 @@ class Remote:
     """
 
     def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        self.url = f"{place.scheme}://{place.hostname}:{place.port or (443 if place.scheme == 'https' else 80)}"
+        self._place = urlsplit(url)
+        self._headers = _authorization(self._place.username, self._place.password)
+        self._connection = _connection(self._place)
+
+    @property
+    def url(self) -> str:
         """Where it answers, without a password."""
-        self._headers: dict[str, str] = {}
-        if place.username is not None:
-            pair = f"{unquote(place.username)}:{unquote(place.password or '')}".encode()
-            self._headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
-        self._connection: http.client.HTTPConnection
-        if place.scheme == "https":
-            context = ssl.create_default_context()
-            self._connection = http.client.HTTPSConnection(
-                place.hostname or "", place.port, timeout=TIMEOUT_SECONDS, context=context)
-        else:
-            self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_SECONDS)
+        return f"{self._place.scheme}://{self._connection.host}:{self._connection.port}"
 
     def __enter__(self) -> Self:
         return self
@@ -130,6 +124,19 @@ class Remote:
             if start < 1:
                 return
             left = None if left is None else left - len(page)
+
+
+def _authorization(user: str | None, password: str | None) -> dict[str, str]:
+    if user is None:
+        return {}
+    return {"Authorization": "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()}
+
+
+def _connection(place: SplitResult) -> http.client.HTTPConnection:
+    if place.scheme == "https":
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(place.hostname or "", place.port, timeout=TIMEOUT_SECONDS, context=context)
+    return http.client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_SECONDS)
 
 
 class Refused(CommandError):

@@ -40,7 +40,7 @@ class Waiting:
         self.fence = fence
         """The number of the last record that has to pass its fence; 0: none has."""
         self.told = told
-        """What is called."""
+        """The function."""
 
 
 class CallBacks:
@@ -155,7 +155,7 @@ class Joint:
 
 
 def tell_here(told: Told, error: BaseException | None) -> None:
-    """Call it in the thread of the caller. What it raises is logged, as in a store's thread."""
+    """Call it in the thread of the caller. Its exceptions are logged, as in a store's thread."""
     try:
         told(error)
     except Exception as raised:

@@ -50,7 +50,7 @@ class SelectorShown:
     conditions: list[str]
     """The conditions that `&` has joined, as texts."""
     action: Action
-    """What it does."""
+    """Its action."""
     credit: Credit
     """Its credit (prefetch window)."""
     ack_timeout: float | None

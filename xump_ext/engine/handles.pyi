@@ -138,7 +138,7 @@ class QueueHandle(QueueRef):
         """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
     @property
     def when_full(self) -> WhenFull:
-        """What happens to a publish when the queue is full: `"refuse"`, or `"drop_oldest"`, which makes room for it."""
+        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it."""
     @property
     def unmatched(self) -> Unmatched:
         """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""

@@ -209,7 +209,7 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def when_full(self):
-        """What happens to a publish when the queue is full: `"refuse"`, or `"drop_oldest"`, which makes room for it."""
+        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it."""
         return "drop_oldest" if self.live().drops_oldest else "refuse"
 
     @property

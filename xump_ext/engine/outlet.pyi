@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Self
 from xump_ext.engine.delivery import Delivery
 
 class Outlet:
-    """What is offered to a set of destinations, with one call-back for all of them. Created by `Engine.outlet`.
+    """The messages that are offered to a set of destinations, with one call-back for all. Created by `Engine.outlet`.
 
     >>> from xump import Engine, always, deliver
     >>> with Engine() as engine:
@@ -31,7 +31,7 @@ class Outlet:
     def destinations(self) -> tuple[str, ...]:
         """Its destinations, in the order in which they came, as a tuple."""
     def add(self, destination: str) -> bool:
-        """Let a destination belong to this outlet. What is offered there now is in it.
+        """Let a destination belong to this outlet. Messages that are offered there now are in it.
 
         Args:
             destination: A destination (consumer name).
@@ -46,7 +46,7 @@ class Outlet:
         Cost: O(messages that are offered there).
         """
     def discard(self, destination: str) -> bool:
-        """A destination does not belong to this outlet any more. What is offered there stays so, and may expire again.
+        """A destination does not belong to this outlet any more. Messages that are offered there stay so, and may expire again.
 
         Args:
             destination: A destination.

@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class Outlet:
-    """What is offered to a set of destinations, with one call-back for all of them. Created by `Engine.outlet`.
+    """The messages that are offered to a set of destinations, with one call-back for all. Created by `Engine.outlet`.
 
     >>> from xump import Engine, always, deliver
     >>> with Engine() as engine:
@@ -64,7 +64,7 @@ cdef class Outlet:
         return tuple(self.own)
 
     def add(self, str destination not None):
-        """Let a destination belong to this outlet. What is offered there now is in it.
+        """Let a destination belong to this outlet. Messages that are offered there now are in it.
 
         Args:
             destination: A destination (consumer name).
@@ -95,7 +95,7 @@ cdef class Outlet:
             self.core.unlock()
 
     def discard(self, str destination not None):
-        """A destination does not belong to this outlet any more. What is offered there stays so, and may expire again.
+        """A destination does not belong to this outlet any more. Messages that are offered there stay so, and may expire again.
 
         Args:
             destination: A destination.

@@ -32,7 +32,7 @@ cdef class EngineReading(EngineTransactions):
     @property
     def next_due(self):
         """When something falls due next, in POSIX nanoseconds, or None: a delay or a retry ends, a message expires, or a delivery
-        was not answered in time. What waits for the release of its queue does not count. O(1) amortized."""
+        was not answered in time. Messages that wait for the release of their queue do not count. O(1) amortized."""
         self.lock()
         try:
             moment = schedule_next(&self.e.schedule)

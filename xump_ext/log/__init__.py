@@ -1,1 +1,1 @@
-"""What durable stores are told: records of what happens, gathered in groups."""
+"""The log of durable stores: records of what happens, gathered in groups."""

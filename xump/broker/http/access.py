@@ -1,6 +1,6 @@
-"""Who may call: passwords, and requests that another web page makes with the reader's browser.
+"""Permission to call: passwords, and requests that another web page makes with the reader's browser.
 
-Without a file of users whoever is on this machine is `guest`, without a password. A browser on this machine may show a page of
+Without a file of users every client on this machine is `guest`, without a password. A browser on this machine may show a page of
 anybody, and that page could send requests here, too. So a request from a browser must come from a page of this server (`Origin`,
 `Sec-Fetch-Site`), and the name that it called the server by (`Host`) must be an address, `localhost` or the name that the server
 was given: a name that somebody lets point to this machine does not count.
@@ -30,7 +30,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 async def user_of(request: web.Request, broker: Broker, names: frozenset[str]) -> User:
-    """The user who sends this request. Raises `Problem` 401 or 403. `names` are the hosts that the server is known by."""
+    """The user of this request. Raises `Problem` 401 or 403. `names` are the hosts that the server is known by."""
     check_host(request, names)
     check_origin(request)
     here = is_loopback(request.remote or "")

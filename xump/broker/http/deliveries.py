@@ -1,4 +1,4 @@
-"""Taking messages over HTTP: who takes one gets a token, and answers with it before its lease ends, or the message goes back.
+"""Taking messages over HTTP: each comes with a token, to be answered before its lease ends; else the message goes back.
 
     POST /queues/NAME/take              messages, each with a token in `delivery`; waits for the first one
     POST /deliveries/TOKEN/ack          it is done
@@ -32,7 +32,7 @@ LEASE_SECONDS = 60.0
 """So long a message is leased if the request does not say."""
 
 LEASE_SECONDS_MAX = 86_400.0
-"""The longest lease; whoever needs longer renews it."""
+"""The longest lease; a client that needs longer renews it."""
 
 COUNT_MAX = 1000
 """So many messages are taken at once."""

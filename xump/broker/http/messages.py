@@ -17,10 +17,10 @@ LINES = "application/x-ndjson"
 """The type of a body with a message a line."""
 
 GIVEN = ("address", "body", "body_base64", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority")
-"""What a line may say."""
+"""The names that a line may have."""
 
 IGNORED = ("id", "state", "until", "timestamp", "hops", "delivery", "delivery_count")
-"""What a message says that was read: it has these anew where it is published."""
+"""Names in a message that was read: where it is published it gets these anew."""
 
 
 def shown(message: Message) -> dict[str, Any]:

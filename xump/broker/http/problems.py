@@ -32,7 +32,7 @@ RETRY_SECONDS = 1
 
 
 class Problem(Exception):
-    """What is wrong with a request."""
+    """A mistake in a request."""
 
     def __init__(self, status: int, detail: str, **headers: str) -> None:
         super().__init__(detail)

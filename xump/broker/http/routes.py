@@ -1,4 +1,4 @@
-"""What there is: the one table of paths, and the OpenAPI document (version 3.1) that is made from it."""
+"""The one table of paths, and the OpenAPI document (version 3.1) that is made from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Route:
     path: str
     """The path; parts in braces are names."""
     handler: Handler
-    """What does it; the first line of its docstring says what."""
+    """The function; the first line of its docstring says what it does."""
     status: int = 200
     """The status if all is well."""
     query: tuple[tuple[str, dict[str, Any]], ...] = ()

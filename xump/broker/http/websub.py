@@ -6,7 +6,7 @@ the topic and in the same store, into which a selector copies what matches. So a
 up nobody, and it loses nothing. What the hub must know again is in that queue's map. It ends when its lease ends, when it is
 cancelled, when its target answers 410, or when the topic's queue is deleted.
 
-Nobody is subscribed by others: the hub first asks the target (a GET with a challenge that the target repeats).
+No target is subscribed by others: the hub first asks the target (a GET with a challenge that the target repeats).
 """
 
 from __future__ import annotations
