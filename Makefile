@@ -19,9 +19,10 @@ help:
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^## /    /p' Makefile
 
-## demo      run a year of flights through one engine; STORE=lmdb or STORE=ring: on disk, killed half way and recovered
+## demo      run a year of flights through one engine, then some through a broker; STORE=lmdb or STORE=ring: on disk, killed half way
 demo: $(STAMPS)/core $(STAMPS)/demo
 	$(BIN)/xump demo --store $(STORE)
+	$(BIN)/xump demo --broker
 
 ## test      run the linters and every test
 test: lint
@@ -111,6 +112,6 @@ $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/bench: pyproject.toml | $(STAMPS)/core
 	$(PIP) install --no-build-isolation -e '.[$(EXTRAS)]'
 	touch $@
 
-$(STAMPS)/demo: EXTRAS := demo
-$(STAMPS)/test: EXTRAS := demo,test
+$(STAMPS)/demo: EXTRAS := demo,broker
+$(STAMPS)/test: EXTRAS := demo,broker,test
 $(STAMPS)/bench: EXTRAS := bench

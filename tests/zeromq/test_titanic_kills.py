@@ -1,4 +1,4 @@
-"""Titanic's broker is killed in the middle of work: nothing that it accepted is lost. XUMP_KILLS says how often, else a few times."""
+"""Titanic's broker is killed in the middle of work: nothing that it accepted is lost. XUMP_KILLS says how often, else few."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The command `xump demo`: replays the flights in RAM, or through a store on disk with a process killed half way."""
+"""The command `xump demo`: replays the flights in RAM; through a store, with a process killed half way; or through a broker."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ examples:
     xump demo --messages 10000 --output /tmp/demo  a part of it, elsewhere
     xump demo --store lmdb                         the queues on disk; a kill -9 in between, and nothing is lost
     xump demo --store ring && xump stats xump-demo/flights.ring
+    xump demo --broker                             through a broker, to clients of RabbitMQ, one of which is killed
 """
 
 STORES = ("ram", "lmdb", "ring")
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if importlib.util.find_spec("rich") is None:
             raise MissingExtra(MISSING_EXTRA.format("the package rich"))
         make_folder(Path(options.output))       # before the work, which would be in vain
+        if options.broker:
+            return _over_broker(options, folder)
         return _in_ram(options, folder) if options.store == "ram" else _killed_half_way(options, folder)
     except DemoError as error:
         print(f"xump: {error}", file=sys.stderr)
@@ -102,20 +105,38 @@ def _killed_half_way(options: argparse.Namespace, folder: Path) -> int:
     return status or int(bool(report.damage))
 
 
+def _over_broker(options: argparse.Namespace, folder: Path) -> int:
+    from xump.demo import over_broker, report as demo_report
+
+    for name in ("pika", "aio_pika", "aiohttp", "pamqp"):
+        if importlib.util.find_spec(name) is None:
+            raise MissingExtra(MISSING_EXTRA.replace("[demo]", "[demo,broker]").format(f"the package {name}"))
+    screen, output = demo_report.Screen(options.quiet), Path(options.output)
+    total = over_broker.FLIGHTS if options.messages is None else options.messages
+    with screen.progress(total) as tell:
+        outcome = over_broker.run(folder, total, output, tell, screen.show)
+    return demo_report.report_broker(outcome, output, screen)
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="xump demo", description="Replay a year of flights out of New York through one engine.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--messages", type=_count, default=FLIGHTS, metavar="N",
-                        help=f"how many flights, up to {FLIGHTS:,} (default: all)")
+    parser.add_argument("--messages", type=_count, metavar="N",
+                        help=f"how many flights, up to {FLIGHTS:,} (default: all; with --broker: 30,000)")
     parser.add_argument("--store", choices=STORES, default="ram",
                         help="where the queues are (default: ram); lmdb and ring: on disk, and the demo kills its process half "
                              "way and recovers")
+    parser.add_argument("--broker", action="store_true",
+                        help="through a broker process instead, to clients that are pika's and aio-pika's; one is killed")
     parser.add_argument("--output", default="xump-demo", metavar="DIR",
                         help="folder for the pictures and the report (default: ./xump-demo)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.messages is None and not options.broker:
+        options.messages = FLIGHTS
+    return options
 
 
 def _count(text: str) -> int:

@@ -22,6 +22,7 @@ from xump.cli.store_report import size_text
 from xump.demo.actors import NACK_EVERY
 from xump.demo.durable import Recovery
 from xump.demo.errors import Unwritable
+from xump.demo.over_broker import SUBSCRIBERS, Outcome
 from xump.demo.replay import FLIGHTS_MIN, Before, Replay
 from xump.queue import State
 from xump.topology.drawing import to_dot, to_mermaid
@@ -109,6 +110,30 @@ def report(replay: Replay, airlines: dict[str, str], folder: Path, screen: Scree
     print(f"{number_of(replay.published, 'flight')} in {seconds:.2f} s, {replay.published / seconds:,.0f} messages/s; {verdict}; "
           f"see {folder / 'graph.svg'}")
     return 0 if balanced else 1
+
+
+def report_broker(outcome: Outcome, folder: Path, screen: Screen) -> int:
+    """The same for the flights that went through a broker."""
+    table = new_table("Clients of the broker", "client")
+    for title in ("flights", "redelivered"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in (*outcome.workers, *outcome.subscribers):
+        kind = "a worker of pika" if one in outcome.workers else f"a subscriber of aio-pika, {SUBSCRIBERS[one.name]}"
+        table.add_row(one.name, f"{one.handled:,}", f"{one.again.total():,}", f"{kind}{', killed -9' if one.killed else ''}")
+    screen.show()
+    screen.show(table)
+    wrong, twice = outcome.wrong(), outcome.first.total() + outcome.again.total() - outcome.published
+    screen.show("\nThe books")
+    for sentence in wrong or [
+            f"{number_of(outcome.published, 'flight')} published and confirmed; each was handled by a worker",
+            f"{number_of(twice, 'flight')} handled twice: not acked by the killed worker, and marked redelivered the second time",
+            *(f"{one.name}: {number_of(one.handled, 'flight')}, all that match" for one in outcome.subscribers)]:
+        screen.show(f"  {sentence}")
+    verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
+    print(f"{number_of(outcome.published, 'flight')} through a broker in {outcome.seconds:.2f} s, "
+          f"{outcome.published / outcome.seconds:,.0f} flights/s; {verdict}; see {folder / 'broker.svg'}")
+    return int(bool(wrong))
 
 
 def with_departed(replay: Replay) -> dict[str, Any]:
