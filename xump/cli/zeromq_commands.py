@@ -20,6 +20,9 @@ examples:
     xump zeromq worker tcp://127.0.0.1:5555 upper -- tr a-z A-Z
     xump zeromq paranoid-pirate tcp://127.0.0.1:5555 tcp://127.0.0.1:5556
     xump zeromq worker tcp://127.0.0.1:5556 any --protocol ppp -- tr a-z A-Z
+    xump zeromq majordomo tcp://127.0.0.1:5555 --role primary --link tcp://127.0.0.1:5003 --binary-star tcp://127.0.0.1:5004
+    xump zeromq majordomo tcp://127.0.0.1:5556 --role backup --link tcp://127.0.0.1:5004 --binary-star tcp://127.0.0.1:5003
+    xump zeromq worker tcp://127.0.0.1:5555,tcp://127.0.0.1:5556 upper -- tr a-z A-Z
     xump zeromq majordomo 'tcp://*:5555' --certificate broker.key_secret
 """
 
@@ -50,7 +53,8 @@ def add_commands(commands: Any, form: Any) -> None:
         _add_ttl(pirate, "never")
         _add_server(pirate)
     worker = _add(systems, "worker", form, "a worker that runs a command for each request")
-    worker.add_argument("endpoint", metavar="ENDPOINT", help="the broker, or the backend of a Pirate queue")
+    worker.add_argument(
+        "endpoint", metavar="ENDPOINT", help="the broker, or the backend of a Pirate queue; of a pair both, with a comma between")
     worker.add_argument("service", metavar="SERVICE", help="the name of the service; a Pirate queue does not ask for it")
     worker.add_argument("--protocol", choices=("mdp", "mdp2", "ppp"), default="mdp2", help="default: mdp2, Majordomo 0.2")
     worker.add_argument("--certificate", metavar="FILE", help="the keys of the worker: NAME.key_secret")
@@ -80,6 +84,13 @@ def _add_ttl(parser: Any, default: str) -> None:
 def _add_server(parser: Any) -> None:
     parser.add_argument("--certificate", metavar="FILE", help="the keys of the server, for CURVE: NAME.key_secret")
     parser.add_argument("--insecure", action="store_true", help="let other machines in without keys")
+    parser.add_argument(
+        "--binary-star", metavar="PEER",
+        help="be one of a pair: PEER is the --link of the other server, best in a network of its own")
+    parser.add_argument("--role", choices=("primary", "backup"), help="in the pair")
+    parser.add_argument("--link", metavar="ENDPOINT", help="where this server tells its peer that it is there, and how")
+    parser.add_argument("--link-heartbeat", metavar="SECONDS", type=float, help="between states, on both sides; default: 1")
+    parser.add_argument("--peer-certificate", metavar="FILE", help="the public key of the peer: NAME.key")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -7,9 +7,11 @@ Each protocol is a *machine* without sockets or clocks of its own: frames and mo
 puts sockets under a machine.
 """
 
+from xump.zeromq.binary_star import BinaryStar, SplitBrain
 from xump.zeromq.idempotent import Replies, idempotent, stamp
 from xump.zeromq.lazy_pirate import Client as LazyPirate
 from xump.zeromq.majordomo import Client, Majordomo
+from xump.zeromq.pair import Pair
 from xump.zeromq.paranoid_pirate import ParanoidPirate
 from xump.zeromq.server import MajordomoBroker, PirateBroker
 from xump.zeromq.simple_pirate import SimplePirate
@@ -17,6 +19,6 @@ from xump.zeromq.sockets import Keys
 from xump.zeromq.worker import Worker
 
 __all__ = [
-    "Client", "Keys", "LazyPirate", "Majordomo", "MajordomoBroker", "ParanoidPirate", "PirateBroker", "Replies", "SimplePirate",
-    "Worker", "idempotent", "stamp",
+    "BinaryStar", "Client", "Keys", "LazyPirate", "Majordomo", "MajordomoBroker", "Pair", "ParanoidPirate", "PirateBroker",
+    "Replies", "SimplePirate", "SplitBrain", "Worker", "idempotent", "stamp",
 ]

@@ -15,7 +15,9 @@ import zmq
 import zmq.auth
 
 from xump.cli.exit import CommandError, ExitCode
+from xump.zeromq.binary_star import SplitBrain
 from xump.zeromq.majordomo.machine import ServiceRule
+from xump.zeromq.pair import Pair
 from xump.zeromq.server import MajordomoBroker, PirateBroker, Server
 from xump.zeromq.sockets import Keys
 from xump.zeromq.worker import Worker
@@ -34,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _server(options: argparse.Namespace) -> int:
-    common: dict[str, Any] = {"keys": _keys(options.certificate, None), "public": options.insecure, **_heartbeat(options)}
+    common: dict[str, Any] = {
+        "keys": _keys(options.certificate, None), "public": options.insecure, "pair": _pair(options), **_heartbeat(options)}
     server: Server
     if options.system == "majordomo":
         rule = ServiceRule() if options.request_ttl is None else ServiceRule(request_ttl=options.request_ttl)
@@ -45,13 +48,18 @@ def _server(options: argparse.Namespace) -> int:
             **common)
     with server, server.engine, _on_signals(server.stop):
         print(f"xump: {options.system} is ready at {' and '.join(server.endpoints)}", flush=True)
-        server.run()
+        if server.star is not None:
+            server.star.changed = lambda state: print(f"xump: {options.system} is {state.name.lower()}", flush=True)
+        try:
+            server.run()
+        except SplitBrain as error:
+            raise CommandError(f"{options.system} ends: {error}", ExitCode.PROBLEM_FOUND) from None
     return ExitCode.OK
 
 
 def _worker(options: argparse.Namespace) -> int:
     worker = Worker(
-        options.endpoint, options.service.encode(), protocol=options.protocol,
+        options.endpoint.split(","), options.service.encode(), protocol=options.protocol,
         keys=_keys(options.certificate, options.server_certificate), **_heartbeat(options))
     with closing(worker), _on_signals(worker.stop):
         print(f"xump: worker of {options.service} is ready for {options.endpoint}", flush=True)
@@ -69,6 +77,18 @@ def _answer(words: list[str], body: bytes) -> bytes:
     return done.stdout
 
 
+def _pair(options: argparse.Namespace) -> Pair | None:
+    if options.binary_star is None:
+        if options.role is not None or options.link is not None or options.peer_certificate is not None:
+            raise CommandError("--role, --link and --peer-certificate go with --binary-star PEER")
+        return None
+    if options.role is None or options.link is None:
+        raise CommandError("--binary-star PEER needs --role primary or backup, and --link, where the peer hears this server")
+    keys = None if options.peer_certificate is None else _keys(options.certificate, options.peer_certificate)
+    given = {} if options.link_heartbeat is None else {"heartbeat": options.link_heartbeat}
+    return Pair(options.role, options.link, options.binary_star, keys=keys, public=options.insecure, **given)
+
+
 def _heartbeat(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of --heartbeat and --liveness; the rest are the system's own."""
     given = {name: getattr(options, name, None) for name in ("heartbeat", "liveness")}
@@ -79,7 +99,7 @@ def _keys(own: str | None, server: str | None) -> Keys | None:
     """The keys of files that `zmq.auth.create_certificates` wrote."""
     if own is None:
         if server is not None:
-            raise CommandError("--server-certificate needs --certificate, the worker's own keys")
+            raise CommandError("the certificate of another needs --certificate, your own keys")
         return None
     public, secret = _certificate(own)
     if secret is None:

@@ -11,6 +11,9 @@ PIRATE_LIVENESS = 3
 BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX = 1.0, 32.0
 """Of a worker whose queue is gone, as in the guide: 1, 2, 4 … 32."""
 
+STAR_HEARTBEAT_SECONDS, STAR_EXPIRY_BEATS = 1.0, 2
+"""Of a Binary Star, as in the guide: a peer of which nothing was heard for two heartbeats is silent."""
+
 TIMEOUT_SECONDS, RETRIES = 2.5, 3
 """Of a Lazy Pirate: so long for each try, and so many tries after the first."""
 

@@ -10,15 +10,18 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import zmq
 
 from xump.engine import Engine
+from xump.errors import StoreLocked
+from xump.zeromq.binary_star import BinaryStar
 from xump.zeromq.limits import BATCH
 from xump.zeromq.majordomo.machine import Majordomo
+from xump.zeromq.pair import Pair, Paired
 from xump.zeromq.paranoid_pirate import ParanoidPirate
 from xump.zeromq.simple_pirate import SimplePirate
 from xump.zeromq.sockets import Keys, bind, receive
@@ -31,6 +34,9 @@ Handler = Callable[[list[bytes], float], None]
 
 class Machine(Protocol):
     """What a loop needs of a machine."""
+
+    admits: Callable[[], bool] | None
+    """Says whether a request of a client is let in; None: each is."""
 
     def pump(self, now: float) -> None:
         """Hand out requests."""
@@ -59,7 +65,9 @@ class Server:
         self._rung = False
         self.engine = Engine() if engine is None else engine
         """Where the requests wait."""
-        self._machine: Machine
+        self.star: BinaryStar | None = None
+        """The state of a server that is one of a pair."""
+        self._machine: Machine | Paired
 
     def _open(self, endpoint: str, keys: Keys | None, public: bool) -> zmq.Socket[bytes]:
         with self._closing():
@@ -85,8 +93,20 @@ class Server:
             self.close()
             raise
 
-    def _serve(self, machine: Machine, handlers: dict[zmq.Socket[bytes], Handler]) -> None:
+    def _serve(self, machine: Machine, handlers: Mapping[zmq.Socket[bytes], Handler], pair: Pair | None) -> None:
         self._machine, self._handlers = machine, list(handlers.items())
+        if pair is not None:
+            with self._closing():
+                paired = Paired(machine, pair, self._context, self._clock, self._activate)
+            self._sockets += paired.sockets
+            self.star = paired.star
+            machine.admits = lambda: paired.star.admits(self._clock())
+            self._machine = paired
+            self._handlers.append((paired.heard, paired.from_peer))
+
+    def _activate(self) -> bool:
+        """The server is about to become the active one of its pair; returns whether it can."""
+        return True
 
     @property
     def endpoints(self) -> list[str]:
@@ -215,6 +235,7 @@ class MajordomoBroker(Server):
         context: The context of the program; None: the global one.
         clock: Seconds, for heartbeats. The engine's clock says when requests expire.
         titanic: The path of a ring store, which is created if there is none: the broker has Titanic's services. None: it has not.
+        pair: The server is one of a pair, and Titanic's store is opened by the active one; None: it is alone.
         options: As for `Majordomo`: `heartbeat`, `liveness`, `rule`, `rules`, `prefix`.
 
     Raises:
@@ -225,19 +246,30 @@ class MajordomoBroker(Server):
     def __init__(
         self, endpoint: str, *, engine: Engine | None = None, keys: Keys | None = None, public: bool = False,
         context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic, titanic: str | None = None,
-        **options: Any,
+        pair: Pair | None = None, **options: Any,
     ) -> None:
         super().__init__(context, clock, engine)
         _socket = self._open(endpoint, keys, public)
         with self._closing():
             self.machine = Majordomo(self.engine, sender(_socket), **options)
             """The protocol, and the services."""
-            if titanic is not None:
-                self._open_titanic(titanic)
-        self._serve(self.machine, {_socket: self.machine.handle})
+            self._titanic = titanic
+            if pair is None:
+                self._activate()
+        self._serve(self.machine, {_socket: self.machine.handle}, pair)
 
-    def _open_titanic(self, path: str) -> None:
-        self.machine.open_titanic(self.engine.create_store("titanic", "ring", path=path), self.wake)
+    def _activate(self) -> bool:
+        """Open Titanic's store. One that another server has is not opened, and so this one does not become active."""
+        if self._titanic is None:
+            return True
+        try:
+            store = self.engine.create_store("titanic", "ring", path=self._titanic)
+        except StoreLocked:
+            if self.star is None:
+                raise
+            return False
+        self.machine.open_titanic(store, self.wake)
+        return True
 
     def run(self) -> None:
         """Serve until `stop` is called, and tell the workers that the broker goes."""
@@ -251,14 +283,14 @@ class PirateBroker(Server):
     Args:
         frontend, backend: Where to bind for clients, and for workers.
         paranoid: Whether workers speak PPP, with heartbeats; else they are REQ sockets that say READY.
-        engine, keys, public, context, clock: As for `MajordomoBroker`.
+        engine, keys, public, context, clock, pair: As for `MajordomoBroker`.
         options: As for `ParanoidPirate` or `SimplePirate`.
     """
 
     def __init__(
         self, frontend: str, backend: str, *, paranoid: bool = True, engine: Engine | None = None, keys: Keys | None = None,
         public: bool = False, context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic,
-        **options: Any,
+        pair: Pair | None = None, **options: Any,
     ) -> None:
         super().__init__(context, clock, engine)
         _clients = self._open(frontend, keys, public)
@@ -268,4 +300,5 @@ class PirateBroker(Server):
             _to_worker = sender(_workers) if paranoid else sender_that_tells(_workers)
             self.machine: SimplePirate = _kind(self.engine, sender(_clients), _to_worker, **options)
             """The protocol, and the workers."""
-        self._serve(self.machine, {_clients: self.machine.from_client, _workers: self.machine.from_worker})
+        _handlers = {_clients: self.machine.from_client, _workers: self.machine.from_worker}
+        self._serve(self.machine, _handlers, pair)

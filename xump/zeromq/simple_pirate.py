@@ -49,6 +49,10 @@ class SimplePirate:
         _queue = engine.create_queue(name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX)
         self.pack = Pack(engine, _queue, self._destination)
         """The requests and the workers."""
+        self.admits: Callable[[], bool] | None = None
+        """Says whether a request of a client is let in; None: each is. A server of a pair that is not active lets none in."""
+        self.refused = 0
+        """Requests that were not let in."""
         self.dropped = 0
         """Malformed messages, and requests for which there was no room."""
         self._workers: dict[bytes, PackWorker] = {}
@@ -65,6 +69,9 @@ class SimplePirate:
         """A message came from a client: IDENTITY "" BODY…"""
         if not 3 <= len(frames) <= FRAMES_MAX or frames[1]:
             self.dropped += 1
+            return
+        if self.admits is not None and not self.admits():
+            self.refused += 1
             return
         try:
             self.engine.publish(self.pack.queue, "", pack(0, [frames[0], *frames[2:]]))

@@ -3,6 +3,9 @@
 The function runs in a thread of its own, so that heartbeats go on while it works. If the broker falls silent the worker opens a
 new socket after a pause, which doubles up to half a minute; if the broker sends it away, at once. If the function raises, the
 worker tells the broker that it leaves, so that the request goes to another worker, and `run` raises the error.
+
+A worker of a pair of brokers is known to both, so that the one that takes over has it at once. It does one request after the
+other.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from xump.zeromq.limits import (
     LIVENESS,
     PIRATE_HEARTBEAT_SECONDS,
     PIRATE_LIVENESS,
+    check_heartbeat,
 )
 from xump.zeromq.sockets import Keys, connect, receive
 from xump.zeromq.worker_machine import Over, WorkerMachine, speaker
@@ -36,7 +40,7 @@ class Worker:
     """A worker of a service.
 
     Args:
-        endpoint: The broker; of a Pirate queue, its backend.
+        endpoint: The broker; of a Pirate queue, its backend. Or several, such as both of a pair: it is there for each of them.
         service: The name of the service; a Pirate queue has none.
         protocol: "mdp2" (Majordomo 0.2), "mdp" (0.1), "ppp" (Paranoid Pirate).
         heartbeat: Seconds between heartbeats. None: what the protocol's broker has by default.
@@ -48,16 +52,24 @@ class Worker:
     """
 
     def __init__(
-        self, endpoint: str, service: bytes = b"", *, protocol: str = "mdp2", heartbeat: float | None = None,
+        self, endpoint: str | Sequence[str], service: bytes = b"", *, protocol: str = "mdp2", heartbeat: float | None = None,
         liveness: int | None = None, back_off: tuple[float, float] = (BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX),
         keys: Keys | None = None, context: zmq.Context[Any] | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:
         speaker(protocol, service)                  # raises for a wrong protocol or service
         _pirate = protocol == "ppp"
-        self._endpoint, self._service, self._protocol, self._keys = endpoint, service, protocol, keys
-        self._interval = heartbeat if heartbeat is not None else PIRATE_HEARTBEAT_SECONDS if _pirate else HEARTBEAT_SECONDS
-        self._liveness = liveness if liveness is not None else PIRATE_LIVENESS if _pirate else LIVENESS
-        self._back_off = back_off
+        _interval = heartbeat if heartbeat is not None else PIRATE_HEARTBEAT_SECONDS if _pirate else HEARTBEAT_SECONDS
+        _liveness = liveness if liveness is not None else PIRATE_LIVENESS if _pirate else LIVENESS
+        check_heartbeat(_interval, _liveness)
+        _endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        if not _endpoints:
+            raise ValueError("a worker needs at least one endpoint, such as tcp://127.0.0.1:5555")
+
+        def _machine(send: Callable[[Sequence[bytes]], object], now: float) -> WorkerMachine:
+            return WorkerMachine(protocol, service, send, now, interval=_interval, liveness=_liveness)
+
+        self._keys = keys
+        self._lines = [_Line(one, _machine, back_off) for one in _endpoints]
         self._context: zmq.Context[Any] = context or zmq.Context.instance()
         self._clock = clock
         self._stopping = False
@@ -71,17 +83,50 @@ class Worker:
         """Serve until `stop`. `function` gets the frames of a request and returns the frames of its reply, or one.
 
         Raises:
-            Exception: What the function raised. The worker has left its broker.
+            Exception: What the function raised. The worker has left its brokers.
         """
-        pause, longest = self._back_off
         with ThreadPoolExecutor(1, "xump-worker") as hands:
-            while not self._stopping:
-                machine = self._connected(function, hands)
-                if machine.heard or machine.over is not Over.SILENT:
-                    pause = self._back_off[0]
-                if machine.over is Over.SILENT and not self._stopping:
-                    self._pause(pause)
-                    pause = min(2 * pause, longest)
+            try:
+                while not self._stopping or any(line.work is not None for line in self._lines):
+                    self._wait()
+                    for line in self._lines:
+                        self._serve(line, function, hands)
+            finally:
+                for line in self._lines:
+                    line.close()
+
+    def _wait(self) -> None:
+        """Until a message comes, or a moment, or work is done, or `stop`."""
+        poller = zmq.Poller()
+        poller.register(self._ear.fileno(), zmq.POLLIN)
+        now, due = self._clock(), float("inf")
+        for line in self._lines:
+            if line.socket is not None:
+                poller.register(line.socket, zmq.POLLIN)
+            if line.work is None or line.socket is not None:
+                due = min(due, line.due)
+        poller.poll(None if due == float("inf") else max(0, int((due - now) * 1000) + 1))
+        try:
+            while self._ear.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _serve(self, line: _Line, function: Callable[[list[bytes]], Answer], hands: ThreadPoolExecutor) -> None:
+        """Do what there is to do for one broker."""
+        now = self._clock()
+        if line.work is not None and line.work.done():
+            work, line.work = line.work, None
+            line.reply(_frames(work.result()), now)     # an error is an error, also if the broker has gone meanwhile
+        if line.socket is None and line.work is None and now >= line.due and not self._stopping:
+            line.open(self._context, self._keys, now)
+            self.connections += 1
+        if line.socket is not None:
+            request = line.next(now)
+            if request is not None and not self._stopping:      # else it goes to another worker when this one leaves
+                line.work = hands.submit(function, request)
+                line.work.add_done_callback(self._ring)
+            line.tick(self._clock())
 
     def stop(self) -> None:
         """End `run`, from any thread, when the request that is at work is done."""
@@ -93,68 +138,73 @@ class Worker:
         self._bell.close()
         self._ear.close()
 
-    def _connected(self, function: Callable[[list[bytes]], Answer], hands: ThreadPoolExecutor) -> WorkerMachine:
-        """Serve over one connection until it is over, or `stop`; returns its machine."""
-        socket = connect(self._context, zmq.DEALER, self._endpoint, self._keys, linger=LEAVING_MS)
-        self.connections += 1
-        work: Future[Answer] | None = None
-        try:
-            machine = WorkerMachine(
-                self._protocol, self._service, socket.send_multipart, self._clock(), interval=self._interval,
-                liveness=self._liveness)
-            poller = zmq.Poller()
-            poller.register(socket, zmq.POLLIN)
-            poller.register(self._ear.fileno(), zmq.POLLIN)
-            try:
-                while machine.over is None and not (self._stopping and work is None):
-                    poller.poll(max(0, int((machine.due() - self._clock()) * 1000) + 1))
-                    self._listen()
-                    if work is not None and work.done():
-                        machine.reply(_frames(work.result()), self._clock())
-                        work = None
-                    request = _next(socket, machine, self._clock())
-                    if request is not None:
-                        work = hands.submit(function, request)
-                        work.add_done_callback(self._ring)
-                    machine.tick(self._clock())
-            finally:
-                machine.leave()
-            if work is not None:
-                work.result()           # the broker has given its request to another; an error is an error all the same
-            return machine
-        finally:
-            socket.close()
-
     def _ring(self, work: object = None) -> None:
         try:
             self._bell.send(b"!")
         except BlockingIOError:
             return                      # it is full of rings already
 
-    def _listen(self) -> None:
-        try:
-            while self._ear.recv(4096):
-                pass
-        except BlockingIOError:
+
+class _Line:
+    """A worker's connection to one broker, now and again."""
+
+    def __init__(self, endpoint: str, machine: Callable[[Callable[[Sequence[bytes]], object], float], WorkerMachine],
+                 back_off: tuple[float, float]) -> None:
+        self.work: Future[Answer] | None = None
+        """What the function does for this broker."""
+        self.socket: zmq.Socket[bytes] | None = None
+        """None: the connection is over, and the next one begins when it is due."""
+        self.due = 0.0
+        """When there is something to do."""
+        self._endpoint, self._new_machine = endpoint, machine
+        self._first_pause, self._longest_pause = back_off
+        self._pause = back_off[0]
+        self._machine: WorkerMachine
+
+    def open(self, context: zmq.Context[Any], keys: Keys | None, now: float) -> None:
+        """Connect, and say READY."""
+        self.socket = connect(context, zmq.DEALER, self._endpoint, keys, linger=LEAVING_MS)
+        self._machine = self._new_machine(self.socket.send_multipart, now)
+        self.due = self._machine.due()
+
+    def next(self, now: float) -> list[bytes] | None:
+        """The body of the next request, if there is one; what comes before it is heard."""
+        assert self.socket is not None
+        while True:
+            try:
+                frames = receive(self.socket, zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            request = self._machine.handle(frames, now)
+            if request is not None:
+                return request[1]
+
+    def reply(self, body: list[bytes], now: float) -> None:
+        """The function is done. If the connection is over, the broker has given the request to another."""
+        if self.socket is not None:
+            self._machine.reply(body, now)
+
+    def tick(self, now: float) -> None:
+        """Send a heartbeat if it is due; end the connection if it is over."""
+        self._machine.tick(now)
+        self.due = self._machine.due()
+        over = self._machine.over
+        if over is None:
             return
+        if self._machine.heard or over is not Over.SILENT:
+            self._pause = self._first_pause
+        self.due = now
+        if over is Over.SILENT:
+            self.due += self._pause
+            self._pause = min(2 * self._pause, self._longest_pause)
+        self.close()
 
-    def _pause(self, seconds: float) -> None:
-        poller = zmq.Poller()
-        poller.register(self._ear.fileno(), zmq.POLLIN)
-        poller.poll(int(seconds * 1000))
-        self._listen()
-
-
-def _next(socket: zmq.Socket[bytes], machine: WorkerMachine, now: float) -> list[bytes] | None:
-    """The body of the next request, if there is one; what comes before it is heard."""
-    while True:
-        try:
-            frames = receive(socket, zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        request = machine.handle(frames, now)
-        if request is not None:
-            return request[1]
+    def close(self) -> None:
+        """Tell the broker that the worker goes, and close the socket."""
+        if self.socket is not None:
+            self._machine.leave()
+            self.socket.close()
+            self.socket = None
 
 
 def _frames(answer: Answer) -> list[bytes]:

@@ -1,0 +1,82 @@
+"""A cable that can be cut: forwards TCP connections to a port, until it is cut, and again when it is mended."""
+
+import selectors
+import socket
+import threading
+
+
+class Cable:
+    """Listens at `endpoint`, and forwards to another one. `cut` lets nothing through, and says nothing to either end."""
+
+    def __init__(self, to):
+        self._to = ("127.0.0.1", int(to.rsplit(":", 1)[1]))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ear, self._bell = socket.socketpair()
+        self._whole, self._ends = True, False
+        self._other = {}
+        self._selector = selectors.DefaultSelector()
+        for one in (self._listener, self._ear):
+            self._selector.register(one, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def cut(self):
+        """What is under way is lost, as are its connections: TCP would send it again when the cable is whole."""
+        self._whole = False
+        self._bell.send(b"!")
+
+    def mend(self):
+        self._whole = True
+        self._bell.send(b"!")
+
+    def close(self):
+        self._ends = True
+        self._bell.send(b"!")
+        self._thread.join()
+
+    def _run(self):
+        while not self._ends:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._ear:
+                    self._ear.recv(100)
+                    if not self._whole:
+                        for one in list(self._other):
+                            self._drop(one)
+                elif key.fileobj is self._listener:
+                    self._connect(self._listener.accept()[0])
+                elif key.fileobj in self._other:
+                    self._forward(key.fileobj)
+        for one in (*self._other, self._listener, self._ear, self._bell):
+            one.close()
+        self._selector.close()
+
+    def _connect(self, near):
+        try:
+            far = socket.create_connection(self._to) if self._whole else None
+        except ConnectionRefusedError:
+            far = None
+        if far is None:
+            near.close()
+            return
+        self._other[near], self._other[far] = far, near
+        for one in (near, far):
+            self._selector.register(one, selectors.EVENT_READ)
+
+    def _forward(self, one):
+        try:
+            data = one.recv(65536)
+            if data:
+                self._other[one].sendall(data)
+                return
+        except OSError:
+            data = b""
+        self._drop(one)
+
+    def _drop(self, one):
+        other = self._other.pop(one, None)
+        if other is not None:
+            del self._other[other]
+            for end in (one, other):
+                self._selector.unregister(end)
+                end.close()
