@@ -3,6 +3,7 @@
     python -m benchmarks --quick            # with less of everything: three minutes, and no verdict to rely on
     python -m benchmarks --write            # all, into benchmarks/RESULTS.md; do nothing else meanwhile
     python -m benchmarks topics batches     # these
+    python -m benchmarks compare A.json B.json      # what changed between two benchmarks/results.json
 
 Exits with 1 if one of them failed; a bar that is missed is no failure.
 """
@@ -10,11 +11,18 @@ Exits with 1 if one of them failed; a bar that is missed is no failure.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from time import perf_counter
+
+from benchmarks import changes, plots, record
+from benchmarks.record import Benchmark
 
 NAMES = (
     "queue_in_process",
@@ -39,20 +47,27 @@ NAMES = (
 BY_NAME = ("backlog",)
 """Takes minutes for one table: only when it is asked for."""
 RESULTS = Path(__file__).with_name("RESULTS.md")
+RECORD = Path(__file__).with_name("results.json")
+PLOTS = Path(__file__).with_name("plots")
 HEADING = re.compile(r"  (?P<name>\S[^:]*): ")
 ROW = re.compile(r"    (?P<name>\S.*?)  +(?P<figures>[-\d.,][-\d., ]*?)  +(?P<verdict>met|missed|flat|logarithmic|grows, .*)$")
 
 
-def run(name: str, options: list[str]) -> tuple[list[str], bool]:
-    """What a benchmark printed, shown as it comes, and whether it ended well."""
+def run(name: str, options: list[str]) -> tuple[list[str], Benchmark | None]:
+    """What a benchmark printed, shown as it comes, and what it recorded; None: it failed."""
     lines = []
     command = [sys.executable, "-u", "-m", f"benchmarks.{name}", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            lines.append(line.rstrip())
-    return lines, process.returncode == 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "record.json")
+        variables = os.environ | {record.VARIABLE: str(path)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line.rstrip())
+        if process.returncode:
+            return lines, None
+        return lines, record.benchmark_of(json.loads(path.read_text())) if path.exists() else Benchmark()
 
 
 def summary(printed: dict[str, list[str]]) -> list[str]:
@@ -75,19 +90,23 @@ def summary(printed: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def page(printed: dict[str, list[str]], options: list[str]) -> str:
+def page(printed: dict[str, list[str]], options: list[str], drawn: Collection[str] = ()) -> str:
     """The results as Markdown."""
     command = " ".join(["python -m benchmarks", *options])
     lines = ["# Results", "", f"Written by `{command}`; [what is measured, and how to read it](README.md).", ""]
     lines += ["In brackets: of a bar that is missed, the figure that it is on; of a cost that grows, by what.", ""]
     lines += summary(printed)
     for name, texts in printed.items():
-        lines += ["", f"## {name}", "", "```text", *texts, "```"]
+        lines += ["", f"## {name}", ""]
+        lines += [f"![{name}: times as fast as the peer](plots/{name}.svg)", ""] * (name in drawn)
+        lines += ["```text", *texts, "```"]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     """Parse the command line and run."""
+    if sys.argv[1:2] == ["compare"]:
+        return changes.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; and, only by name, {', '.join(BY_NAME)}")
     parser.add_argument("--quick", action="store_true", help="less of everything")
@@ -98,22 +117,32 @@ def main() -> int:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, *BY_NAME))}")
     names = options.names or NAMES
     given = ["--quick"] if options.quick else []
-    printed = {}
-    failed = []
-    for number, name in enumerate(names, 1):
-        print(f"\n== {name} ({number} of {len(names)})", flush=True)
+    printed, recorded, failed = {}, {}, []
+    begun = perf_counter()
+    for number, name in enumerate(names):
+        print(f"\n== {progress(number, len(names), perf_counter() - begun)} {name}", flush=True)
         started = perf_counter()
-        printed[name], well = run(name, given)
+        printed[name], found = run(name, given)
         print(f"   {perf_counter() - started:.0f} s", flush=True)
-        if not well:
+        if found is None:
             failed.append(name)
+        else:
+            recorded[name] = found
     print("", *summary(printed), sep="\n")
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     elif options.write:
-        RESULTS.write_text(page(printed, [*given, "--write", *options.names]))
-        print(f"\nwritten: {RESULTS}")
+        command = [*given, "--write", *options.names]
+        record.write(RECORD, " ".join(["python -m benchmarks", *command]), recorded)
+        RESULTS.write_text(page(printed, command, plots.write(PLOTS, recorded)))
+        print(f"\nwritten: {RESULTS}, {RECORD}, {PLOTS}")
     return bool(failed)
+
+
+def progress(done: int, of: int, seconds: float) -> str:
+    """A bar, how many there are, and how long the rest takes if it goes on like this."""
+    left = f", {seconds / done * (of - done) / 60:.0f} min left" if done else ""
+    return f"[{'#' * (done * 20 // of):20}] {done + 1} of {of}{left}:"
 
 
 if __name__ == "__main__":

@@ -401,7 +401,7 @@ def judge(sizes: tuple[int, ...], counts: list[float]) -> str:
 def report(law: Law, sizes: tuple[int, ...], counts: list[dict[str, float]]) -> None:
     """Print one law."""
     print(f"\n  {law.name}: {law.varies}")
-    table = Table(36, *(f"{size:,}" for size in sizes), "growth", "", width=10)
+    table = Table(36, *(f"{size:,}" for size in sizes), "growth", "", width=10, is_exact=True)
     for name in counts[0]:
         row = [found[name] for found in counts]
         table.print(name, *(f"{figure:,.0f}" for figure in row), f"{row[-1] / row[0]:.2f}", "  " + judge(sizes, row))

@@ -130,7 +130,7 @@ def allowed(store: str, durability: str, step: str) -> int:
 
 def measure(directory: Path, calls: int) -> None:
     """Print the table."""
-    table = Table(16, *STEPS, "bar", "")
+    table = Table(16, *STEPS, "bar", "", is_exact=True)
     kinds: dict[str, Counter[str]] = {store: Counter() for store in A_GROUP}
     for store, most in A_GROUP.items():
         for durability in DURABILITIES:

@@ -18,6 +18,8 @@ from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks import record
+
 BODY = b"x" * 100
 ROUNDS = 5
 
@@ -61,12 +63,18 @@ def verdict(met: bool) -> str:
 class Table:
     """Rows of texts, the first column to the left, the others to the right; printed as they come."""
 
-    def __init__(self, first: int, *columns: str, width: int = 8) -> None:
+    def __init__(self, first: int, *columns: str, width: int = 8, is_exact: bool = False) -> None:
         self.first = first
+        self.columns = columns
+        self.is_exact = is_exact
         self.width = max(width, *(len(column) + 1 for column in columns))
-        self.print("", *columns)
+        self._line("", columns)
 
     def print(self, name: str, *cells: str) -> None:
+        record.row(name, self.columns, cells, self.is_exact)
+        self._line(name, cells)
+
+    def _line(self, name: str, cells: Sequence[str]) -> None:
         line = f"    {name:{self.first}}" + "".join(f"{cell:>{self.width}}" for cell in cells)
         print(line.rstrip(), flush=True)
 
@@ -81,11 +89,13 @@ def compare(table: Table, times: Times, peer: str, names: Iterable[str], bar: fl
     rows = [(peer, None), *((name, bar) for name in names)]
     for name, least in rows:
         took = times[name]
-        ratio = speed(took, times[peer])
+        ratios = [theirs / ours for ours, theirs in zip(took, times[peer], strict=True)]
+        ratio = statistics.median(ratios)
         cells = [f"{statistics.median(took):.0f}", f"{min(took):.0f}", f"{max(took):.0f}", f"{ratio:.2f}"]
         if least is not None:
             cells += [f"{least:.2f}".removesuffix("0"), verdict(ratio >= least)]
         table.print(name, *cells)
+        record.rounds(took, ratios, peer, least)
 
 
 def describe(*packages: str) -> None:
@@ -96,8 +106,10 @@ def describe(*packages: str) -> None:
         names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0] if names else model
     versions = "".join(f", {package} {version(package)}" for package in packages)
-    print(f"{datetime.now().astimezone():%Y-%m-%d}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}; "
-          f"Python {platform.python_version()}, xump {version('xump')}{versions}")  # fmt: skip
+    text = (f"{datetime.now().astimezone():%Y-%m-%d}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}; "
+            f"Python {platform.python_version()}, xump {version('xump')}{versions}")  # fmt: skip
+    record.machine(text)
+    print(text)
 
 
 def parser_of(module_text: str | None) -> argparse.ArgumentParser:

@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import summary
+from benchmarks import changes, plots, record
+from benchmarks.__main__ import run, summary
 from benchmarks.cost_laws import judge
 from benchmarks.harness import Table, compare, speed_table, take_turns
+from benchmarks.record import Benchmark, Row
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,3 +61,58 @@ def test_costs_are_judged_by_their_growth():
     assert judge((10, 100, 1000), [100, 100, 120]) == "flat"
     assert judge((10, 100, 1000), [100, 200, 300]) == "logarithmic"
     assert judge((10, 100, 1000), [100, 100, 1000]) == "grows, exponent 1.00"
+
+
+# ---- results that programs read
+
+def results(path, ratios, count=100):
+    rows = [Row("peer", {}, [1.0] * len(ratios), [1.0] * len(ratios), "peer"),
+            Row("ours", {}, [1.0] * len(ratios), ratios, "peer", 2.0),
+            Row("publish", {"10": str(count), "1,000": f"{count + 10:,}"}, is_exact=True),
+            Row("a time", {"ms": "17"})]
+    record.write(path, "python -m benchmarks", {"one": Benchmark("a machine", rows)})
+    return path
+
+
+@pytest.mark.parametrize(("ratios", "count", "status", "said"), [
+    ([2.0, 2.1, 2.2, 2.1, 2.0], 100, 0, ["0 figures of 2 rows changed more than noise explains"]),
+    ([2.1, 2.3, 2.2, 2.4, 2.3], 100, 0, ["0 figures of 2 rows changed more than noise explains"]),
+    ([3.0, 3.1, 3.2, 3.1, 3.0], 100, 0, [
+        "one: ours: 2.1 -> 3.1 (+47.6%), better", "1 figures of 2 rows changed more than noise explains"]),
+    ([1.0, 1.1, 1.2, 1.1, 1.0], 100, 1, [
+        "one: ours: 2.1 -> 1.1 (-47.6%), worse", "1 figures of 2 rows changed more than noise explains"]),
+    ([2.0, 2.1, 2.2, 2.1, 2.0], 102, 1, [
+        "one: publish, 10: 100 -> 102 (+2.0%), worse", "one: publish, 1,000: 110 -> 112 (+1.8%), worse",
+        "2 figures of 2 rows changed more than noise explains"]),
+    ([1.0, 1.1], 100, 0, ["0 figures of 2 rows changed more than noise explains"]),
+])
+def test_what_changed_more_than_noise_explains(tmp_path, capsys, ratios, count, status, said):
+    before = results(tmp_path / "before.json", [2.0, 2.1, 2.2, 2.1, 2.0])
+    assert changes.main([str(before), str(results(tmp_path / "after.json", ratios, count))]) == status
+    assert capsys.readouterr().out.splitlines() == said
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("{}", "has no results"), ("nonsense", "has no results")])
+def test_a_file_without_results(tmp_path, capsys, text, said):
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit):
+        changes.main([str(path), str(path)])
+    assert said in capsys.readouterr().err
+
+
+def test_a_picture_has_every_row(tmp_path):
+    [one] = record.read(results(tmp_path / "results.json", [2.0, 1.5, 2.2])).values()
+    assert plots.write(tmp_path / "plots", {"one": one, "none": Benchmark()}) == ["one"]
+    drawn = ElementTree.parse(tmp_path / "plots" / "one.svg")
+    texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert "ours" in texts
+    assert "2.00" in texts
+
+
+def test_a_run_is_recorded():
+    lines, found = run("filters_in_routing", ["--quick", "--rounds", "1"])
+    assert found.machine in lines[0]
+    assert found.rows[0].name in lines[3]
+    assert run("nosuch", [])[1] is None
