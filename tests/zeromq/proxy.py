@@ -5,6 +5,12 @@ import socket
 import threading
 
 
+def free_endpoint():
+    """An endpoint that can be bound at once. A socket of ZeroMQ would give its port back some time after it was closed."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
 class Cable:
     """Listens at `endpoint`, and forwards to another one. `cut` lets nothing through, and says nothing to either end."""
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import zmq
 
-from tests.zeromq.proxy import Cable
+from tests.zeromq.proxy import Cable, free_endpoint
 from tests.zeromq.test_sockets import Asked
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, LazyPirate, Worker
@@ -23,9 +23,9 @@ KILLS = int(os.environ.get("XUMP_KILLS", "2"))
 class Pair:
     """Two brokers with a link, through cables, and how to reach them."""
 
-    def __init__(self, ends, raw, system="majordomo", more=()):
+    def __init__(self, ends, system="majordomo", more=()):
         self._system, self._more, self._ends = system, list(more), ends
-        ports = [self._free(raw) for _ in range(6)]
+        ports = [free_endpoint() for _ in range(6)]
         self.fronts, self.backs, self.links = ports[:2], ports[2:4], ports[4:]
         self.cables = [Cable(self.links[1]), Cable(self.links[0])]      # through which the primary, the backup, hear the other
         for cable in self.cables:
@@ -39,11 +39,6 @@ class Pair:
     def await_state(self, at, state):
         """Until a server says that it is in a state."""
         assert self.processes[at].stdout.readline().split()[-1] == state
-
-    @staticmethod
-    def _free(raw):
-        with raw(zmq.ROUTER) as probe:
-            return probe.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
 
     def start(self, at):
         ends = [self.fronts[at], *([self.backs[at]] if "pirate" in self._system else [])]
@@ -71,9 +66,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(raw):
+def pair():
     with ExitStack() as ends:
-        yield lambda *given, **options: Pair(ends, raw, *given, **options)
+        yield lambda *given, **options: Pair(ends, *given, **options)
 
 
 def ask_forever(context, endpoints, **options):

@@ -7,6 +7,7 @@ import signal
 import pytest
 import zmq
 
+from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import Command
 from xump.zeromq import Client, Worker
 
@@ -15,9 +16,8 @@ BEATS = ["--heartbeat", "0.2", "--liveness", "5"]
 
 
 @pytest.fixture
-def endpoint(raw):
-    with raw(zmq.ROUTER) as probe:
-        return probe.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+def endpoint():
+    return free_endpoint()
 
 
 def accepted(endpoint, raw, count, numbers):

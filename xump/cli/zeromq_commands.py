@@ -20,6 +20,7 @@ examples:
     xump zeromq worker tcp://127.0.0.1:5555 upper -- tr a-z A-Z
     xump zeromq paranoid-pirate tcp://127.0.0.1:5555 tcp://127.0.0.1:5556
     xump zeromq worker tcp://127.0.0.1:5556 any --protocol ppp -- tr a-z A-Z
+    xump zeromq freelance tcp://127.0.0.1:5557 -- tr a-z A-Z
     xump zeromq majordomo tcp://127.0.0.1:5555 --role primary --link tcp://127.0.0.1:5003 --binary-star tcp://127.0.0.1:5004
     xump zeromq majordomo tcp://127.0.0.1:5556 --role backup --link tcp://127.0.0.1:5004 --binary-star tcp://127.0.0.1:5003
     xump zeromq worker tcp://127.0.0.1:5555,tcp://127.0.0.1:5556 upper -- tr a-z A-Z
@@ -32,8 +33,8 @@ ENDPOINT = "where to bind, such as tcp://127.0.0.1:5555"
 def add_commands(commands: Any, form: Any) -> None:
     """Add them to the parser."""
     parser = commands.add_parser(
-        "zeromq", help="run the reliable systems of the ZeroMQ guide: Majordomo, Pirates", epilog=EPILOG, formatter_class=form,
-        description="Run the reliable systems of the ZeroMQ guide: brokers, and workers for them.")
+        "zeromq", help="run the reliable systems of the ZeroMQ guide: Majordomo, Pirates, Freelance", epilog=EPILOG,
+        formatter_class=form, description="Run the reliable systems of the ZeroMQ guide: brokers, and workers for them.")
     systems = parser.add_subparsers(title="systems", metavar="SYSTEM", required=True)
 
     majordomo = _add(systems, "majordomo", form, "a Majordomo broker, for clients and workers of MDP 0.1 and 0.2")
@@ -52,6 +53,13 @@ def add_commands(commands: Any, form: Any) -> None:
             _add_heartbeat(pirate)
         _add_ttl(pirate, "never")
         _add_server(pirate)
+    freelance = _add(systems, "freelance", form, "a server without a broker, that runs a command for each request")
+    freelance.add_argument("endpoint", metavar="ENDPOINT", help=ENDPOINT)
+    freelance.add_argument("--identity", metavar="ENDPOINT", help="what clients connect to (RFC 10); default: where it is bound")
+    freelance.add_argument("--threads", metavar="N", type=int, default=1, help="so many requests at once; default: 1")
+    freelance.add_argument("--numbered", action="store_true", help="requests of REQ clients begin with a number, to be echoed")
+    _add_server(freelance)
+    _add_words(freelance)
     worker = _add(systems, "worker", form, "a worker that runs a command for each request")
     worker.add_argument(
         "endpoint", metavar="ENDPOINT", help="the broker, or the backend of a Pirate queue; of a pair both, with a comma between")
@@ -60,14 +68,18 @@ def add_commands(commands: Any, form: Any) -> None:
     worker.add_argument("--certificate", metavar="FILE", help="the keys of the worker: NAME.key_secret")
     worker.add_argument("--server-certificate", metavar="FILE", help="the public key of the broker: NAME.key")
     _add_heartbeat(worker)
-    worker.add_argument(
-        "words", metavar="-- COMMAND", nargs="+", help="gets the body on standard input; what it prints is the answer")
+    _add_words(worker)
 
 
 def _add(systems: Any, name: str, form: Any, what: str) -> Any:
     parser = systems.add_parser(name, help=what, description=f"Run {what}.", epilog=EPILOG, formatter_class=form)
     parser.set_defaults(command=_run, parser=parser, system=name)
     return parser
+
+
+def _add_words(parser: Any) -> None:
+    parser.add_argument(
+        "words", metavar="-- COMMAND", nargs="+", help="gets the body on standard input; what it prints is the answer")
 
 
 def _add_heartbeat(parser: Any) -> None:

@@ -16,6 +16,7 @@ import zmq.auth
 
 from xump.cli.exit import CommandError, ExitCode
 from xump.zeromq.binary_star import SplitBrain
+from xump.zeromq.freelance import FreelanceServer
 from xump.zeromq.majordomo.machine import ServiceRule
 from xump.zeromq.pair import Pair
 from xump.zeromq.server import MajordomoBroker, PirateBroker, Server
@@ -42,6 +43,10 @@ def _server(options: argparse.Namespace) -> int:
     if options.system == "majordomo":
         rule = ServiceRule() if options.request_ttl is None else ServiceRule(request_ttl=options.request_ttl)
         server = MajordomoBroker(options.endpoint, rule=rule, titanic=options.titanic, **common)
+    elif options.system == "freelance":
+        server = FreelanceServer(
+            options.endpoint, lambda body: _answer(options.words, b"".join(body)), identity=options.identity,
+            threads=options.threads, numbered=options.numbered, **common)
     else:
         server = PirateBroker(
             options.frontend, options.backend, paranoid=options.system == "paranoid-pirate", request_ttl=options.request_ttl,
@@ -52,6 +57,8 @@ def _server(options: argparse.Namespace) -> int:
             server.star.changed = lambda state: print(f"xump: {options.system} is {state.name.lower()}", flush=True)
         try:
             server.run()
+        except (Failed, OSError) as error:
+            raise CommandError(f"the server ends: {error}", ExitCode.PROBLEM_FOUND) from None
         except SplitBrain as error:
             raise CommandError(f"{options.system} ends: {error}", ExitCode.PROBLEM_FOUND) from None
     return ExitCode.OK

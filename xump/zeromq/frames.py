@@ -19,6 +19,11 @@ A ROUTER socket puts the peer's identity before what stands here. `""` is an emp
                         HEARTBEAT   WORKER                          both ways
                         DISCONNECT  WORKER                          both ways
 
+    FLP (RFC 10)        PING                                    client to server
+                        PONG                                    server to client
+                        REQUEST     CONTROL BODY…               client to server
+                        REPLY       CONTROL REPLY…              server to client
+
 CLIENT and WORKER are what the peer's dialect puts first: the rows of `CLIENTS` and `WORKERS`.
 """
 
@@ -37,6 +42,9 @@ OK, NOT_FOUND, NOT_IMPLEMENTED = b"200", b"404", b"501"
 
 ACCEPTED, PENDING, UNKNOWN, REFUSED = b"200", b"300", b"400", b"500"
 """The answers of Titanic (RFC 9)."""
+
+PING, PONG = b"PING", b"PONG"
+"""Of Freelance (RFC 10)."""
 
 FRAMES_MAX = 60_000
 """A message with more frames is none of these protocols': packing counts frames in 16 bits."""

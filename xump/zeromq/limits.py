@@ -14,6 +14,9 @@ BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX = 1.0, 32.0
 STAR_HEARTBEAT_SECONDS, STAR_EXPIRY_BEATS = 1.0, 2
 """Of a Binary Star, as in the guide: a peer of which nothing was heard for two heartbeats is silent."""
 
+FREELANCE_PING_SECONDS, FREELANCE_TTL_SECONDS, FREELANCE_TIMEOUT_SECONDS = 2.0, 6.0, 3.0
+"""Of RFC 10, as in the guide."""
+
 TIMEOUT_SECONDS, RETRIES = 2.5, 3
 """Of a Lazy Pirate: so long for each try, and so many tries after the first."""
 

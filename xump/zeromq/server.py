@@ -69,9 +69,9 @@ class Server:
         """The state of a server that is one of a pair."""
         self._machine: Machine | Paired
 
-    def _open(self, endpoint: str, keys: Keys | None, public: bool) -> zmq.Socket[bytes]:
+    def _open(self, endpoint: str, keys: Keys | None, public: bool, identity: bytes | None = None) -> zmq.Socket[bytes]:
         with self._closing():
-            socket = bind(self._context, zmq.ROUTER, endpoint, keys, public=public)
+            socket = bind(self._context, zmq.ROUTER, endpoint, keys, public=public, identity=identity)
         # A peer that comes again under its identity, while its old connection is not known to be dead, is let in.
         socket.router_handover = True
         self._endpoints.append(bytes(socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode())
@@ -134,7 +134,11 @@ class Server:
                 for socket, handler in self._handlers:
                     if socket in ready:
                         self._read(socket, handler, clock())
+            self._before_pump()
             machine.pump(clock())
+
+    def _before_pump(self) -> None:
+        """Do what threads of the server have left to do."""
 
     def _serve_one(self, socket: zmq.Socket[bytes], handler: Handler, timeout: int | None) -> None:
         """One socket needs no poll: a receive that waits is cheaper."""

@@ -45,6 +45,7 @@ class Keys:
 
 def bind(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str, keys: Keys | None = None, *, public: bool = False,
+    identity: bytes | None = None,
 ) -> zmq.Socket[bytes]:
     """Open a socket that others connect to.
 
@@ -53,6 +54,7 @@ def bind(
         kind: The type of the socket.
         endpoint: `tcp://127.0.0.1:5555`, `ipc://PATH`, `inproc://NAME`.
         keys: CURVE keys; None: no encryption.
+        identity: Under which peers that are ROUTER sockets know it; None: none.
         public: Whether other machines may come although there are no keys.
 
     Raises:
@@ -69,6 +71,8 @@ def bind(
     try:
         if keys is not None:
             keys.put(socket, serves=True)
+        if identity is not None:
+            socket.routing_id = identity
         socket.bind(endpoint)
     except BaseException:
         socket.close()
