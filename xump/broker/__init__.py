@@ -3,9 +3,25 @@
 It needs the extra `broker`: `pip install 'xump[broker]'`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from xump.broker.broker import Broker
 from xump.broker.envelope import message_of, properties_of
 from xump.broker.limits import Limits
 from xump.broker.users import Users, hash_password, read_users
 
-__all__ = ["Broker", "Limits", "Users", "hash_password", "message_of", "properties_of", "read_users"]
+if TYPE_CHECKING:
+    from xump.broker.client import Client
+
+__all__ = ["Broker", "Client", "Limits", "Users", "hash_password", "message_of", "properties_of", "read_users"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Client` needs pyarrow, which who speaks AMQP only need not have."""
+    if name == "Client":
+        from xump.broker.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ from xump.broker.users import Users, guest
 from xump.broker.vhost import Vhost
 
 if TYPE_CHECKING:
+    from xump.broker.flight.server import Flight
     from xump.broker.http.server import Http
     from xump.engine import Engine
 
@@ -45,6 +46,8 @@ class Broker:
         tls: What makes connections secure; None: they are not.
         http: Where to listen for HTTP, `HOST:PORT`; None: nowhere. `url` is then the address of the live page.
         private_targets: Whether webhooks may call private addresses, such as those of this machine.
+        flight: Where to listen for Arrow Flight, `grpc://HOST:PORT`; None: nowhere. `flight.url` is then what clients connect to.
+        flight_certificate: What makes Flight secure: certificates and private key in PEM, as bytes.
         insecure: Whether an address of other machines is allowed without `tls` and `users`.
         product: What clients are told; some behave differently for `"RabbitMQ"`.
         limits: How much a client may ask for.
@@ -72,6 +75,8 @@ class Broker:
         users: Users | None = None,
         tls: ssl.SSLContext | None = None,
         http: str | None = None,
+        flight: str | None = None,
+        flight_certificate: tuple[bytes, bytes] | None = None,
         private_targets: bool = False,
         insecure: bool = False,
         product: str = "Xump",
@@ -109,6 +114,13 @@ class Broker:
             from xump.broker.http.server import Http  # imported here: who speaks AMQP only needs no framework for HTTP
 
             self.http = Http(self, http, private_targets=private_targets, insecure=insecure)
+        self.flight: Flight | None = None
+        """The Flight face, or None."""
+        if flight is not None:
+            from xump.broker.flight.server import Certificate, Flight
+
+            certificate = None if flight_certificate is None else Certificate(*flight_certificate)
+            self.flight = Flight(self, flight, certificate=certificate, insecure=insecure)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
@@ -134,6 +146,8 @@ class Broker:
         self._sweep()
         if self.http is not None:
             await self.http.start()
+        if self.flight is not None:
+            await self.flight.start()
 
     async def stop(self, timeout: float = 5.0) -> None:
         """Stop listening, tell the clients, wait for their answers for at most `timeout` seconds, and end."""
@@ -142,6 +156,8 @@ class Broker:
         self._server.close()
         if self.http is not None:
             await self.http.stop()
+        if self.flight is not None:
+            await self.flight.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
         all_closed = self._all_closed = asyncio.Event()

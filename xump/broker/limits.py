@@ -32,3 +32,11 @@ class Limits:
     """Beyond so many bytes that a client does not read, nothing more is read from it."""
     stalled_seconds: float = 15.0
     """A client that reads nothing for so long, while there is something to read, is disconnected."""
+    flight_calls_max: int = 256
+    """Calls over Flight that are open at once, each in a thread; one more is refused."""
+    flight_idle_seconds: float = 3600.0
+    """A client that says nothing in an open stream over Flight, or reads nothing of one, for so long is disconnected."""
+    staging_bytes: int = 16 << 30
+    """Bytes that are staged over Flight and have not entered; more: `StoreFull`."""
+    staging_seconds: float = 86_400.0
+    """After so long without a sign of life what a run has staged is dropped."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import xump
 from xump.broker.broker import Broker
+from xump.broker.limits import Limits
 from xump.broker.users import BadUsers, hash_password, read_users
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import SIDECAR
@@ -69,7 +70,8 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
                 raise CommandError(f"{options.users}: xump serve has the virtual host '/' only, got {name!r}")
     broker = Broker(
         engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product,
-        http=options.http, private_targets=options.private_targets)
+        http=options.http, private_targets=options.private_targets, flight=options.flight, limits=_limits(options),
+        flight_certificate=_pem(options) if options.flight is not None else None)
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
@@ -79,7 +81,8 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
         host, port = broker.address
         web = "" if broker.http is None else f", HTTP on {broker.http.url}"
         with _told(options.path, None if broker.http is None else broker.http.url):
-            print(f"xump serve: AMQP on {host}:{port}{web}", flush=True)
+            fly = "" if broker.flight is None else f", Flight on {broker.flight.url}"
+            print(f"xump serve: AMQP on {host}:{port}{web}{fly}", flush=True)
             await ending.wait()
     return ExitCode.OK
 
@@ -117,6 +120,18 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
         context.load_verify_locations(options.client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    given = {name: getattr(options, name) for name in ("staging_bytes", "staging_seconds")}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _pem(options: argparse.Namespace) -> tuple[bytes, bytes] | None:
+    """Certificates and key as Flight takes them."""
+    if options.certificate is None:
+        return None
+    return Path(options.certificate).read_bytes(), Path(options.key or options.certificate).read_bytes()
 
 
 def users(options: argparse.Namespace) -> int:

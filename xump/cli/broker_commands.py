@@ -16,6 +16,7 @@ examples:
     xump serve --store ring --path broker.xump     durable queues keep their messages on disk
     xump serve network.toml --amqp 127.0.0.1:0     with the queues of a topology, on a port that is free
     xump serve --http 127.0.0.1:8080               with a page that shows what happens, and HTTP for curl
+    xump serve --flight 127.0.0.1:8815             with Arrow Flight, for dataframes and Spark
     xump serve --amqp 0.0.0.0:5671 --certificate server.pem --key server.key --users users.toml
 """
 
@@ -37,6 +38,10 @@ def add_commands(commands: Any, form: Any) -> None:
     serve.add_argument(
         "--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="default: 127.0.0.1:5672; port 0: a free one")
     serve.add_argument("--http", metavar="HOST:PORT", help="listen for HTTP, too: the live page, /metrics, webhooks")
+    serve.add_argument("--flight", metavar="HOST:PORT", help="listen for Arrow Flight, too: many messages as columns")
+    serve.add_argument("--staging-bytes", metavar="N", type=int, help="how much may be staged over Flight; default: 16 GiB")
+    serve.add_argument(
+        "--staging-seconds", metavar="S", type=float, help="after how long without a sign of life it is dropped; default: 86400")
     serve.add_argument("--private-targets", action="store_true", help="let webhooks call private addresses, too")
     serve.add_argument("--store", choices=("ram", "ring", "lmdb"), default="ram", help="where durable queues keep their messages")
     serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")

@@ -7,8 +7,10 @@ from xump_ext.engine.core import Core
 
 def publish_batch(core: Core, queue: object, data: object) -> range:
     """Lets the rows of Arrow data enter a queue, then runs the graph; returns the range of the ids."""
-def take_batch(core: Core, n: int, destination: str | tuple[str, ...] | None) -> DeliveryBatch:
-    """Takes up to n deliveries: those that are there, and those that the taking releases."""
+def take_batch(
+    core: Core, n: int, destination: str | tuple[str, ...] | None, map_headers: bool = False
+) -> DeliveryBatch:
+    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write.pyx`."""
 
 class DeliveryBatch:
     """Deliveries as Arrow columns. Created by `Engine.take_batch`.

@@ -255,8 +255,8 @@ cdef object plain_id(object id):
     raise TypeError(f"ids must be ints or (queue, id) pairs, got {id!r}")
 
 
-def take_batch(Core core, Py_ssize_t n, destination):
-    """Takes up to n deliveries: those that are there, and those that the taking releases."""
+def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
+    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write.pyx`."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
     cdef Py_ssize_t i
@@ -264,7 +264,7 @@ def take_batch(Core core, Py_ssize_t n, destination):
         batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
         core.begin_call()
         try:
-            fill_batch(core, batch, n, destination)
+            fill_batch(core, batch, n, destination, map_headers)
         finally:
             core.unlock()
         ended = True
@@ -313,7 +313,7 @@ cdef int batch_grow(DeliveryBatch batch, Py_ssize_t room) except -1:
     return 0
 
 
-cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination) except -1:
+cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destination, bint map_headers) except -1:
     cdef batch_row_t* rows
     cdef Py_ssize_t i
     while core.undelivered and batch.rows < n:
@@ -330,7 +330,7 @@ cdef int fill_batch(Core core, DeliveryBatch batch, Py_ssize_t n, object destina
     try:
         for i in range(batch.rows):
             rows[i] = batch.taken[i].row
-        batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX, False)
+        batch.columns = batch_of_rows(rows, batch.rows, INT32_MAX, False, map_headers)
     finally:
         free(rows)
     return 0

@@ -24,3 +24,26 @@ def browse_batch(
 ) -> ArrowBatch:
     """The messages of a queue that are selected, as Arrow columns; the arguments are those of `Core._page`, and the filter's
     function, which does not raise."""
+def browse_slice(
+    core: Core,
+    handle: QueueHandle,
+    start: Any,
+    last_id: int,
+    state: str | None,
+    filter: Filter | None,
+    reverse: bool,
+    rows_max: int,
+    bytes_max: int,
+    looks_max: int,
+    map_headers: bool,
+) -> tuple[ArrowBatch, int | None]:
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write.pyx`.
+
+    It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
+    has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.
+    """
+def id_marks(core: Core, handle: QueueHandle, first_id: int, last_id: int, every: int) -> tuple[int, list[int]]:
+    """How many messages there are from one id to another, and the ids of the first one, of the `every`-th after it, and so on.
+
+    Cost: O(messages) in between, nanoseconds each. Between pages others have their turn.
+    """

@@ -2,9 +2,12 @@
 
 It looks at pages, as `browse` does, and holds the content of what it selects until the columns are written. A filter that is a
 Python function is called between two pages, without the engine lock.
+
+`browse_slice` is for servers, which read a queue slice by slice for somebody far away: a slice is bounded in rows, in bytes and
+in what is looked at, and says where the next one begins. `id_marks` looks at ids only, to divide a queue into parts.
 """
 
-from libc.stdint cimport INT32_MAX
+from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
@@ -19,12 +22,22 @@ from xump_ext.route.settling cimport hops_of
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.lazy_content cimport content_shown
 
+cdef enum:
+    MARKED_AT_ONCE = 8192       # entries: some tens of microseconds
+
 
 cdef class Browsed:
     """Rows that were selected so far; each holds a reference to its content."""
 
     cdef batch_row_t* rows
     cdef Py_ssize_t count, room
+    cdef int64_t bytes              # of the bodies and headers
+    cdef int64_t bytes_max          # with so many it ends
+    cdef Py_ssize_t count_max       # with so many rows, too
+    cdef uint64_t last_id           # beyond this id it does not look; going down, below it
+
+    def __cinit__(self):
+        self.bytes_max = self.count_max = INT64_MAX
 
     def __dealloc__(self):
         self.cut(0)
@@ -54,7 +67,9 @@ cdef class Browsed:
         core.lock()
         try:
             entry = first_browsed(handle.live(), start, reverse)
-            while entry != NULL and looked < PAGE:
+            while entry != NULL and looked < PAGE and self.count < self.count_max and self.bytes < self.bytes_max:
+                if self.last_id and (entry.id < self.last_id if reverse else entry.id > self.last_id):
+                    return None
                 if wanted >> entry.state & 1:
                     if self.count == self.room:
                         self.grow()
@@ -65,6 +80,7 @@ cdef class Browsed:
                         self.cut(self.count - 1)
                     else:
                         row_fill(core, &self.rows[self.count - 1], entry)
+                        self.bytes += content.body_bytes + content.header_bytes
                 looked += 1
                 entry = next_browsed(entry, reverse)
             return None if entry == NULL else entry.id
@@ -115,3 +131,50 @@ def browse_batch(Core core not None, QueueHandle handle not None, start, state, 
     if limit is not None and limit < browsed.count:
         browsed.cut(limit)
     return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True)
+
+
+def browse_slice(
+    Core core not None, QueueHandle handle not None, start, uint64_t last_id, state, Filter filter, bint reverse,
+    Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers,
+):
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write.pyx`.
+
+    It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
+    has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.
+    """
+    cdef Browsed browsed = Browsed()
+    cdef int wanted = states_wanted(state)
+    cdef Py_ssize_t looked = 0
+    browsed.count_max, browsed.bytes_max, browsed.last_id = rows_max, bytes_max, last_id
+    while start is not None and looked < looks_max and browsed.count < rows_max and browsed.bytes < bytes_max:
+        start = browsed.add_page(core, handle, start, reverse, wanted, filter)
+        looked += PAGE
+    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers), start
+
+
+def id_marks(Core core not None, QueueHandle handle not None, uint64_t first_id, uint64_t last_id, uint64_t every):
+    """How many messages there are from one id to another, and the ids of the first one, of the `every`-th after it, and so on.
+
+    Cost: O(messages) in between, nanoseconds each. Between pages others have their turn.
+    """
+    cdef list marks = []
+    cdef entry_t* entry
+    cdef uint64_t at = first_id, count = 0
+    cdef int looked
+    while at <= last_id:
+        looked = 0
+        core.lock()
+        try:
+            entry = first_browsed(handle.live(), at, False)
+            while entry != NULL and entry.id <= last_id and looked < MARKED_AT_ONCE:
+                if count % every == 0:
+                    marks.append(entry.id)
+                count += 1
+                looked += 1
+                at = entry.id + 1
+                entry = next_browsed(entry, False)
+            if entry == NULL or entry.id > last_id:
+                break
+        finally:
+            core.unlock_now()
+    return count, marks

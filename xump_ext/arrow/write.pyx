@@ -35,6 +35,9 @@ If no message has a header, the column is null, which fits any struct when table
 libraries cannot read one. Two kinds of batches have a map in place of a struct: those with more than 1,024 different names, each
 of which would cost 8 bytes a row, and those with a NUL in a name, where Arrow would cut the name off. It is a map of utf8 to utf8
 (to binary if there are bytes), with the values as text.
+
+A stream of batches needs columns of the same types throughout. With `map_headers` headers are always a map of utf8 to utf8; bytes
+that are no UTF-8 are written in hexadecimal.
 """
 
 from cpython.mem cimport PyMem_Free
@@ -45,6 +48,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from xump_ext.arrow.c_data cimport ARROW_FLAG_NULLABLE
+from xump_ext.arrow.column cimport utf8_valid
 from xump_ext.arrow.export cimport children_alloc, written_t
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free, u32_vector_t
 from xump_ext.message.headers cimport (
@@ -217,6 +221,12 @@ cdef int put_value(writer_t* writer, int64_t row, const header_t* header) except
     return writer_put(writer, row, "false", 5)
 
 
+cdef int put_hex(writer_t* writer, int64_t row, const header_t* header) except -1:
+    """Writes a bytes value as hexadecimal digits."""
+    cdef bytes digits = (<bytes> header.value[:header.value_bytes]).hex().encode()
+    return writer_put(writer, row, digits, len(digits))
+
+
 # ---- the batch
 
 cdef enum:
@@ -244,7 +254,9 @@ cdef tuple NAMES = (
 )
 
 
-cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed):
+cdef ArrowBatch batch_of_rows(
+    const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed, bint map_headers=False
+):
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
     cdef bint trailed = False, ranked = False
@@ -261,7 +273,10 @@ cdef ArrowBatch batch_of_rows(const batch_row_t* rows, Py_ssize_t count, int64_t
     for column in (COLUMN_QUEUE, COLUMN_DESTINATION, COLUMN_ADDRESS, COLUMN_REPLY_TO, COLUMN_MESSAGE_ID):
         write_texts(&columns[column], column, rows, count, small_bytes_max)
     write_bodies(&columns[COLUMN_BODY], rows, count, small_bytes_max)
-    write_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max)
+    if map_headers:
+        write_map(&columns[COLUMN_HEADERS], rows, count, small_bytes_max, True)
+    else:
+        write_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max)
     if trailed:
         write_texts(&columns[COLUMN_CORRELATION_ID], COLUMN_CORRELATION_ID, rows, count, small_bytes_max)
     else:
@@ -392,7 +407,7 @@ cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t co
         if fields.names == NULL or fields.name_bytes == NULL or fields.seen == NULL:
             raise MemoryError()
         if not find_fields(&fields, rows, count):
-            write_map(column, rows, count, small_bytes_max)
+            write_map(column, rows, count, small_bytes_max, False)
         elif fields.count:
             write_struct(column, &fields, rows, count, small_bytes_max)
         else:
@@ -534,7 +549,10 @@ cdef int write_value(written_t* column, writer_t* writer, int64_t row, const hea
     return 0
 
 
-cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max) except -1:
+cdef int write_map(
+    written_t* column, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint as_text
+) except -1:
+    """A map; `as_text`: of texts, also if there are bytes."""
     cdef writer_t names, values
     cdef written_t* pairs
     cdef header_t header
@@ -547,7 +565,7 @@ cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count,
         entries += field_count(rows[row].content)
         position = header_next(rows[row].content, 0, &header)
         while position:
-            has_bytes |= header.type == HEADER_BYTES
+            has_bytes |= header.type == HEADER_BYTES and not as_text
             position = header_next(rows[row].content, position, &header)
     if entries > INT32_MAX:
         raise MemoryError(f"{entries} headers in one batch, a map column has room for {INT32_MAX}")
@@ -570,7 +588,10 @@ cdef int write_map(written_t* column, const batch_row_t* rows, Py_ssize_t count,
         position = header_next(rows[row].content, 0, &header)
         while position:
             writer_put(&names, entries, header.name, header.name_bytes)
-            put_value(&values, entries, &header)
+            if as_text and header.type == HEADER_BYTES and not utf8_valid(header.value, header.value_bytes):
+                put_hex(&values, entries, &header)
+            else:
+                put_value(&values, entries, &header)
             entries += 1
             position = header_next(rows[row].content, position, &header)
         offsets[row + 1] = <int32_t> entries

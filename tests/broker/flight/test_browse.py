@@ -1,0 +1,182 @@
+"""Reading by id over Flight, and taking."""
+
+from datetime import datetime, timedelta, UTC
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from xump import always, deliver
+from xump.errors import InvalidFilter, QueueNotFound, StaleDelivery
+from tests.broker.flight.conftest import until
+
+
+@pytest.fixture
+def jobs(engine):
+    jobs = engine.create_queue("jobs")
+    engine.publish_many("jobs", [(f"a{n}", b"%d" % n, {"n": n, "even": n % 2 == 0}) for n in range(1, 11)])
+    return jobs
+
+
+def ids(reader):
+    return reader.read_all().column("id").to_pylist()
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({}, range(1, 11)), ({"start": 4}, range(4, 11)), ({"start": 4, "end": 6}, [4, 5, 6]), ({"end": 2}, [1, 2]),
+    ({"where": "n >= 8"}, [8, 9, 10]), ({"where": {"even": True}, "start": 5}, [6, 8, 10]), ({"start": 11}, []),
+    ({"reverse": True, "end": 9, "start": 7}, [9, 8, 7]), ({"reverse": True}, range(10, 0, -1)), ({"state": "history"}, []),
+    ({"state": "ready", "start": "head"}, range(2, 11)), ({"state": "outstanding"}, [1]), ({"start": "current"}, [])])
+def test_ranges_filters_and_states(engine, jobs, client, options, expected):
+    engine.create_selector("jobs", when=always, do=deliver("x"), start="current")
+    assert ids(client.browse("jobs", **options)) == list(expected)
+
+
+def test_times(engine, client):
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    engine.create_queue("jobs", history_limit=None)
+    engine.publish("jobs", "now")
+    assert ids(client.browse("jobs", start=now)) == [1]
+    assert ids(client.browse("jobs", start=datetime.now(UTC) + timedelta(days=1))) == []
+
+
+def test_columns_and_types_are_the_same_in_all_batches(engine, client):
+    engine.create_queue("jobs")
+    engine.publish_many("jobs", [("plain",)] * 3000 + [("h", b"", {"n": 1, "b": b"\xff\x00", "t": True, "f": 0.5})])
+    reader = client.browse("jobs", columns=["id", "headers"])
+    assert reader.schema == pa.schema([("id", pa.uint64()), ("headers", pa.map_(pa.string(), pa.string()))])
+    table = reader.read_all()
+    assert table.num_rows == 3001
+    assert dict(table.column("headers")[3000].as_py()) == {"n": "1", "b": "ff00", "t": "true", "f": "0.5"}
+
+
+def test_headers_with_types(engine, jobs, client):
+    engine.publish("jobs", "none")
+    table = client.browse("jobs", start=9, headers={"n": "int64", "missing": "string"}).read_all()
+    assert table.column("headers").to_pylist() == [
+        {"n": 9, "missing": None}, {"n": 10, "missing": None}, {"n": None, "missing": None}]
+    engine.publish("jobs", "wrong", b"", {"n": "text"})
+    with pytest.raises(ValueError, match="text"):
+        client.browse("jobs", headers={"n": "int64"}).read_all()
+
+
+def test_what_is_read_can_be_published_again(engine, jobs, client):
+    engine.create_queue("copy")
+    client.publish("copy", client.browse("jobs"))
+    assert [(m.address, m.body, m.headers["n"]) for m in engine.queues["copy"].browse(limit=2)] == [
+        ("a1", b"1", "1"), ("a2", b"2", "2")]
+
+
+def test_a_slice_is_bounded(engine, client):
+    engine.create_queue("jobs")
+    engine.publish_many("jobs", [("large", bytes(400_000))] * 10 + [("small",)] * 5000)
+    sizes = [batch.num_rows for batch in client.browse("jobs")]
+    assert sum(sizes) == 5010
+    assert sizes[:3] == [3, 3, 3]
+    assert max(sizes) <= 2048
+
+
+def test_nothing_above_what_is_durable_is_shown(engine, tmp_path, client):
+    engine.create_store("disk", "ring", path=str(tmp_path / "store"), durability="group", group_ms=60_000.0)
+    jobs = engine.create_queue("jobs", store="disk")
+    jobs.publish("first")
+    engine.sync()
+    jobs.publish("second")
+    seen = ids(client.browse("jobs"))
+    assert seen == list(range(1, jobs.durable_id + 1)) or seen == [1]
+    engine.sync()
+    assert ids(client.browse("jobs")) == [1, 2]
+
+
+def test_a_reader_that_stops_leaves_nothing(engine, flying, client):
+    engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x", bytes(1000))] * 50_000)
+    reader = client.browse("jobs")
+    reader.read_next_batch()
+    del reader
+    until(lambda: not (len(flying.flight.calls)))
+    assert engine.queues["jobs"].ready == 50_000
+
+
+@pytest.mark.parametrize("options, error, said", [
+    ({"where": "n >"}, InvalidFilter, "end of the filter|n >"), ({"state": "gone"}, ValueError, "state='gone'"),
+    ({"columns": ["nothing"]}, KeyError, "nothing"), ({"headers": {"n": "strange"}}, ValueError, "strange"),
+    ({"start": -1}, ValueError, "-1 is no place")])
+def test_wrong_options(jobs, client, options, error, said):
+    with pytest.raises(error, match=said):
+        client.browse("jobs", **options).read_all()
+
+
+def test_no_queue(client):
+    with pytest.raises(QueueNotFound):
+        client.browse("jobs").read_all()
+
+
+def test_any_client_of_flight_may_read(engine, jobs, flying):
+    client = flight.connect(flying.flight.url)
+    [info] = client.list_flights()
+    assert (info.descriptor.path, info.total_records) == ([b"jobs"], 10)
+    assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 10
+    assert client.get_flight_info(info.descriptor).schema == info.schema == client.get_schema(info.descriptor).schema
+
+
+def test_a_plan_has_parts_of_the_same_size(engine, client):
+    jobs = engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x",)] * 10_000)
+    for id in range(1, 5001):
+        if id % 100:
+            jobs.delete(id)
+    plan = client.plan("jobs", 4)
+    assert plan.incarnation == jobs.incarnation
+    assert plan.rows == 5050
+    assert plan.parts[0][0] == 1
+    assert plan.parts[-1][1] == 10_000
+    assert all(before[1] + 1 == after[0] for before, after in zip(plan.parts, plan.parts[1:], strict=False))
+    sizes = [client.browse("jobs", start=first, end=last, columns=["id"]).read_all().num_rows for first, last in plan.parts]
+    assert sum(sizes) == 5050
+    assert max(sizes) - min(sizes) <= 5050 // 4 // 16
+    assert client.plan("jobs", 3, start=9_999).parts == [(9_999, 9_999), (10_000, 10_000)]
+    assert client.plan("jobs", 3, start=10_001).parts == []
+
+
+def test_offsets(engine, durable, client):
+    jobs = engine.create_queue("jobs", store=durable, history_limit=None)
+    client.publish("jobs", pa.table({"address": ["a", "b", "c"]}))
+    jobs.delete(1)
+    engine.create_selector("jobs", when=always, do=deliver("x"))
+    found = client.offsets("jobs")
+    assert found == (jobs.incarnation, 2, 3, 3, 3, False, 1)
+    assert found.readable_id == 3
+
+
+def test_taking_with_credit(engine, jobs, client):
+    with client.take("jobs", credit=4) as taken:
+        first = next(taken.batches)
+        assert first.column("id").to_pylist() == [1, 2, 3, 4]
+        assert jobs.outstanding == 4
+        assert taken.ack(first.slice(0, 2)) == 2
+        assert next(taken.batches).column("id").to_pylist() == [5, 6]
+        assert taken.nack([5, 6]) == 2
+        assert next(taken.batches).column("id").to_pylist() == [5, 6]
+        with pytest.raises(StaleDelivery, match="1 of 2 messages"):
+            taken.ack([3, 1])
+        assert taken.ack(pa.array([3, 4, 5], pa.uint64())) == 3
+    until(lambda: not (jobs.outstanding))
+    assert (jobs.ready, len(engine.selectors)) == (5, 0)
+    with pytest.raises(StaleDelivery, match="has ended|no stream takes"):
+        taken.ack([6])
+
+
+def test_taking_from_a_destination_ends_after_its_timeout(engine, jobs, client):
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=100)
+    with client.take("worker", destination=True, timeout=0.1) as taken:
+        for batch in taken:
+            taken.ack(batch)
+    assert (jobs.ready, jobs.outstanding) == (0, 0)
+
+
+def test_the_queue_of_a_taker_is_deleted(engine, jobs, client):
+    with client.take("jobs", credit=100) as taken:
+        assert next(taken.batches).num_rows == 10
+        engine.delete_queue("jobs")
+        assert next(taken.batches, None) is None

@@ -1,0 +1,46 @@
+"""The calls over Flight that are no streams."""
+
+import pytest
+
+from xump.errors import Conflict, StoreNotFound
+
+TOPOLOGY = {"version": 1, "queues": {"jobs": {"limit": 5}, "audit": {}},
+            "selectors": [{"source": "jobs", "when": "always", "do": {"copy_to": "audit"}, "name": "audited"}]}
+
+
+def test_queues_are_created_purged_and_deleted(engine, client):
+    client.create_queue("jobs", limit=5)
+    client.create_queue("jobs", limit=5)
+    assert engine.queues["jobs"].limit == 5
+    with pytest.raises(Conflict):
+        client.create_queue("jobs", limit=6)
+    engine.publish_many("jobs", [("x",)] * 4)
+    assert client.queues() == [{"name": "jobs", "store": "ram", "ready": 4, "delayed": 0, "outstanding": 0, "history": 0,
+                                "entering": 0}]
+    assert (client.purge("jobs", upto=1), client.purge("jobs")) == (1, 3)
+    assert (client.delete_queue("jobs"), client.delete_queue("jobs")) == (True, False)
+
+
+def test_a_topology_is_applied_and_read(engine, client):
+    client.apply(TOPOLOGY)
+    engine.publish("jobs", "x")
+    assert engine.queues["audit"].ready == 1
+    assert client.topology() == engine.topology()
+    assert client.stats()["queues"]["audit"]["ready"] == 1
+    assert client.stats()["selectors"].keys() == engine.stats()["selectors"].keys()
+    client.sync()
+
+
+def test_stores_are_not_opened_from_afar(client, tmp_path):
+    with pytest.raises(StoreNotFound, match="whoever runs the broker"):
+        client.apply({"version": 1, "stores": {"mine": {"type": "ring", "path": str(tmp_path / "x")}}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_wrong_is_said(client):
+    with pytest.raises(ValueError, match="no action 'dance'; there are ping"):
+        client._ask("dance")
+    with pytest.raises(ValueError, match="no option 'x' here; there are name"):
+        client._ask("delete_queue", x=1)
+    with pytest.raises(ValueError, match="name=5"):
+        client._ask("delete_queue", name=5)

@@ -1,0 +1,227 @@
+"""Publishing over Flight: what enters is what `publish_batch` takes, and each batch is answered once it is durable."""
+
+import threading
+from datetime import datetime, UTC
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from xump import always, deliver
+from xump.broker import Client
+from xump.broker.answers import BrokerUnreachable, Published
+from xump.errors import QueueFull, QueueNotFound
+
+from tests.broker.flight.conftest import until
+
+
+def rows(*addresses):
+    return pa.record_batch({"address": list(addresses)})
+
+
+def test_rows_enter_in_order_with_all_their_columns(engine, client):
+    jobs = engine.create_queue("jobs")
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    table = pa.table({
+        "address": ["a", "b"], "body": [b"one", b"two"], "headers": [{"size": 1, "kind": None}, {"size": None, "kind": "x"}],
+        "reply_to": ["back", None], "message_id": ["m1", "m2"], "priority": [3, 0], "expires": [None, at]})
+    assert client.publish("jobs", table) == Published(2, 1, 2)
+    first, second = jobs.browse()
+    assert (first.address, first.body, first.headers, first.reply_to, first.message_id) == (
+        "a", b"one", {"size": 1}, "back", "m1")
+    assert first.priority == 3
+    assert second.headers == {"kind": "x"}
+    assert second.expires == at.timestamp() * 10**9
+
+
+@pytest.mark.parametrize("given", [
+    rows("x", "y"), pa.table({"address": ["x", "y"]}), [rows("x"), rows("y")], iter([rows("x"), pa.table({"address": ["y"]})]),
+    pa.RecordBatchReader.from_batches(rows("x").schema, [rows("x"), rows("y")])], ids=lambda given: type(given).__name__)
+def test_anything_with_rows_can_be_published(engine, client, given):
+    jobs = engine.create_queue("jobs")
+    assert client.publish("jobs", given).rows == 2
+    assert [message.address for message in jobs.browse()] == ["x", "y"]
+
+
+def test_a_data_frame_of_polars_can_be_published(engine, client):
+    polars = pytest.importorskip("polars")
+    jobs = engine.create_queue("jobs")
+    client.publish("jobs", polars.DataFrame({"address": ["x"], "body": [b"1"]}))
+    assert [(message.address, message.body) for message in jobs.browse()] == [("x", b"1")]
+
+
+@pytest.mark.parametrize("given", [[1], "text", [{"address": "x"}], 5])
+def test_what_has_no_rows_is_refused(engine, client, given):
+    engine.create_queue("jobs")
+    with pytest.raises(TypeError, match="expected record batches"):
+        client.publish("jobs", given)
+
+
+def test_nothing_is_no_error(engine, client):
+    engine.create_queue("jobs")
+    assert client.publish("jobs", []) == Published(0, 0, 0)
+    assert client.publish("jobs", rows().slice(0, 0)) == Published(0, 0, 0)
+
+
+def test_headers_may_be_maps_and_lists_of_pairs(engine, client):
+    jobs = engine.create_queue("jobs")
+    pairs = pa.array([[{"key": "a", "value": "1"}], []], pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
+    client.publish("jobs", pa.record_batch({"headers": pairs}))
+    client.publish("jobs", pa.record_batch({"headers": pa.array([[("b", "2")]], pa.map_(pa.string(), pa.string()))}))
+    assert [dict(message.headers) for message in jobs.browse()] == [{"a": "1"}, {}, {"b": "2"}]
+
+
+def test_dictionaries_are_texts(engine, client):
+    jobs = engine.create_queue("jobs")
+    client.publish("jobs", pa.record_batch({"address": pa.array(["x", "y", "x"]).dictionary_encode()}))
+    assert [message.address for message in jobs.browse()] == ["x", "y", "x"]
+
+
+def test_an_address_for_all(engine, client):
+    jobs = engine.create_queue("jobs")
+    client.publish("jobs", pa.record_batch({"body": [b"1", b"2"]}), address="all")
+    assert [message.address for message in jobs.browse()] == ["all", "all"]
+    with pytest.raises(ValueError, match="without a column"):
+        client.publish("jobs", rows("x"), address="all")
+
+
+def test_each_batch_is_answered_by_its_ids(engine, client):
+    engine.create_queue("jobs")
+    answers = list(client.publishing("jobs", (rows(*"x" * size) for size in range(1, 40))))
+    assert [answer.rows for answer in answers] == list(range(1, 40))
+    assert [(answer.first_id, answer.last_id) for answer in answers[:3]] == [(1, 1), (2, 3), (4, 6)]
+
+
+def test_a_batch_is_answered_when_it_is_durable(engine, durable, client):
+    jobs = engine.create_queue("jobs", store=durable)
+    for answer in client.publishing("jobs", (rows("x", "y") for _ in range(30))):
+        assert jobs.durable_id >= answer.last_id
+    assert jobs.ready == 60
+
+
+def test_rows_are_routed(engine, client):
+    engine.create_queue("jobs")
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=10)
+    client.publish("jobs", rows("x", "y"))
+    assert [delivery.address for delivery in engine.take(10, "worker")] == ["x", "y"]
+
+
+def test_no_queue(client):
+    with pytest.raises(QueueNotFound, match="no queue 'jobs'"):
+        client.publish("jobs", rows("x"))
+
+
+@pytest.mark.parametrize("column, error", [
+    (pa.array([1]), TypeError), (pa.array(["x" * 70_000]), ValueError)], ids=["type", "length"])
+def test_what_publish_batch_refuses_is_refused(engine, client, column, error):
+    jobs = engine.create_queue("jobs")
+    with pytest.raises(error, match="address"):
+        client.publish("jobs", pa.record_batch({"address": column}))
+    assert jobs.ready == 0
+
+
+def test_the_rows_before_a_wrong_one_are_told(engine, client):
+    jobs = engine.create_queue("jobs")
+    with pytest.raises(ValueError, match="address") as raised:
+        client.publish("jobs", [rows("x", "y"), rows("x" * 70_000), rows("z")])
+    assert raised.value.published == Published(2, 1, 2)
+    assert jobs.ready == 2
+
+
+def test_a_full_queue_refuses_a_batch_whole(engine, client):
+    jobs = engine.create_queue("jobs", limit=3)
+    with pytest.raises(QueueFull) as raised:
+        client.publish("jobs", [rows("1", "2"), rows("3", "4")], on_full="error")
+    assert raised.value.published == Published(2, 1, 2)
+    assert [message.address for message in jobs.browse()] == ["1", "2"]
+
+
+def test_a_full_queue_holds_the_stream_back(engine, client):
+    jobs = engine.create_queue("jobs", limit=3)
+    done = []
+    publishing = threading.Thread(target=lambda: done.append(client.publish("jobs", rows(*"abcdefgh"))))
+    publishing.start()
+    seen = []
+    while len(seen) < 8:
+        delivery = engine.get("jobs", timeout=30)
+        seen.append(delivery.address)
+        delivery.ack()
+    publishing.join()
+    assert seen == list("abcdefgh")
+    assert done == [Published(8, 1, 8)]
+    assert jobs.ready == 0
+
+
+def test_a_client_that_waits_for_room_and_goes_leaves_nothing(engine, flying):
+    engine.create_queue("jobs", limit=1)
+    client = flight.connect(flying.flight.url)
+    writer, _ = client.do_put(flight.FlightDescriptor.for_path("jobs"), rows("x").schema)
+    writer.write_batch(rows("a", "b", "c"))
+    until(lambda: engine.queues["jobs"].ready)
+    assert len(flying.flight.calls) == 1
+    flying.flight.calls.shut_all()
+    until(lambda: not len(flying.flight.calls))
+    assert engine.queues["jobs"].ready == 1
+
+
+def test_any_client_of_flight_may_publish(engine, flying):
+    jobs = engine.create_queue("jobs")
+    client = flight.connect(flying.flight.url)
+    writer, reader = client.do_put(flight.FlightDescriptor.for_path("jobs"), rows("x").schema)
+    writer.write_batch(rows("x", "y"))
+    assert reader.read().to_pybytes() == b'{"rows": 2, "first": 1, "last": 2}'
+    writer.close()
+    assert jobs.ready == 2
+
+
+def test_a_broker_that_is_not_there():
+    with Client("grpc://127.0.0.1:1", timeout=5) as client, pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1 does not"):
+        client.publish("jobs", rows("x"))
+
+
+@pytest.mark.parametrize("store", ["ram", "ring", "lmdb"])
+def test_what_a_producer_sends_again_enters_once(engine, flying, client, tmp_path, store):
+    if store != "ram":
+        engine.create_store("disk", store, path=str(tmp_path / "store"))
+    jobs = engine.create_queue("jobs", store="ram" if store == "ram" else "disk")
+    batches = [rows("a", "b"), rows("c"), rows("d", "e")]
+    assert client.publish("jobs", batches[:2], producer="p", sequence=7) == Published(3, 1, 3)
+    assert client.publish("jobs", batches, producer="p", sequence=7).rows == 5
+    assert client.publish("jobs", batches, producer="p", sequence=7).rows == 5
+    assert client.publish("jobs", batches[2:], producer="other", sequence=0).rows == 2
+    assert [message.address for message in jobs.browse()] == list("abcdede")
+    with pytest.raises(ValueError, match="had 2 rows, and has 1 now"):
+        client.publish("jobs", rows("x"), producer="p", sequence=9)
+
+
+def test_a_producer_is_held_back_and_goes_on_behind_what_entered(engine, client):
+    engine.create_queue("jobs", limit=3)
+    with pytest.raises(QueueFull):
+        client.publish("jobs", rows(*"abcde"), producer="p", sequence=0, on_full="error")
+    publishing = threading.Thread(target=client.publish, args=["jobs", rows(*"abcde")], kwargs={"producer": "p", "sequence": 0})
+    publishing.start()
+    seen = []
+    while len(seen) < 5:
+        with engine.get("jobs", timeout=30) as message:
+            seen.append(message.address)
+    publishing.join()
+    assert seen == list("abcde")
+    assert client.publish("jobs", rows(*"abcde"), producer="p", sequence=0).rows == 5
+    assert engine.queues["jobs"].ready == 0
+
+
+def test_producers_are_forgotten_one_after_the_other(engine, client):
+    jobs = engine.create_queue("jobs")
+    for number in range(103):
+        client.publish("jobs", rows("x"), producer=f"p{number}", sequence=0)
+    assert len([name for name in jobs.meta if name.startswith("flight.producer/")]) == 100
+    assert jobs.ready == 103
+
+
+@pytest.mark.parametrize("wrong, said", [
+    ({"producer": "", "sequence": 1}, "1 to 200"), ({"sequence": 1}, "producer=None"),
+    ({"producer": "p", "sequence": -1}, "sequence=-1"), ({"on_full": "drop"}, "on_full='drop'")])
+def test_wrong_options(engine, client, wrong, said):
+    engine.create_queue("jobs")
+    with pytest.raises(ValueError, match=said):
+        client.publish("jobs", rows("x"), **wrong)

@@ -1,0 +1,260 @@
+"""The calls that are no streams: their names, and what each does. A call has a JSON object, and so has its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from xump._arguments import COUNT_MAX, ID_MAX
+from xump.broker.flight.browse import readable
+from xump.broker.queues import is_stored
+from xump.errors import StoreNotFound
+from xump_ext.arrow.browse import id_marks
+
+if TYPE_CHECKING:
+    from xump.broker.flight.calls import Call
+
+Options = dict[str, Any]
+Action = Callable[["Call", Options], Any]
+
+PARTS_MAX = 10_000
+"""A queue is divided into so many parts at most."""
+MARKS_A_PART = 64
+"""So exactly are the parts equal: to a 64th of one."""
+
+SYNC_SECONDS = 20.0
+"""So long a call waits for the disk; then it says so, and the client asks again."""
+
+
+def ping(call: Call, options: Options) -> Any:
+    """Whether the broker is there, and knows the user."""
+    only(options)
+    return {"vhost": call.vhost.name, "user": call.user.name}
+
+
+def queues(call: Call, options: Options) -> Any:
+    """The queues that the user may read, with their counts."""
+    only(options)
+    return [{"name": queue.name, "store": queue.store.name, "ready": queue.ready, "delayed": queue.delayed,
+             "outstanding": queue.outstanding, "history": queue.history, "entering": queue.entering}
+            for queue in call.queues() if call.may("read", queue.name)]
+
+
+def create_queue(call: Call, options: Options) -> Any:
+    """Create a queue, with the properties that a topology has; one that is there already with these is left as it is."""
+    only(options, "name", "properties")
+    name, properties = text(options, "name"), options.get("properties", {})
+    apply(call, {"topology": {"version": 1, "queues": {name: properties}}})
+    return {"name": name}
+
+
+def delete_queue(call: Call, options: Options) -> Any:
+    """Delete a queue with its messages."""
+    only(options, "name")
+    name = text(options, "name")
+    call.check("configure", name)
+    deleted = call.engine.delete_queue(name)
+    call.durable()
+    return {"deleted": deleted}
+
+
+def purge(call: Call, options: Options) -> Any:
+    """Delete the ready and delayed messages of a queue; `upto`: those up to that id."""
+    only(options, "name", "upto")
+    purged = call.queue("configure", text(options, "name")).purge(upto=number(options, "upto", ID_MAX))
+    call.durable()
+    return {"purged": purged}
+
+
+def apply(call: Call, options: Options) -> Any:
+    """Create what a topology has. The user must be allowed to configure its queues, and to write where its selectors lead. Stores
+    are opened by whoever runs the broker."""
+    only(options, "topology")
+    given = options.get("topology")
+    if not isinstance(given, dict):
+        raise ValueError(f"topology={given!r}: expected an object")
+    for name in given.get("stores") or {}:
+        if name not in call.engine.stores:
+            raise StoreNotFound(f"no store {name!r}: stores are opened by whoever runs the broker")
+    for permission, name in needed(given, list(call.engine.queues)):
+        call.check(permission, name)
+    call.engine.apply(given)
+    call.durable()
+    return {}
+
+
+def needed(given: Options, queues: list[str]) -> Iterator[tuple[str, str]]:
+    """The permissions that a topology needs; what is malformed in it, `Engine.apply` refuses. A selector whose target is named by
+    the message may lead to any queue."""
+    for name, properties in as_dict(given.get("queues")).items():
+        yield "configure", name
+        letters = as_dict(properties).get("dead_letter")
+        if isinstance(letters, str):
+            yield "write", letters
+    selectors = given.get("selectors")
+    for selector in selectors if isinstance(selectors, list) else []:
+        source, do = as_dict(selector).get("source"), as_dict(as_dict(selector).get("do"))
+        if isinstance(source, str):
+            yield "configure", source
+            yield "read", source
+        for target in [do[name] for name in ("copy_to", "move_to", "bounce_to", "queue") if name in do]:
+            for name in [target] if isinstance(target, str) else queues:
+                yield "write", name
+
+
+def as_dict(given: object) -> dict[str, Any]:
+    """A dict, or an empty one."""
+    return given if isinstance(given, dict) else {}
+
+
+def topology(call: Call, options: Options) -> Any:
+    """The stores, queues and selectors, as a topology file has them."""
+    only(options)
+    for queue in call.queues():
+        call.check("read", queue.name)
+    return call.engine.topology()
+
+
+def stats(call: Call, options: Options) -> Any:
+    """The counters and gauges of the queues that the user may read, and of their selectors."""
+    only(options)
+    found = call.engine.stats()
+    readable_queues = {name: one for name, one in found["queues"].items() if call.may("read", name)}
+    return {"engine": found["engine"], "queues": readable_queues, "windows": found["windows"],
+            "selectors": {str(id): one for id, one in found["selectors"].items() if one["source"] in readable_queues}}
+
+
+def sync(call: Call, options: Options) -> Any:
+    """Wait until all that was done before is on the disk."""
+    only(options, "queue")
+    call.engine.sync(timeout=SYNC_SECONDS)
+    return {}
+
+
+def offsets(call: Call, options: Options) -> Any:
+    """What a reader by id wants to know of a queue."""
+    only(options, "queue")
+    queue = call.queue("read", text(options, "queue"))
+    return {
+        "incarnation": queue.incarnation, "first_id": first_id(call, options), "last_id": queue.last_id,
+        "durable_id": queue.durable_id if is_stored(queue) else queue.last_id, "stable_id": queue.stable_id,
+        "readable_id": readable(queue), "is_transit": queue.transit, "consumers": consumers(call, queue.name)}
+
+
+def first_id(call: Call, options: Options) -> int:
+    """The id of the oldest message; 0: there is none."""
+    oldest = next(iter(call.engine.queues[options["queue"]].browse(limit=1)), None)
+    return 0 if oldest is None else oldest.id
+
+
+def consumers(call: Call, name: str) -> int:
+    """How many selectors take messages out of the queue."""
+    return sum(one.source.name == name and one.enabled and one.do.verb != "copy" for one in list(call.engine.selectors.values()))
+
+
+def plan(call: Call, options: Options) -> Any:
+    """Divide the messages from one id to another into parts with about as many messages each."""
+    only(options, "queue", "partitions", "start", "end")
+    queue = call.queue("read", text(options, "queue"))
+    parts = number(options, "partitions", PARTS_MAX)
+    if not parts:
+        raise ValueError(f"partitions={parts}: expected 1 to {PARTS_MAX}")
+    incarnation, end = queue.incarnation, readable(queue)
+    first = max(number(options, "start", ID_MAX) or 1, 1)
+    last = min(number(options, "end", ID_MAX) or end, end)
+    if first > last:
+        return {"incarnation": incarnation, "parts": [], "rows": 0}
+    every = max(1, (last - first + 1) // (parts * MARKS_A_PART))
+    count, marks = id_marks(call.engine, queue, first, last, every)
+    firsts = [marks[len(marks) * part // parts] for part in range(parts)] if marks else []
+    firsts = [first, *sorted({one for one in firsts if one > marks[0]})] if firsts else []
+    lasts = [*(one - 1 for one in firsts[1:]), last]
+    return {"incarnation": incarnation, "rows": count, "parts": list(zip(firsts, lasts, strict=True)) if firsts else []}
+
+
+def ack(call: Call, options: Options) -> Any:
+    """Ack messages of a stream that takes; answers when that is durable."""
+    only(options, "session", "ids")
+    done = call.face.sessions.of(options.get("session"), call.user.name).answer("ack", ids_of(options))
+    call.durable()
+    return {"acked": done}
+
+
+def nack(call: Call, options: Options) -> Any:
+    """Give messages back that a stream has taken."""
+    only(options, "session", "ids")
+    done = call.face.sessions.of(options.get("session"), call.user.name).answer("nack", ids_of(options))
+    call.durable()
+    return {"nacked": done}
+
+
+def stage(call: Call, options: Options) -> Any:
+    """Whether an attempt may be staged, or its version was committed before: then with so many rows."""
+    only(options, "run", "partition", "attempt", "target", "key")
+    call.check("write", str(options.get("target")))
+    _, decision = call.face.staging_of(call.vhost).stage(options)
+    return {"committed": decision is not None, "rows": 0 if decision is None else decision.rows}
+
+
+def commit(call: Call, options: Options) -> Any:
+    """Let the winners of a run enter, whole, once."""
+    only(options, "run", "target", "winners", "key")
+    call.check("write", str(options.get("target")))
+    return call.face.staging_of(call.vhost).commit(options, call.check_open)
+
+
+def abort(call: Call, options: Options) -> Any:
+    """Drop a run, unless it was committed before."""
+    only(options, "run", "target")
+    call.check("write", str(options.get("target")))
+    return call.face.staging_of(call.vhost).abort(options, call.check_open)
+
+
+ACTIONS: dict[str, Action] = {
+    action.__name__: action
+    for action in (ping, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, offsets, plan, ack, nack, stage,
+                   commit, abort)
+}
+"""All actions by name."""
+
+
+def answer(call: Call, name: str, options: Options) -> bytes:
+    """Do what an action says; the answer as JSON. Raises ValueError if there is no such action."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise ValueError(f"no action {name!r}; there are {', '.join(ACTIONS)}")
+    return json.dumps(action(call, options), default=str).encode()
+
+
+# ---- what an action is given
+
+def only(options: Options, *names: str) -> None:
+    """Raise ValueError if there are other options than these."""
+    for name in options:
+        if name not in names:
+            raise ValueError(f"no option {name!r} here; there are {', '.join(names) or 'none'}")
+
+
+def text(options: Options, name: str) -> str:
+    """A text. Raises ValueError."""
+    given = options.get(name)
+    if not isinstance(given, str):
+        raise ValueError(f"{name}={given!r}: expected a text")
+    return given
+
+
+def number(options: Options, name: str, most: int) -> int | None:
+    """A whole number from 0 on, or None. Raises ValueError."""
+    given = options.get(name)
+    if given is not None and (type(given) is not int or not 0 <= given <= most):
+        raise ValueError(f"{name}={given!r}: expected a whole number from 0 to {most}")
+    return given
+
+
+def ids_of(options: Options) -> list[Any]:
+    """Ids. Raises ValueError."""
+    given = options.get("ids")
+    if not isinstance(given, list) or len(given) > COUNT_MAX:
+        raise ValueError("ids: expected a list")
+    return given

@@ -1,0 +1,146 @@
+"""Reads a queue by id, slice by slice, without taking anything. A reader has a cursor of its own, an id.
+
+A ticket is the name of a queue, or a JSON object:
+
+    queue       the queue
+    start       an id, {"ns": POSIX nanoseconds}, "head" or "current"; end: the last id, or a time. Without them: all there is
+    where       a filter
+    state       "ready", "delayed", "outstanding", "history"; or "all"
+    reverse     whether the newest goes first
+    columns     the names of the columns that are wanted
+    headers     {"NAME": TYPE}: headers become a struct with these fields, of Arrow's types by name; without it: a map of texts
+
+It never goes above what is durable, or above `stable_id`, as they were when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pyarrow.compute
+
+from xump import filters
+from xump._arguments import ID_MAX
+from xump.broker.flight.calls import Call
+from xump.broker.queues import is_stored
+from xump.queue import STATES
+from xump_ext.arrow.browse import browse_slice
+from xump_ext.match.filter import Filter
+
+if TYPE_CHECKING:
+    from xump.queue import Queue
+
+ROWS_MAX = 2048
+"""So many rows a slice has at most,"""
+BYTES_MAX = 1 << 20
+"""and so many bytes of bodies and headers, up to the end of a row."""
+LOOKS_MAX = 16_384
+"""After so many messages that a filter did not select, the client is looked after."""
+
+KNOWN = ("queue", "start", "end", "where", "state", "reverse", "columns", "headers")
+
+
+class Browse:
+    """What a ticket asks for."""
+
+    def __init__(self, call: Call, options: dict[str, Any]) -> None:
+        if set(options) - set(KNOWN) or not isinstance(options.get("queue"), str):
+            raise ValueError(f"a ticket has `queue` and perhaps {', '.join(KNOWN[1:])}; got {options!r}")
+        self.queue = call.queue("read", options["queue"])
+        """The queue that is read."""
+        self._call = call
+        self._reverse = options.get("reverse", False) is True
+        self._state = options.get("state", "all")
+        if self._state not in (*STATES, "all"):
+            raise ValueError(f"state={self._state!r}: expected {', '.join((*STATES, 'all'))}")
+        self._filter = None if options.get("where") is None else Filter(filters.compile(options["where"])[1])
+        self._types = types_of(options.get("headers"))
+        self._columns = options.get("columns")
+        self.schema = self._shaped(self._slice(1, 0)[0]).schema
+        """The columns."""
+        self._readable = readable(self.queue)
+        start, end = self._at(options.get("start"), True), self._at(options.get("end"), False)
+        if self._reverse:
+            self._start, self._end = min(end or self._readable, self._readable), max(start or 1, 1)
+        else:
+            self._start, self._end = max(start or 1, 1), min(end or self._readable, self._readable)
+
+    def _at(self, given: object, first: bool) -> int | None:
+        """An id; of a time: the first one from it on, or the last one before it."""
+        if given is None or given == "head":
+            return None
+        if given == "current":
+            return self.queue.frontier
+        if isinstance(given, dict) and type(given.get("ns")) is int:
+            found = next(iter(self._first_since(given["ns"])), None)
+            return self._readable + 1 if found is None else found
+        if type(given) is not int or not 0 <= given <= ID_MAX:
+            raise ValueError(f"{given!r} is no place in a queue: expected an id, {{'ns': POSIX nanoseconds}}, 'head', 'current'")
+        return given
+
+    def _first_since(self, moment: int) -> list[int]:
+        found = browse_slice(self._call.engine, self.queue, ("time", moment), 0, None, None, False, 1, BYTES_MAX, 1, True)[0]
+        ids: list[int] = pyarrow.record_batch(found).column("id").to_pylist()
+        return ids
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """The slices."""
+        start, end = self._start, self._end
+        if start == 0 or end == 0 or (start < end if self._reverse else start > end):
+            return
+        at: int | None = start
+        while at is not None:
+            self._call.check_open()
+            rows, at = self._slice(at, ROWS_MAX)
+            if rows.num_rows:
+                yield self._shaped(rows)
+
+    def _slice(self, at: int, rows: int) -> tuple[pyarrow.RecordBatch, int | None]:
+        last = self._end if rows else 0
+        found, after = browse_slice(
+            self._call.engine, self.queue, at, last, None if self._state == "all" else self._state, self._filter, self._reverse,
+            rows, BYTES_MAX, LOOKS_MAX, self._types is None)
+        return pyarrow.record_batch(found), after
+
+    def _shaped(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """The columns that are wanted, as they are wanted."""
+        if self._types is not None:
+            rows = with_headers(rows, self._types)
+        return rows if self._columns is None else rows.select(self._columns)
+
+
+def readable(queue: Queue) -> int:
+    """The last id that a reader by id may see."""
+    return min(queue.stable_id, queue.durable_id) if is_stored(queue) else queue.stable_id
+
+
+def types_of(given: object) -> list[pyarrow.Field] | None:
+    """The fields of the struct of headers. Raises ValueError."""
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise ValueError(f"headers={given!r}: expected an object of names and types, as {{'size': 'int64'}}")
+    return [pyarrow.field(name, pyarrow.type_for_alias(kind)) for name, kind in given.items()]
+
+
+def with_headers(rows: pyarrow.RecordBatch, fields: list[pyarrow.Field]) -> pyarrow.RecordBatch:
+    """The rows with their headers as a struct of these fields; what a row does not have is null. Raises `ArrowInvalid` for a
+    value that does not fit."""
+    at = rows.schema.get_field_index("headers")
+    headers = rows.column(at)
+    columns = [header_of(headers, field) for field in fields]
+    made = pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else pyarrow.nulls(rows.num_rows, pyarrow.struct([]))
+    return rows.set_column(at, pyarrow.field("headers", made.type), made)
+
+
+def header_of(headers: pyarrow.Array, field: pyarrow.Field) -> pyarrow.Array:
+    """A header as a column."""
+    if pyarrow.types.is_map(headers.type):          # in rows with very many different names
+        found = pyarrow.compute.map_lookup(headers, field.name, "first")
+    elif pyarrow.types.is_struct(headers.type) and headers.type.get_field_index(field.name) >= 0:
+        found = headers.field(field.name)
+    else:
+        return pyarrow.nulls(len(headers), field.type)
+    return found.cast(field.type)

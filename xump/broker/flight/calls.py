@@ -1,0 +1,197 @@
+"""The calls that are open. Each has a thread of Flight's, and Flight cannot end one that waits for its client.
+
+So the broker ends the connection of a client that says nothing, or reads nothing, for too long: it finds the socket among those
+of its own process. It does the same with all when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyarrow import flight
+
+from xump.broker.flight import access
+from xump.broker.flight.access import host_and_port_of
+from xump.broker.flight.problems import Gone, Refused
+from xump.errors import QueueNotFound
+
+if TYPE_CHECKING:
+    from xump.broker.flight.server import Flight
+    from xump.broker.users import User
+    from xump.broker.vhost import Vhost
+    from xump.engine import Engine
+    from xump.queue import Queue
+
+LOOK_SECONDS = 0.5
+"""How often a call that waits for the engine looks whether its client is still there."""
+
+
+class Call:
+    """A call of a client: who it is, what for, and since when it waits for the client."""
+
+    def __init__(self, face: Flight, context: flight.ServerCallContext) -> None:
+        self.face = face
+        """The face."""
+        self.peer: str = context.peer()
+        """Who calls, as gRPC names it."""
+        self.waits_since: float | None = None
+        """Since when it waits for the client, monotonic; None: it does not."""
+        self._context = context
+        self.user: User = face.access.user_of(context)
+        """Whose it is."""
+        self.vhost: Vhost = vhost_for(face, self.user, access.vhost_of(context))
+        """The virtual host that it is for."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the virtual host."""
+        return self.vhost.engine
+
+    def queues(self) -> list[Queue]:
+        """The queues that there are now; other threads create and delete some meanwhile."""
+        queues = self.engine.queues
+        return [queue for name in list(queues) if (queue := queues.get(name)) is not None]
+
+    def may(self, permission: str, name: str) -> bool:
+        """Whether the user has this permission for a queue."""
+        return self.user.may(self.vhost.name, permission, name)
+
+    def check(self, permission: str, name: str) -> None:
+        """Raise `Refused` unless the user has this permission for a queue."""
+        access.check(self.user, self.vhost.name, permission, name)
+
+    def queue(self, permission: str, name: str) -> Queue:
+        """A queue. Raises `Refused` and `QueueNotFound`."""
+        self.check(permission, name)
+        queue = self.engine.queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"no queue {name!r} in the virtual host {self.vhost.name!r}")
+        return queue
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block that waits for the client."""
+        self.waits_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waits_since = None
+
+    def check_open(self) -> None:
+        """Raise `Gone` if the client is gone, or the broker ends."""
+        if self.face.ending:
+            raise Gone("the broker ends")
+        if self._context.is_cancelled():
+            raise Gone("the call was cancelled")
+
+    def durable(self, timeout: float | None = None) -> None:
+        """Wait until all that was done before is durable. Raises `StoreFailed`, `Gone` and `TimeoutError`."""
+        wait_durable(self.engine, self.check_open, timeout)
+
+
+def vhost_for(face: Flight, user: User, name: str) -> Vhost:
+    """The virtual host. Raises `Refused`."""
+    vhost = face.broker.vhosts.get(name)
+    if vhost is None or not user.may_enter(name):
+        raise Refused(f"user {user.name!r} has no virtual host {name!r}")
+    return vhost
+
+
+def wait_durable(engine: Engine, check_open: object, timeout: float | None = None) -> None:
+    """Wait until all that was done before is durable; `check_open()` may raise meanwhile."""
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def told(error: BaseException | None) -> None:
+        if error is not None:
+            failures.append(error)
+        ended.set()
+
+    engine.when_durable(told)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not ended.wait(LOOK_SECONDS):
+        check_open()            # type: ignore[operator]
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(f"not durable after {timeout:g} seconds")
+    if failures:
+        raise failures[0]
+
+
+class Calls:
+    """All open calls."""
+
+    def __init__(self, face: Flight) -> None:
+        self._face = face
+        self._open: dict[Call, None] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def open(self, context: flight.ServerCallContext) -> Iterator[Call]:
+        """A call, as long as it is open. Raises what `Call` raises, and `FlightUnavailableError` if there are too many."""
+        call = self.begin(context)
+        try:
+            yield call
+        finally:
+            self.end(call)
+
+    def begin(self, context: flight.ServerCallContext) -> Call:
+        """A call begins."""
+        if self._face.ending:
+            raise Gone("the broker ends")
+        call = Call(self._face, context)
+        with self._lock:
+            if len(self._open) >= self._face.limits.flight_calls_max:
+                raise flight.FlightUnavailableError(f"{len(self._open)} calls are open, which is the limit: try again later")
+            self._open[call] = None
+        return call
+
+    def end(self, call: Call) -> None:
+        """It has ended."""
+        with self._lock:
+            self._open.pop(call, None)
+
+    def look_after(self, now: float) -> None:
+        """End the connections of clients that have said, or read, nothing for too long."""
+        idle = self._face.limits.flight_idle_seconds
+        with self._lock:
+            peers = {call.peer for call in self._open if call.waits_since is not None and now - call.waits_since >= idle}
+        shut(peers, self._face.address[1])
+
+    def shut_all(self) -> None:
+        """End the connections of all clients with open calls."""
+        with self._lock:
+            peers = {call.peer for call in self._open}
+        shut(peers, self._face.address[1])
+
+
+def shut(peers: set[str], port: int) -> None:
+    """End the connections of these peers with our port."""
+    wanted = {host_and_port_of(peer) for peer in peers}
+    if not wanted:
+        return
+    for name in os.listdir("/dev/fd"):
+        try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
+                    ours, theirs = found.getsockname(), found.getpeername()
+                    if ours[1] == port and (plain(theirs[0]), theirs[1]) in wanted:
+                        found.shutdown(socket.SHUT_RDWR)
+        except OSError:             # closed meanwhile, or not connected
+            continue
+
+
+def plain(host: str) -> str:
+    """An IPv4 address that IPv6 wraps, as IPv4 writes it."""
+    return host.removeprefix("::ffff:")

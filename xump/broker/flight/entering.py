@@ -1,0 +1,164 @@
+"""Lets in what was committed: a step in the broker's loop, then others have their turn, then the next step.
+
+A step is bounded in rows and, by the average of what was staged, in bytes. While there is no room it tries again, a few times a
+second: the engine tells nobody when there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
+
+if TYPE_CHECKING:
+    from xump.engine import Engine
+
+logger = logging.getLogger("xump")
+
+ROWS_MAX = 1000
+BYTES_MAX = 1 << 20
+"""So much a step lets in."""
+
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.01, 0.25
+"""So long it waits for room before it looks again: each time twice as long."""
+
+
+LONGER = "rows are still entering"
+"""What is said if it takes longer than somebody waits."""
+
+
+class Target:
+    """A queue that lets in."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        """So many a step."""
+        self.entered = 0
+        """So many have entered since it began."""
+        self.stuck = False
+        """Whether it waits for room, or cannot go on."""
+        self.why = ""
+        """Why it cannot."""
+        self.pause = PAUSE_SECONDS_MIN
+        """How long it waits before it looks again for room."""
+        self.timer: asyncio.TimerHandle | None = None
+        """The timer for that."""
+
+
+class Entering:
+    """The queues of an engine that let in what they have adopted."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._targets: dict[str, Target] = {}
+        self._changed = threading.Condition()
+        self._ended = False
+
+    def begin(self, name: str, rows: int, size: int) -> int:
+        """Begin, or go on, with a queue that has adopted `rows` rows of `size` bytes: any thread may say so. Returns a mark for
+        `wait`."""
+        step = max(1, min(ROWS_MAX, BYTES_MAX * rows // size if size else ROWS_MAX))
+        with self._changed:
+            target = self._targets.get(name)
+            if target is None:
+                target = self._targets[name] = Target(step)
+            else:
+                target.rows = min(step, target.rows)
+            mark = self._engine.queues[name].entering + target.entered
+        self._loop.call_soon_threadsafe(self._step, name)
+        return mark
+
+    def wait(self, name: str, mark: int, seconds: float, check_open: Callable[[], None]) -> str | None:
+        """Wait until all has entered that was adopted before `mark` was given, or there is no room, or `seconds` have passed.
+        Returns None if it has entered; else why not."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while True:
+                target = self._targets.get(name)
+                if target is None or target.entered >= mark:
+                    return None
+                if target.stuck:
+                    return target.why
+                if self._ended or time.monotonic() >= deadline:
+                    return LONGER
+                self._changed.wait(0.5)
+                check_open()
+
+    def close(self) -> None:
+        """Stop. What is left enters after the next start."""
+        with self._changed:
+            self._ended = True
+            for target in self._targets.values():
+                if target.timer is not None:
+                    target.timer.cancel()
+            self._changed.notify_all()
+
+    def _step(self, name: str) -> None:
+        target = self._targets.get(name)
+        if target is None or self._ended or target.timer is not None:
+            return
+        try:
+            with self._engine.not_waiting():
+                entered = self._engine.enter(name, target.rows)
+            left = self._engine.queues[name].entering
+        except StoreFull as error:
+            if self._engine.pressed:
+                self._relieved(name)
+            else:
+                self._pause(name, target, str(error))
+            return
+        except (QueueNotFound, Closed):
+            self._done(name)
+            return
+        except XumpError as error:
+            if target.why != str(error):
+                logger.error("queue %r does not let in what it has adopted: %s", name, error)
+            self._pause(name, target, str(error))
+            return
+        with self._changed:
+            target.entered += entered
+            target.stuck = False
+            target.why = ""
+            self._changed.notify_all()
+        if not left:
+            self._done(name)
+        elif entered < target.rows:
+            self._pause(name, target, f"queue {name!r} has no room: {left} rows enter as soon as it has")
+        else:
+            target.pause = PAUSE_SECONDS_MIN
+            self._loop.call_soon(self._step, name)
+
+    def _done(self, name: str) -> None:
+        with self._changed:
+            self._targets.pop(name, None)
+            self._changed.notify_all()
+
+    def _relieved(self, name: str) -> None:
+        """Go on when the store has caught up."""
+        self._engine.when_relieved(lambda error: self._again_soon(name, error))
+
+    def _again_soon(self, name: str, error: BaseException | None) -> None:
+        if error is not None:
+            logger.error("queue %r does not let in what it has adopted: %s", name, error)
+            return
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._step, name)
+
+    def _pause(self, name: str, target: Target, why: str) -> None:
+        with self._changed:
+            target.stuck, target.why = True, why
+            self._changed.notify_all()
+        target.timer = self._loop.call_later(target.pause, self._again, name)
+        target.pause = min(2 * target.pause, PAUSE_SECONDS_MAX)
+
+    def _again(self, name: str) -> None:
+        target = self._targets.get(name)
+        if target is not None:
+            target.timer = None
+            self._step(name)

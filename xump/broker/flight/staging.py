@@ -1,0 +1,363 @@
+"""What becomes visible whole: attempts are staged, each in a queue of its own; a commit decides; then all enters, step by step.
+
+    stage       a do_put stream into `xump.staging/RUN/PARTITION-ATTEMPT`, in the store of the target; `seal` ends it, and is
+                answered when all of it is durable. A stream that breaks off leaves nothing
+    commit      the target adopts the attempts that are given, in that order, in one step with its map, where it is remembered.
+                All other attempts of the run are dropped
+    abort       drops the run, unless it was committed before
+
+The engine decides: whatever dies, either nothing was adopted, or all. Decisions of one engine are taken one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+
+from xump._arguments import COUNT_MAX
+from xump.broker.flight import decisions
+from xump.broker.flight.calls import Call, wait_durable
+from xump.broker.flight.decisions import ABORTED, COMMITTED, DROPPED, Decision, Key, as_key
+from xump.broker.flight.entering import LONGER, Entering
+from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
+
+if TYPE_CHECKING:
+    from xump.broker.limits import Limits
+    from xump.engine import Engine
+    from xump.queue import Queue
+
+logger = logging.getLogger("xump")
+
+PREFIX = "xump.staging/"
+"""The names of staged queues begin so."""
+
+STAGED = "flight.staged"
+"""The name in the map of a staged queue under which stands whose it is, and how many rows it has once it is sealed."""
+
+RUN_CHARACTERS_MAX = 200
+"""A run's name has at most so many."""
+
+COMMIT_SECONDS = 20.0
+"""So long a commit waits for all to enter; then it answers that this goes on. The client asks again."""
+
+
+class Attempt:
+    """What one task stages."""
+
+    def __init__(self, run: str, partition: int, attempt: int, target: str, key: Key | None) -> None:
+        self.run, self.partition, self.attempt, self.target, self.key = run, partition, attempt, target, key
+        self.rows = 0
+        """How many rows have come."""
+        self.bytes = 0
+        """How many bytes they have as columns."""
+        self.sealed = False
+        """Whether all have come."""
+        self.gone = False
+        """Whether its run was decided without it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its queue."""
+        return f"{PREFIX}{self.run}/{self.partition}-{self.attempt}"
+
+    def kept(self) -> bytes:
+        """What stands in the map of its queue."""
+        return json.dumps({
+            "run": self.run, "partition": self.partition, "attempt": self.attempt, "target": self.target, "key": self.key,
+            "rows": self.rows if self.sealed else None, "bytes": self.bytes}).encode()
+
+    @staticmethod
+    def read(kept: bytes) -> Attempt:
+        """From the map of a queue."""
+        found = json.loads(kept)
+        made = Attempt(found["run"], found["partition"], found["attempt"], found["target"], as_key(found["key"]))
+        made.rows, made.sealed, made.bytes = found["rows"] or 0, found["rows"] is not None, found["bytes"]
+        return made
+
+
+class Staging:
+    """What is staged in an engine."""
+
+    def __init__(self, engine: Engine, limits: Limits, entering: Entering) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._entering = entering
+        self._lock = threading.RLock()
+        self._attempts: dict[tuple[str, int, int], Attempt] = {}
+        self._alive: dict[str, float] = {}      # runs: the last sign of life, monotonic
+        self._open: dict[str, int] = {}         # runs: streams that are open
+        self._entering_bytes: dict[str, int] = {}       # staged queues that were adopted
+
+    def start(self) -> None:
+        """Go on with what a reopened store has: sealed attempts wait for their commit, others go; what was decided enters."""
+        targets: dict[str, list[int]] = {}
+        for name, queue in list(self._engine.queues.items()):
+            if not (queue.staged and name.startswith(PREFIX) and STAGED in queue.meta):
+                continue
+            attempt = Attempt.read(queue.meta[STAGED])
+            if queue.adopted_by is not None:
+                found = targets.setdefault(queue.adopted_by, [0, 0])
+                found[0] += max(attempt.rows, 1)
+                found[1] += attempt.bytes
+                self._entering_bytes[name] = attempt.bytes
+            elif attempt.sealed:
+                self._attempts[attempt.run, attempt.partition, attempt.attempt] = attempt
+                self._alive[attempt.run] = time.monotonic()
+            else:
+                self._engine.delete_queue(name)
+        for target, (rows, size) in targets.items():
+            self._entering.begin(target, rows, size)
+
+    # ---- staging
+
+    def stage(self, options: dict[str, Any]) -> tuple[Attempt, Decision | None]:
+        """The attempt that is to be staged, and what was decided of its version. Raises if its run was decided."""
+        attempt = attempt_of(options)
+        with self._lock:
+            decision = decisions.find(self._target(attempt.target).meta, attempt.run, attempt.key)
+            if decision is not None and (attempt.key is None or decision.state != COMMITTED):
+                raise decided(attempt.run, decision)
+            if decision is None:
+                self._sign_of_life(attempt.run)
+            return attempt, decision
+
+    def _target(self, name: str) -> Queue:
+        queue = self._engine.queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"no queue {name!r}")
+        if queue.staged or queue.transit:
+            what = "is staged itself" if queue.staged else "is a transit queue, which keeps nothing"
+            raise ValueError(f"queue {name!r} {what}: stage for a queue that keeps its messages")
+        return queue
+
+    def begin(self, attempt: Attempt) -> None:
+        """A stream begins."""
+        with self._lock:
+            key = (attempt.run, attempt.partition, attempt.attempt)
+            if key in self._attempts:
+                raise Conflict(f"attempt {attempt.attempt} of partition {attempt.partition} of run {attempt.run!r} is staged "
+                               "already: stage with another number")
+            self._attempts[key] = attempt
+            self._open[attempt.run] = self._open.get(attempt.run, 0) + 1
+            self._sign_of_life(attempt.run)
+
+    def end(self, attempt: Attempt) -> None:
+        """A stream has ended; if it was not sealed, nothing of it is left."""
+        with self._lock:
+            self._open[attempt.run] -= 1
+            if not self._open[attempt.run]:
+                del self._open[attempt.run]
+            if not attempt.sealed:
+                self._drop(attempt)
+
+    def add(self, attempt: Attempt, batch: pyarrow.RecordBatch) -> None:
+        """Stage a batch. Raises `StoreFull`, and `TransactionError` if the run was decided meanwhile."""
+        size = batch.nbytes
+        with self._lock:
+            self._check_here(attempt)
+            used = sum(one.bytes for one in self._attempts.values()) + self._still_entering()
+            if used + size > self._limits.staging_bytes:
+                raise StoreFull(
+                    f"{used} bytes are staged in the broker, and {size} more are beyond its staging_bytes, "
+                    f"{self._limits.staging_bytes}: commit or abort other runs, or allow it more")
+            if attempt.name not in self._engine.queues:
+                store = self._target(attempt.target).store.name
+                self._engine.create_queue(attempt.name, staged=True, store=store, meta={STAGED: attempt.kept()})
+            attempt.bytes += size
+            self._sign_of_life(attempt.run)
+        try:
+            attempt.rows += len(self._engine.publish_batch(attempt.name, batch))
+        except QueueNotFound:
+            self._check_here(attempt)
+            raise
+
+    def seal(self, attempt: Attempt, rows: object, check_open: Callable[[], None]) -> int:
+        """All of it is there: how many rows, once they are durable. Raises ValueError if the sender counted others."""
+        if rows != attempt.rows:
+            raise ValueError(f"{attempt.rows} rows came, and {rows!r} were sent: stage anew, with another number")
+        with self._lock:
+            self._check_here(attempt)
+            attempt.sealed = True
+            if attempt.rows:
+                try:
+                    self._engine.queues[attempt.name].meta[STAGED] = attempt.kept()
+                except BaseException:
+                    attempt.sealed = False
+                    raise
+            self._sign_of_life(attempt.run)
+        wait_durable(self._engine, check_open)
+        return attempt.rows
+
+    def _check_here(self, attempt: Attempt) -> None:
+        if attempt.gone:
+            raise TransactionError(f"run {attempt.run!r} was decided without attempt {attempt.attempt} of partition "
+                                   f"{attempt.partition}")
+
+    def _still_entering(self) -> int:
+        """The bytes of staged queues whose rows have not entered yet."""
+        for name in [name for name in self._entering_bytes if name not in self._engine.queues]:
+            del self._entering_bytes[name]
+        return sum(self._entering_bytes.values())
+
+    # ---- deciding
+
+    def commit(self, options: dict[str, Any], check_open: Callable[[], None]) -> dict[str, Any]:
+        """Let the winners enter, whole, once. The answer says how many rows, whether that was decided `again`, whether all have
+        `entered`, and what is strange."""
+        run, key, winners = run_of(options), as_key(options.get("key")), winners_of(options)
+        target = options.get("target")
+        rows = sum(winner[2] for winner in winners)
+        mark, warning = None, None
+        with self._lock:
+            queue = self._target(str(target))
+            decision = decisions.find(queue.meta, run, key)
+            if decision is None:
+                mark = self._adopt(queue, run, key, winners, rows)
+            elif decision.state != COMMITTED:
+                raise decided(run, decision)
+            elif decision.rows != rows:
+                warning = (f"{rows} rows were given now, and {decision.rows} were committed before, which count: the query does "
+                           "not give the same rows each time")
+            self._drop_run(run, key)
+            if mark is None:
+                mark = self._entering.begin(queue.name, 0, 0)
+        wait_durable(self._engine, check_open)
+        left = self._entering.wait(queue.name, mark, COMMIT_SECONDS, check_open)
+        if left is None:
+            wait_durable(self._engine, check_open)
+        return {"rows": rows if decision is None else decision.rows, "again": decision is not None, "entered": left is None,
+                "longer": left == LONGER, "run": run if decision is None else decision.run,
+                "warning": warning if warning is not None else left}
+
+    def _adopt(self, queue: Queue, run: str, key: Key | None, winners: list[tuple[int, int, int]], rows: int) -> int:
+        attempts = []
+        for partition, number, count in winners:
+            attempt = self._attempts.get((run, partition, number))
+            if count == 0:
+                continue
+            if attempt is None or not attempt.sealed or attempt.target != queue.name:
+                raise TransactionError(
+                    f"attempt {number} of partition {partition} of run {run!r} is not staged for {queue.name!r}: nothing was "
+                    "published. It may never have been sealed, or the broker has lost it with a store in RAM; run the job again")
+            if attempt.rows != count:
+                raise TransactionError(f"attempt {number} of partition {partition} of run {run!r} has {attempt.rows} rows, not "
+                                       f"{count}: nothing was published")
+            attempts.append(attempt)
+        self._engine.adopt(queue, [(attempt.name, attempt.rows) for attempt in attempts],
+                           meta=decisions.changes(queue.meta, run, key, COMMITTED, rows))
+        size = 0
+        for attempt in attempts:
+            del self._attempts[attempt.run, attempt.partition, attempt.attempt]
+            self._entering_bytes[attempt.name] = attempt.bytes
+            size += attempt.bytes
+        return self._entering.begin(queue.name, rows, size)
+
+    def abort(self, options: dict[str, Any], check_open: Callable[[], None]) -> dict[str, Any]:
+        """Drop a run, unless it was committed: the answer says what it is now."""
+        run, target = run_of(options), options.get("target")
+        with self._lock:
+            queue = self._target(str(target))
+            decision = decisions.find_run(queue.meta, run)
+            if decision is None:
+                queue.meta._change(list(decisions.changes(queue.meta, run, None, ABORTED, 0).items()))
+                self._drop_run(run, None)
+        wait_durable(self._engine, check_open)
+        return {"state": ABORTED if decision is None else decision.state, "again": decision is not None}
+
+    def look_after(self, now: float) -> None:
+        """Drop runs that have given no sign of life for too long."""
+        with self._lock:
+            for run in self._open:
+                self._alive[run] = now
+            late = [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]
+            for run in late:
+                del self._alive[run]
+                targets = {one.target for one in self._attempts.values() if one.run == run}
+                why = f"it had given no sign of life for {self._limits.staging_seconds:g} seconds"
+                for name in sorted(targets & set(self._engine.queues)):
+                    meta = self._engine.queues[name].meta
+                    meta._change(list(decisions.changes(meta, run, None, DROPPED, 0, why).items()))
+                logger.warning("what run %r had staged is dropped: %s", run, why)
+                self._drop_run(run, None)
+
+    def _drop_run(self, run: str, key: Key | None) -> None:
+        """Drop what is staged of a run, and of the same application with a version that is not later."""
+        for attempt in list(self._attempts.values()):
+            if attempt.run == run or (key is not None and attempt.key is not None and attempt.key[0] == key[0]
+                                      and attempt.key[1] <= key[1]):
+                self._drop(attempt)
+        self._alive.pop(run, None)
+
+    def _drop(self, attempt: Attempt) -> None:
+        attempt.gone = True
+        if self._attempts.get((attempt.run, attempt.partition, attempt.attempt)) is attempt:
+            del self._attempts[attempt.run, attempt.partition, attempt.attempt]
+            self._engine.delete_queue(attempt.name)
+
+    def _sign_of_life(self, run: str) -> None:
+        self._alive[run] = time.monotonic()
+
+
+def decided(run: str, decision: Decision) -> TransactionError:
+    """The error for a run that was decided."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(decision.at))
+    why = f", since {decision.why}" if decision.why else ""
+    return TransactionError(f"run {run!r} was {decision.state} at {at}{why}: nothing was published by this call")
+
+
+def run_of(options: dict[str, Any]) -> str:
+    """The name of the run. Raises ValueError."""
+    run = options.get("run")
+    if not isinstance(run, str) or not 1 <= len(run) <= RUN_CHARACTERS_MAX or "/" in run:
+        raise ValueError(f"run={run!r}: expected a name of 1 to {RUN_CHARACTERS_MAX} characters without a slash")
+    return run
+
+
+def attempt_of(options: dict[str, Any]) -> Attempt:
+    """What a stream stages. Raises ValueError."""
+    run, target = run_of(options), options.get("target")
+    if not isinstance(target, str):
+        raise ValueError(f"target={target!r}: expected the name of a queue")
+    for name in ("partition", "attempt"):
+        if type(options.get(name)) is not int or not 0 <= options[name] <= COUNT_MAX:
+            raise ValueError(f"{name}={options.get(name)!r}: expected a number from 0 on")
+    return Attempt(run, options["partition"], options["attempt"], target, as_key(options.get("key")))
+
+
+def winners_of(options: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """(partition, attempt, rows) of each winner. Raises ValueError."""
+    winners = options.get("winners")
+    if not isinstance(winners, list) or not all(
+            isinstance(one, list) and len(one) == 3 and all(type(number) is int and number >= 0 for number in one)
+            for one in winners):
+        raise ValueError(f"winners={winners!r}: expected a list of [partition, attempt, rows]")
+    return [(one[0], one[1], one[2]) for one in winners]
+
+
+def stage_stream(call: Call, staging: Staging, options: dict[str, Any], reader: Any, writer: Any) -> None:
+    """A stream that stages, until it is sealed."""
+    from xump.broker.flight.put import chunks, json_object
+
+    call.check("write", str(options.get("target")))
+    attempt, decision = staging.stage(options)
+    if decision is not None:
+        raise decided(attempt.run, decision)
+    staging.begin(attempt)
+    try:
+        for chunk in chunks(call, reader):
+            if chunk.data is not None and chunk.data.num_rows:
+                staging.add(attempt, chunk.data)
+            if chunk.app_metadata is not None:
+                said = json_object(chunk.app_metadata.to_pybytes(), "a message")
+                if "seal" in said:
+                    rows = staging.seal(attempt, said["seal"], call.check_open)
+                    with call.waiting():
+                        writer.write(pyarrow.py_buffer(json.dumps({"rows": rows}).encode()))
+    finally:
+        staging.end(attempt)

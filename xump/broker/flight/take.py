@@ -1,0 +1,180 @@
+"""Takes messages with credit: a stream of batches, which the client answers by the actions `ack` and `nack`.
+
+A ticket is a JSON object:
+
+    take        a destination; or {"queue": NAME}: a consumer of that queue is made, and ends with the stream
+    session     a name that the client has drawn, by which it answers
+    credit      so many messages may be unanswered
+    timeout     the stream ends when nothing has come for so many seconds; without it, never
+
+What is not answered when the stream ends returns to its queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+
+from xump import always, deliver
+from xump._arguments import COUNT_MAX
+from xump.broker.flight.calls import LOOK_SECONDS, Call
+from xump.errors import Closed, SelectorNotFound, StaleDelivery, StoreFailed
+from xump_ext.arrow.batch import DeliveryBatch, take_batch
+
+if TYPE_CHECKING:
+    from xump.selector import Selector
+
+BATCH_ROWS_MAX = 2048
+"""So many messages a batch has at most."""
+
+DESTINATION = "xump.flight/"
+"""The destinations of consumers that are made for a stream, before its session."""
+
+
+class Taking:
+    """A stream that takes."""
+
+    def __init__(self, call: Call, options: dict[str, Any]) -> None:
+        session, taken = options.get("session"), options.get("take")
+        if set(options) - {"take", "session", "credit", "timeout"} or not isinstance(session, str) or not session:
+            raise ValueError(f"a ticket that takes has `take`, `session` and perhaps credit, timeout; got {options!r}")
+        credit, timeout = options.get("credit", 1000), options.get("timeout")
+        if type(credit) is not int or not 1 <= credit <= COUNT_MAX:
+            raise ValueError(f"credit={credit!r}: expected 1 to {COUNT_MAX}")
+        if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
+            raise ValueError(f"timeout={timeout!r}: expected seconds")
+        self._call = call
+        self._credit = credit
+        self._timeout: float | None = timeout
+        self.session = session
+        """The name by which it is answered."""
+        self.user = call.user.name
+        """Whose it is."""
+        self._lock = threading.Condition()
+        self._batches: list[tuple[DeliveryBatch, set[tuple[str, int]]]] = []
+        self._unanswered = 0
+        self._ended = False
+        self._queue: str | None = taken.get("queue") if isinstance(taken, dict) else None
+        if self._queue is not None:
+            call.queue("read", self._queue)
+            self._destination = DESTINATION + session
+        elif isinstance(taken, str):
+            self._destination = taken
+            for queue in {one.source.name for one in list(call.engine.selectors.values())
+                          if one.do.verb == "deliver" and one.do.destination == taken}:
+                call.check("read", queue)
+        else:
+            raise ValueError(f"take={taken!r}: expected a destination, or {{'queue': NAME}}")
+        self._selector: Selector | None = None
+        self.schema = pyarrow.record_batch(take_batch(call.engine, 0, self._destination, True)).schema
+        """The columns."""
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """What is taken."""
+        engine = self._call.engine
+        if self._queue is not None:
+            self._selector = engine.create_selector(
+                self._queue, when=always, do=deliver(self._destination), credit=self._credit)
+        last = time.monotonic()
+        try:
+            while True:
+                self._call.check_open()
+                room = self._room()
+                if room and (batch := self._take(room)) is not None:
+                    yield pyarrow.record_batch(batch)
+                    last = time.monotonic()
+                elif self._timeout is not None and room and time.monotonic() - last >= self._timeout:
+                    return
+                if self._selector is not None and self._selector.id not in engine.selectors:
+                    return                  # the queue was deleted
+        finally:
+            self.end()
+
+    def _room(self) -> int:
+        """How many messages may be taken; waits a while for answers if there are none."""
+        with self._lock:
+            if self._unanswered >= self._credit:
+                self._lock.wait(LOOK_SECONDS)
+            return min(self._credit - self._unanswered, BATCH_ROWS_MAX)
+
+    def _take(self, room: int) -> DeliveryBatch | None:
+        engine = self._call.engine
+        wait = LOOK_SECONDS if self._timeout is None else min(LOOK_SECONDS, self._timeout)
+        batch = engine._wait(lambda: take_batch(engine, room, self._destination, True) or None, self._destination, wait)
+        if batch is None:
+            return None
+        rows = pyarrow.record_batch(batch)
+        keys = set(zip(rows.column("queue").to_pylist(), rows.column("id").to_pylist(), strict=True))
+        with self._lock:
+            self._batches.append((batch, keys))
+            self._unanswered += len(keys)
+        return batch
+
+    def answer(self, verb: str, ids: Iterable[Any]) -> int:
+        """Ack or nack messages: ids, or [queue, id]. Raises `StaleDelivery`, and has done nothing then."""
+        with self._lock:
+            if self._ended:
+                raise StaleDelivery("the stream has ended, and what was not answered went back to its queue")
+            wanted = [self._key(one) for one in ids]
+            parts = [(batch, keys, [key for key in wanted if key in keys]) for batch, keys in self._batches]
+            found = sum(len(part) for _, _, part in parts)
+            if found != len(wanted) or len(set(wanted)) != len(wanted):
+                raise StaleDelivery(f"{len(wanted) - found} of {len(wanted)} messages are not unanswered in this stream, or one "
+                                    "is given twice; none was answered")
+            for batch, keys, part in parts:
+                if part:
+                    (batch.ack if verb == "ack" else batch.nack)(part)
+                    keys.difference_update(part)
+            self._batches = [(batch, keys) for batch, keys in self._batches if keys]
+            self._unanswered -= found
+            self._lock.notify_all()
+            return found
+
+    def _key(self, given: Any) -> tuple[str, int]:
+        if type(given) is int and self._queue is not None:
+            return self._queue, given
+        if isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and type(given[1]) is int:
+            return given[0], given[1]
+        raise ValueError(f"{given!r} is no id: expected an int, for a stream that takes from one queue, or [queue, id]")
+
+    def end(self) -> None:
+        """What is not answered goes back."""
+        with self._lock:
+            self._ended = True
+            left, self._batches = self._batches, []
+            self._lock.notify_all()
+        with suppress(Closed, StoreFailed, SelectorNotFound):
+            if self._selector is not None:
+                self._call.engine.delete_selector(self._selector)
+                return
+            for batch, keys in left:
+                with suppress(StaleDelivery):
+                    batch.nack(sorted(keys))
+
+
+class Sessions:
+    """The streams that take, by the names by which they are answered."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Taking] = {}
+
+    def add(self, stream: Taking) -> None:
+        """A stream begins. Raises ValueError if its name is taken."""
+        if self._streams.setdefault(stream.session, stream) is not stream:
+            raise ValueError(f"session {stream.session!r} is there already: draw another name")
+
+    def remove(self, stream: Taking) -> None:
+        """It has ended."""
+        self._streams.pop(stream.session, None)
+
+    def of(self, session: object, user: str) -> Taking:
+        """The stream of this user. Raises `StaleDelivery`."""
+        stream = self._streams.get(session) if isinstance(session, str) else None
+        if stream is None or stream.user != user:
+            raise StaleDelivery(f"no stream takes as {session!r}: it has ended, and what was not answered went back to its queue")
+        return stream
