@@ -287,7 +287,7 @@ def _check_options(path: object, durability: object, group_ms: object, min_bytes
     if not isinstance(path, str) and not (isinstance(path, os.PathLike) and isinstance(os.fspath(path), str)):
         raise TypeError(f"path must be a str or PathLike, got {path!r}")
     if not isinstance(durability, str):
-        raise TypeError(f"durability must be a str, got {durability!r}")
+        raise TypeError(f"durability={durability!r}; allowed is a str: {', '.join(map(repr, DURABILITIES))}")
     if durability not in DURABILITIES:
         raise ValueError(f"durability={durability!r}; allowed are {', '.join(map(repr, DURABILITIES))}")
     if isinstance(group_ms, bool) or not isinstance(group_ms, (int, float)):

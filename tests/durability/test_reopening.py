@@ -64,6 +64,22 @@ def test_a_new_queue_takes_nobody_s_place(opened):
         assert bodies(engine) == {"a": [b"of a"], "b": [b"of b"]}
 
 
+def test_an_incarnation_is_a_queue_s_own_and_lasts(opened):
+    """An id that was not durable is issued again: a reader keeps ids up to `durable_id`, with the incarnation beside them."""
+    with opened() as engine:
+        first, other = engine.create_queue("q", store="d"), engine.create_queue("other", store="d")
+        engine.publish("q")
+        number = first.incarnation
+        assert 0 < number < 1 << 63 and number != other.incarnation and isinstance(number, int)
+    with opened() as engine:
+        assert engine.queues["q"].incarnation == number
+        engine.delete_queue("q")
+        again = engine.create_queue("q", store="d").incarnation
+        assert again != number
+    with opened() as engine:
+        assert engine.queues["q"].incarnation == again
+
+
 def test_what_a_deleted_queue_left_in_the_log_is_not_another_one_s(opened):
     with opened() as engine:
         engine.create_queue("old", store="d")

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pyarrow
 import pytest
 
 from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to
@@ -194,6 +195,23 @@ def test_selectors_that_come_to_a_full_ring_move_all_there_is(tmp_path, slots, s
             engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
         assert engine.queues["target"].ready == count > 0
         engine.check()
+
+
+def test_a_thousand_queues_move_a_million_messages_within_a_full_ring(tmp_path):
+    """One selector after another comes, and each finds room: what the others left behind is dead, and cleaned away in time."""
+    with engine_on(tmp_path / "s", "ring", max_bytes=400_000_000) as engine:
+        names = [f"q{number}" for number in range(1_000)]
+        batch = pyarrow.table({"address": ["a"] * 1_000, "body": [b"x" * 100] * 1_000, "headers": [{"n": 1}] * 1_000})
+        with engine.building():
+            for name in ("t", *names):
+                engine.create_queue(name, store="s")
+        for name in names:
+            engine.publish_batch(name, batch)
+        engine.sync()
+        for name in names:
+            engine.create_selector(name, when=always, do=move_to("t"), credit=INFINITE)
+        assert engine.queues["t"].ready == 1_000_000
+        assert not any(selector.blocked for selector in engine.selectors.values())
 
 
 def test_a_large_group_chokes_no_ring(tmp_path):

@@ -4,6 +4,7 @@ What of it reaches the disk from LMDB, which syncs in C, `benchmarks/fsyncs.py` 
 """
 
 import os
+import shutil
 import threading
 import time
 
@@ -192,6 +193,35 @@ def test_the_thread_gets_its_turn_while_contents_are_read(tmp_path, kind, monkey
         engine.create_store("disk", kind, path=tmp_path / "s")
         assert (engine.queues["jobs"].ready, engine.queues["jobs"].outstanding) == (500, 0)
         engine.check()
+
+
+@pytest.mark.parametrize("source_deleted", [False, True])
+@pytest.mark.parametrize("group_ms", [0.1, 1, TOO_LONG_MS])
+def test_after_sync_a_message_that_was_moved_is_in_one_store_only(tmp_path, kind, group_ms, source_deleted):
+    """In the files as they are then; also if the queue that it came from is gone."""
+    def stores(folder):
+        engine = Engine()
+        for name in ("left", "right"):
+            engine.create_store(name, kind, path=folder / name, group_ms=group_ms)
+        return engine
+
+    for turn in range(5):
+        folder, copy = tmp_path / f"{turn}", tmp_path / f"copy of {turn}"
+        folder.mkdir()
+        with stores(folder) as engine:
+            with engine.building():
+                engine.create_queue("a", store="left")
+                engine.create_queue("b", store="right")
+                engine.create_selector("a", when=always, do=move_to("b"), credit=INFINITE)
+            for number in range(turn + 1):
+                engine.publish("a", "", b"%d" % number)
+            if source_deleted:
+                engine.delete_queue("a")
+            engine.sync()
+            shutil.copytree(folder, copy)
+        with stores(copy) as engine:
+            assert {name: queue.ready for name, queue in engine.queues.items()} == (
+                {"b": turn + 1} if source_deleted else {"a": 0, "b": turn + 1})
 
 
 def test_sync_waits_for_what_went_on_in_the_group_of_another_thread(tmp_path, kind):

@@ -27,6 +27,7 @@ PARTS = {
     "damage": "tests.faults.damage_part",
     "fuzz": "tests.faults.fuzz_part",
     "machine": "tests.faults.machine_part",
+    "soak": "tests.faults.soak_part",
 }
 """A part is a module with `run(options, progress) -> Section`."""
 COLUMNS = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
@@ -43,6 +44,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="damage: only every nth bit, run of zeros, and length")
     parser.add_argument("--executions", type=int, default=10_000_000, help="fuzz: of each harness")
     parser.add_argument("--steps", type=int, default=1_000_000, help="machine: of each mix of stores")
+    parser.add_argument("--messages", type=int, default=24_000_000, help="soak: of each store")
     parser.add_argument("--stores", help="only over these, as the tables of the report call them")
     parser.add_argument("--chain", help="power: only this one, as MIX:NUMBER")
     parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="processes")
@@ -60,6 +62,7 @@ def command_of(options: argparse.Namespace, part: str) -> str:
     sizes += f" --kills {options.kills}" if part == "kills" else ""
     sizes += f" --executions {options.executions}" if part == "fuzz" else ""
     sizes += f" --steps {options.steps}" if part == "machine" else ""
+    sizes += f" --messages {options.messages}" if part == "soak" else ""
     sizes += f" --every {options.every}" if part == "damage" and options.every > 1 else ""
     return f"python -m tests.faults {part} --seed {options.seed}{sizes}"
 

@@ -191,8 +191,9 @@ def is_newer(at: tuple[str, int], sight: Seen) -> bool:
 
 
 def check_lineages(now: Places, were: list[Places]) -> None:
-    """None is lost on its way from one store to the other."""
-    tags = [{tag(message) for _, message in place.values()} for place in were]
+    """None is lost on its way from one store to the other. One that has ended there is in a history at most, which the first
+    store does not wait for."""
+    tags = [{tag(message) for state, message in place.values() if state != "history"} for place in were]
     lost = set.intersection(*tags) - {tag(message) for _, message in now.values()}
     if lost:
         raise Violation(f"in neither store: {sorted(lost)}")
@@ -209,7 +210,7 @@ def check_entered(found: Seen, sights: list[Seen]) -> None:
 def check_marks(observed: Observed, moments: list[Moment]) -> None:
     """A message that waits in one more place than it ever did comes as redelivered from the later one. If it has ended there
     before the fault, nothing tells the first store, and it comes unmarked from there. Nor is it marked where it came by a copy in
-    RAM (docs/stores.md)."""
+    RAM, or went on within the first store (docs/stores.md)."""
     if observed.emptied is None or observed.seen is None:
         return
     most = Counter[bytes]()
@@ -220,10 +221,17 @@ def check_marks(observed: Observed, moments: list[Moment]) -> None:
     # One that expired when its queue was released has come as a new dead letter, which is not marked.
     given = {(queue, message[0]) for message, _, queue, *_ in observed.emptied}
     expired = {tag(message) for at, (state, message) in places(observed.seen).items() if state == "ready" and at not in given}
-    unmarked = {name for name, number in waiting(observed.seen).items() if number > max(1, most[name])}
+    now = waiting(observed.seen)
+    in_one_store = {name for name in now if len({store_of(observed.seen, at[0]) for at, (state, message) in places(
+        observed.seen).items() if state == "ready" and tag(message) == name}) == 1}
+    unmarked = {name for name, number in now.items() if number > max(1, most[name])} - in_one_store
     unmarked -= marked | strayed | expired
     if unmarked:
         raise Violation(f"twice, and not marked as redelivered: {sorted(unmarked)}")
+
+
+def store_of(found: Seen, queue: str) -> str:
+    return str(found["properties"][queue][0])
 
 
 def waiting(found: Seen) -> Counter[bytes]:

@@ -169,7 +169,8 @@ class Program(Drawing, Flow):
 
     CALLS = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["transact", "on_queue", "sync"] * 2 + [
              "publish_many", "publish_batch", "take_batch", "ack_many", "grant", "pay", "switch", "replay", "hold_for_a_while",
-             "link", "delete", "delete_selector", "delete_queue", "reopen"] + ["stage", "adopt", "enter"] * 2 + ["meddle"])
+             "link", "delete", "delete_selector", "delete_queue", "reopen", "meddle", "set_meta"]
+             + ["stage", "adopt", "enter"] * 2)
     MORE_CALLS = ["wait"] * 4 + ["tick", "get", "get"]      # no loop over deliveries: that is many calls
 
     def __init__(self, chance: random.Random, open_world, queues=None):

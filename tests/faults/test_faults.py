@@ -14,6 +14,7 @@ from tests.faults.fuzz import HARNESSES, Harness, mutations
 from tests.faults.fuzz_part import by_atheris
 from tests.faults.machine_part import GENERATORS, STEPS_PER_PROGRAM, program
 from tests.faults.report import Section
+from tests.faults.soak import BEGUN, BODY, ENDED, OPTIONS, PLACES, THERE, Soak, opened
 from tests.model import queues
 
 SEED = 20261122
@@ -121,6 +122,44 @@ def test_a_program_that_fails_is_repeated_and_shrunk():
     assert "purge" in said and said.count("world.") < 12
 
 
+@pytest.mark.parametrize("store", OPTIONS)
+def test_soak(store):
+    """Each of some thousand numbers has its account, whatever was killed."""
+    *_, sums = said_by("soak", {"store": store, "seed": SEED, "messages": 8_000, "session": [200, 1_500]})
+    assert sums["violations"] == [] and sums["numbers"] == 8_000 and sums["kills"] >= 5
+
+
+@pytest.mark.parametrize(("spoilt", "said"), [
+    (lambda soak: soak.board.mark(0, soak.open[0], ENDED), "was acked, and is there"),
+    (lambda soak: soak.open[1].add(1) or soak.board.mark(1, [1], THERE), "number 1 in 'copies' was confirmed, and is not there"),
+    (lambda soak: soak.open[0].clear(), "which had gone before the session"),
+])
+def test_the_soak_tells_what_is_lost_or_comes_back(spoilt, said):
+    """After a session, with accounts that say otherwise."""
+    with worker.folder() as folder:
+        soak = Soak("ring", 3_000, "5", folder)
+        number = soak.session(0, 1_000, killed=True)
+        assert not soak.sums.violations
+        soak.board.mark(1, [1], ENDED)
+        soak.open[1].discard(1)
+        with opened(soak.path, "ring", "sync") as engine:
+            for name in PLACES:
+                while deliveries := engine.take(100, name):
+                    engine.ack(deliveries)
+            more = [n.to_bytes(8, "little") + BODY for n in range(number, number + 5)]
+            engine.publish_many("jobs", [("x", body) for body in more])
+        for place, numbers in enumerate(soak.open):
+            soak.board.mark(place, numbers, ENDED)
+            numbers.clear()
+        soak.board.mark_range(number, number + 5, BEGUN)
+        soak.judge(number, number + 5)
+        assert not soak.sums.violations and len(soak.open[0]) == 5
+        spoilt(soak)
+        soak.judge(number + 5, number + 5)
+        soak.close()
+        assert any(said in violation for violation in soak.sums.violations), soak.sums.violations
+
+
 def test_a_harness_that_fails_is_told():
     """With the bytes, and the same ones each time."""
     def one(data):
@@ -145,4 +184,4 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
 def test_the_command_says_what_it_knows(capsys):
     with pytest.raises(SystemExit):
         parsed(["nothing"])
-    assert "no part nothing; there are power, kills, canaries, errors, damage, fuzz, machine" in capsys.readouterr().err
+    assert "no part nothing; there are power, kills, canaries, errors, damage, fuzz, machine, soak" in capsys.readouterr().err

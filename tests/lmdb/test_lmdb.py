@@ -32,7 +32,8 @@ class TestLmdb(StoreConformance):
 # ---- options and paths
 
 @pytest.mark.parametrize("options, error, text", [
-    ({"durability": 3}, TypeError, "durability=3; allowed is a str: 'sync'"), ({"durability": []}, TypeError, "a str"),
+    ({"durability": 3}, TypeError, "durability=3; allowed is a str: 'sync', 'group', 'process', 'none'"),
+    ({"durability": []}, TypeError, "a str"),
     ({"durability": "always"}, ValueError, "'always'; allowed are 'sync', 'group', 'process', 'none'"),
     ({"group_ms": -1}, ValueError, "-1; allowed are 0 to 60000"), ({"group_ms": "2"}, TypeError, "'2'"),
     ({"max_bytes": 1000}, ValueError, "1000; allowed is 1048576 to"), ({"max_bytes": 1e9}, TypeError, "an int"),

@@ -188,6 +188,8 @@ class Delivery:
         return self.engine.publish(message.reply_to, "", body, headers, correlation_id=known_by)
 
     def __enter__(self):
+        if not self.settled:
+            check_fresh(self.engine, self)
         return self.message
 
     def __exit__(self, kind, error, traceback):

@@ -62,7 +62,7 @@ def test_records_come_back(path):
 @pytest.mark.parametrize("options, error, message", [
     ({"path": 7}, TypeError, "path must be a str or PathLike, got 7"),
     ({"path": b"x"}, TypeError, "path must be"),
-    ({"durability": 1}, TypeError, "durability"),
+    ({"durability": 3}, TypeError, "durability=3; allowed is a str: 'sync', 'group', 'process', 'none'"),
     ({"durability": "often"}, ValueError, "'often'; allowed are 'sync', 'group', 'process', 'none'"),
     ({"group_ms": "2"}, TypeError, "group_ms"),
     ({"group_ms": -1}, ValueError, "group_ms=-1"),

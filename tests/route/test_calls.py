@@ -226,6 +226,24 @@ def test_call_transaction(engine):
         tx.publish("a", "late")
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_block_around_a_delivery_that_a_transaction_acked(engine, inside):
+    """It acks twice, and is told so; within the transaction nothing is done then."""
+    queues(engine, "a")
+    engine.create_selector("a", when=always, do=deliver("out"), credit=1)
+    publish(engine, "a", "x")
+    [delivery] = engine.take(1)
+    with pytest.raises(StaleDelivery):
+        with engine.transaction() as tx:
+            tx.ack(delivery)
+            if inside:
+                with delivery:
+                    engine.queues["a"].purge()      # any work
+        with delivery:
+            pass
+    assert engine.queues["a"].outstanding == 0
+
+
 def test_call_transaction_does_all_or_nothing(engine):
     queues(engine, "a", "b", limit=1)
     engine.create_selector("a", when=always, do=deliver("out"), credit=2)

@@ -63,6 +63,7 @@ def test_rule_08_pay_is_for_deliveries_of_finite_credit(engine):
     for action, credit in ((move_to("b"), 1), (deliver("x", "b"), 1), (bounce_to("b"), 1), (discard, 1), (copy_to("b"), 1),
                            (deliver("x"), INFINITE)):
         selector = engine.create_selector("a", when=match("eq", "never"), do=action, credit=credit)
+        selector.pay(0)                 # nothing is asked for
         with pytest.raises(ValueError):
             selector.pay()
     with pytest.raises(ValueError):
