@@ -1,6 +1,7 @@
 """Rewriters of dead letters: their registration, those that fail, and stores that know them by name."""
 
 import itertools
+import signal
 
 import pytest
 
@@ -70,8 +71,12 @@ def test_one_that_calls_the_engine_is_refused(engine, monkeypatch):
 def test_an_interrupt_comes_after_the_call(engine):
     def rewrite(message, death):
         raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt):
-        rejected(engine, registered(rewrite))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)   # a shell starts programs in the background without it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rejected(engine, registered(rewrite))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert engine.queues["dead"].ready == 1
 
 

@@ -104,7 +104,11 @@ def test_a_command_that_does_not_exist_gives_the_message_back(engine, run):
 def test_ctrl_c_gives_the_message_back(engine, web):
     jobs = engine.create_queue("jobs")
     jobs.publish("a")
-    command = [sys.executable, "-m", "xump", "consume", "jobs", "--broker", web.url, "--", "sh", "-c", "echo begun; sleep 1000"]
+    # A shell starts programs in the background without the handler of Ctrl-C.
+    program = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+               "from xump.cli.main import main; sys.exit(main(sys.argv[1:]))")
+    arguments = ["consume", "jobs", "--broker", web.url, "--", "sh", "-c", "echo begun; sleep 1000"]
+    command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(signal.SIGINT)
