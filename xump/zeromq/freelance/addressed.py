@@ -112,12 +112,12 @@ class Addressed:
             end.close()
 
     def _settling(self, future: Future[list[bytes]]) -> Callable[[list[bytes] | None], None]:
-        def settle(reply: list[bytes] | None) -> None:
+        def _settle(reply: list[bytes] | None) -> None:
             if reply is None:
                 future.set_exception(RequestTimeout(f"no reply from {self._what}: each try was over its time"))
             else:
                 future.set_result(reply)
-        return settle
+        return _settle
 
     def _listen(self) -> None:
         try:

@@ -43,8 +43,8 @@ class FreelanceServer(Server):
         super().__init__(context, clock, engine)
         if threads < 1:
             raise ValueError(f"threads is {threads}, and must be at least 1")
-        endpoint = _with_port(endpoint)
-        _socket = self._open(endpoint, keys, public, identity=(identity or endpoint).encode())
+        _endpoint = _with_port(endpoint)
+        _socket = self._open(_endpoint, keys, public, identity=(identity or _endpoint).encode())
         self._function = function
         self._threads = threads
         self._hands: ThreadPoolExecutor
@@ -64,11 +64,11 @@ class FreelanceServer(Server):
             super().run()
 
     def _start(self, delivery: Delivery, body: list[bytes]) -> None:
-        def done(work: Future[Answer]) -> None:
+        def _done(work: Future[Answer]) -> None:
             self._done.append((delivery, work))
             self.wake()
 
-        self._hands.submit(self._function, body).add_done_callback(done)
+        self._hands.submit(self._function, body).add_done_callback(_done)
 
     def _before_pump(self) -> None:
         while self._done:
