@@ -39,6 +39,8 @@ PARTIALS_BYTES_MAX = 64 << 20
 """Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away."""
 BATCH = 200
 """So many messages are read before requests are handed out: enough to share the cost, few enough that workers do not starve."""
+WAIT_MS_MAX = 60_000
+"""A server without anything due looks around so often."""
 HIGH_WATER_MESSAGES = 100_000
 """Of all sockets. A ROUTER drops what is above it, and an asynchronous client may have this many replies on the way."""
 

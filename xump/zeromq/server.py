@@ -12,19 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import zmq
+import zmq.backend
 
 from xump.engine import Engine
 from xump.errors import StoreLocked
 from xump.zeromq.binary_star import BinaryStar
-from xump.zeromq.limits import BATCH
+from xump.zeromq.limits import BATCH, WAIT_MS_MAX
 from xump.zeromq.majordomo.machine import Majordomo
 from xump.zeromq.pair import Pair, Paired
 from xump.zeromq.paranoid_pirate import ParanoidPirate
 from xump.zeromq.simple_pirate import SimplePirate
-from xump.zeromq.sockets import Keys, bind, receive
+from xump.zeromq.sockets import AT_ONCE, MORE_AT_ONCE, Keys, bind, receive
 
 _numbers = itertools.count(1)
 
@@ -63,6 +65,7 @@ class Server:
         self._bell_identity = os.urandom(16)
         self._ringing = threading.Lock()
         self._rung = False
+        self._waits_ms = -1
         self.engine = Engine() if engine is None else engine
         """Where the requests wait."""
         self.star: BinaryStar | None = None
@@ -142,14 +145,14 @@ class Server:
 
     def _serve_one(self, socket: zmq.Socket[bytes], handler: Handler, timeout: int | None) -> None:
         """One socket needs no poll: a receive that waits is cheaper."""
+        if timeout is None:
+            timeout = WAIT_MS_MAX
+        if not timeout / 2 <= self._waits_ms <= timeout:        # to wake too early does no harm, to set it has its cost
+            self._waits_ms = socket.rcvtimeo = timeout
         try:
-            frames = receive(socket, zmq.NOBLOCK)
+            frames = receive(socket)
         except zmq.Again:
-            socket.rcvtimeo = -1 if timeout is None else timeout
-            try:
-                frames = receive(socket)
-            except zmq.Again:
-                return
+            return
         now = self._clock()
         if len(frames) != 2 or not self._is_bell(frames):
             handler(frames, now)
@@ -158,7 +161,7 @@ class Server:
     def _read(self, socket: zmq.Socket[bytes], handler: Handler, now: float) -> None:
         try:
             for _ in range(BATCH):
-                frames = receive(socket, zmq.NOBLOCK)
+                frames = receive(socket, AT_ONCE)
                 if len(frames) != 2 or not self._is_bell(frames):
                     handler(frames, now)
         except zmq.Again:
@@ -201,12 +204,12 @@ class Server:
 
 def sender(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], None]:
     """A function that sends the frames of a message. A peer that is gone, or whose pipe is full, loses it: a ROUTER drops."""
-    send, more, last = socket.send, zmq.SNDMORE | zmq.NOBLOCK, zmq.NOBLOCK
+    send = partial(zmq.backend.Socket.send, socket)         # what `Socket.send` calls in the end
 
     def send_frames(frames: Sequence[bytes]) -> None:
         for frame in frames[:-1]:
-            send(frame, more)
-        send(frames[-1], last)
+            send(frame, MORE_AT_ONCE)
+        send(frames[-1], AT_ONCE)
 
     return send_frames
 

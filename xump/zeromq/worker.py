@@ -27,7 +27,7 @@ from xump.zeromq.limits import (
     PIRATE_LIVENESS,
     check_heartbeat,
 )
-from xump.zeromq.sockets import Keys, connect, receive
+from xump.zeromq.sockets import AT_ONCE, Keys, connect, receive
 from xump.zeromq.worker_machine import Over, WorkerMachine, speaker
 
 LEAVING_MS = 100
@@ -172,7 +172,7 @@ class _Line:
         assert self.socket is not None
         while True:
             try:
-                frames = receive(self.socket, zmq.NOBLOCK)
+                frames = receive(self.socket, AT_ONCE)
             except zmq.Again:
                 return None
             request = self._machine.handle(frames, now)

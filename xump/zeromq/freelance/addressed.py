@@ -15,7 +15,7 @@ import zmq
 from xump.errors import RequestTimeout
 from xump.zeromq.freelance.agent import Agent
 from xump.zeromq.server import sender_that_tells
-from xump.zeromq.sockets import Keys, connect, receive
+from xump.zeromq.sockets import AT_ONCE, Keys, connect, receive
 
 
 class Addressed:
@@ -129,6 +129,6 @@ class Addressed:
     def _read(self) -> None:
         try:
             while True:
-                self._agent.handle(receive(self._socket, zmq.NOBLOCK), self._clock())
+                self._agent.handle(receive(self._socket, AT_ONCE), self._clock())
         except zmq.Again:
             return
