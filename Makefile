@@ -13,7 +13,7 @@ STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 BUILD := $(BIN)/python setup.py -q build_ext --inplace
 
-.PHONY: help demo test lint build bench soak stress faults canaries asan dist clean
+.PHONY: help demo demo-zeromq test lint build bench soak stress faults canaries asan dist clean
 
 help:
 	@echo "make TARGET, where TARGET is one of"
@@ -23,6 +23,11 @@ help:
 demo: $(STAMPS)/core $(STAMPS)/demo
 	$(BIN)/xump demo --store $(STORE)
 	$(BIN)/xump demo --broker
+
+## demo-zeromq   clients, four workers and a pair of Majordomo brokers; kills; what happened, as a table and as build/demo-zeromq.svg
+demo-zeromq: $(STAMPS)/core $(STAMPS)/demo
+	mkdir -p build
+	$(BIN)/python -m xump.zeromq.demo --picture build/demo-zeromq.svg
 
 ## test      run the linters and every test
 test: lint
@@ -112,6 +117,6 @@ $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/bench: pyproject.toml | $(STAMPS)/core
 	$(PIP) install --no-build-isolation -e '.[$(EXTRAS)]'
 	touch $@
 
-$(STAMPS)/demo: EXTRAS := demo,broker
+$(STAMPS)/demo: EXTRAS := demo,broker,zeromq
 $(STAMPS)/test: EXTRAS := demo,broker,test
 $(STAMPS)/bench: EXTRAS := bench

@@ -2,14 +2,18 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import HOST, Command
+from xump import Engine
 from xump.zeromq import Client, LazyPirate, MajordomoBroker, PirateBroker, Worker
 
+KILLS = int(os.environ.get("XUMP_KILLS", "3"))
 BEATS = ["--heartbeat", "0.1", "--liveness", "5"]
 QUICK = {"heartbeat": 0.1, "liveness": 5}
 
@@ -69,3 +73,69 @@ def test_a_broker_is_killed_and_comes_back_and_clients_and_workers_with_it(syste
         for number in range(2, 10):
             assert client.request(*ask, b"%d" % number) == [b"%d" % number]
     assert second.end() == 0
+
+
+WORKER = """
+import sys
+from xump.zeromq import Worker
+Worker(sys.argv[1], b"s", heartbeat=0.1, liveness=5, back_off=(0.02, 0.1)).run(lambda body: [b"done", *body])
+"""
+
+ONCE = """
+import sys
+from xump import Engine
+from xump.zeromq import Replies, Worker, idempotent
+engine = Engine()
+engine.create_store("disk", "ring", path=sys.argv[2], min_bytes=0)
+engine.create_queue("ledger", store="disk", unmatched="keep")
+@idempotent(Replies(engine, "replies", store="disk"), with_transaction=True)
+def once(body, tx):
+    tx.publish("ledger", "", body[0])
+    return b"done " + body[0]
+Worker(sys.argv[1], b"s", heartbeat=0.1, liveness=5, back_off=(0.02, 0.1)).run(once)
+"""
+
+
+def killed_in_turn(text, words, ask):
+    """A worker is killed whenever some requests more were answered, and another one started. `ask(number)` asks once."""
+    number = 0
+    for _ in range(KILLS):
+        process = subprocess.Popen([sys.executable, "-c", text, *words])
+        for more in range(5):
+            ask(number + more)
+        number += 5
+        asked = threading.Thread(target=ask, args=(number,))        # this one may be at work when the worker is killed
+        asked.start()
+        process.kill()
+        process.wait()
+        process = subprocess.Popen([sys.executable, "-c", text, *words])
+        asked.join()
+        process.kill()
+        process.wait()
+        number += 1
+    return number
+
+
+def test_workers_are_killed_again_and_again_and_each_request_is_answered(context, serve):
+    broker = serve(MajordomoBroker(HOST, context=context, **QUICK))
+    answers = {}
+    with Client(broker.endpoints[0], timeout=2.0, retries=1000, context=context) as client:
+        def ask(number):
+            answers[number] = client.request(b"s", b"%d" % number)
+
+        count = killed_in_turn(WORKER, broker.endpoints, ask)
+    assert answers == {number: [b"done", b"%d" % number] for number in range(count)}
+
+
+def test_a_service_that_does_each_request_once_is_killed_again_and_again(context, serve, tmp_path):
+    broker = serve(MajordomoBroker(HOST, context=context, **QUICK))
+    path, answers = str(tmp_path / "ring"), {}
+    with Client(broker.endpoints[0], timeout=0.5, retries=1000, context=context) as client:
+        def ask(number):
+            answers[number] = client.request(b"s", b"identity %d" % number, b"%d" % number)
+
+        count = killed_in_turn(ONCE, [*broker.endpoints, path], ask)
+    assert answers == {number: [b"done %d" % number] for number in range(count)}
+    with Engine() as engine:
+        engine.create_store("disk", "ring", path=path)
+        assert sorted(int(message.body) for message in engine.queues["ledger"].browse()) == list(range(count)), "each once"

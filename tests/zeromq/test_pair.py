@@ -15,7 +15,7 @@ from tests.zeromq.test_sockets import Asked
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, LazyPirate, Worker
 
-BEAT = 0.5
+BEAT = 0.4
 """Of the link, in seconds."""
 KILLS = int(os.environ.get("XUMP_KILLS", "2"))
 

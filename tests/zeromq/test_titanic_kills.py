@@ -11,7 +11,7 @@ from tests.zeromq.proxy import free_endpoint
 from tests.zeromq.test_sockets import Command
 from xump.zeromq import Client, Worker
 
-KILLS = int(os.environ.get("XUMP_KILLS", "6"))
+KILLS = int(os.environ.get("XUMP_KILLS", "4"))
 BEATS = ["--heartbeat", "0.2", "--liveness", "5"]
 
 
