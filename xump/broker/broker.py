@@ -144,10 +144,14 @@ class Broker:
         self.address = (name[0], name[1])
         self._looked_for_late = self.loop.time()
         self._sweep()
-        if self.http is not None:
-            await self.http.start()
-        if self.flight is not None:
-            await self.flight.start()
+        try:
+            if self.http is not None:
+                await self.http.start()
+            if self.flight is not None:
+                await self.flight.start()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self, timeout: float = 5.0) -> None:
         """Stop listening, tell the clients, wait for their answers for at most `timeout` seconds, and end."""

@@ -301,7 +301,8 @@ class Client:
                     except StopIteration:
                         ended = True
                         return
-                yield chunk.data
+                if chunk.data.num_rows:
+                    yield chunk.data
         finally:
             if not ended:
                 reader.cancel()

@@ -165,20 +165,16 @@ class Calls:
         idle = self._face.limits.flight_idle_seconds
         with self._lock:
             peers = {call.peer for call in self._open if call.waits_since is not None and now - call.waits_since >= idle}
-        shut(peers, self._face.address[1])
+        if peers:
+            shut(self._face.address[1], {host_and_port_of(peer) for peer in peers})
 
     def shut_all(self) -> None:
-        """End the connections of all clients with open calls."""
-        with self._lock:
-            peers = {call.peer for call in self._open}
-        shut(peers, self._face.address[1])
+        """End the connections of all clients, those without an open call, too: Flight's own end would wait for them to agree."""
+        shut(self._face.address[1], None)
 
 
-def shut(peers: set[str], port: int) -> None:
-    """End the connections of these peers with our port."""
-    wanted = {host_and_port_of(peer) for peer in peers}
-    if not wanted:
-        return
+def shut(port: int, wanted: set[tuple[str, int]] | None) -> None:
+    """End the connections of these hosts and ports, or of all, with our port."""
     for name in os.listdir("/dev/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
@@ -186,7 +182,7 @@ def shut(peers: set[str], port: int) -> None:
             with socket.socket(fileno=os.dup(int(name))) as found:
                 if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
                     ours, theirs = found.getsockname(), found.getpeername()
-                    if ours[1] == port and (plain(theirs[0]), theirs[1]) in wanted:
+                    if ours[1] == port and (wanted is None or (plain(theirs[0]), theirs[1]) in wanted):
                         found.shutdown(socket.SHUT_RDWR)
         except OSError:             # closed meanwhile, or not connected
             continue

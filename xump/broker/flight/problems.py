@@ -50,7 +50,7 @@ def problem(error: Exception, **more: Any) -> flight.FlightError:
 def name_of(error: Exception) -> str:
     """The name of the class that a client raises: that of Xump's tree, or of a built-in one."""
     for kind in type(error).__mro__:
-        if kind.__module__ in ("xump.errors", "builtins"):
+        if kind.__module__ in (__name__, "xump.errors", "builtins"):
             return kind.__name__
     return type(error).__name__
 

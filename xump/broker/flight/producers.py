@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
 import xump
-from xump.broker.flight.room import publish_all
+from xump.broker.flight.room import Wait, publish_all
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Producer:
         self._name = PRODUCER + name
         self._next = sequence
 
-    def publish(self, batch: pyarrow.RecordBatch, wait: Callable[[float], None] | None) -> dict[str, Any]:
+    def publish(self, batch: pyarrow.RecordBatch, wait: Wait | None) -> dict[str, Any]:
         """Publish the next batch, or what of it did not enter before. Returns the answer."""
         number, self._next = self._next, self._next + 1
         key = (id(self._engine), self._queue, self._name)
@@ -81,7 +81,7 @@ class Producer:
         finally:
             self._producers.leave(key)
 
-    def _publish(self, batch: pyarrow.RecordBatch, number: int, wait: Callable[[float], None] | None) -> dict[str, Any]:
+    def _publish(self, batch: pyarrow.RecordBatch, number: int, wait: Wait | None) -> dict[str, Any]:
         queue = self._engine.queues.get(self._queue)
         if queue is None:
             raise QueueNotFound(f"no queue {self._queue!r}")

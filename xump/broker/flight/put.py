@@ -17,14 +17,15 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import flight
 
 from xump.broker.flight.producers import Producer
-from xump.broker.flight.room import Publish, publish_all
+from xump.broker.flight.room import Publish, Wait, publish_all
+from xump.errors import QueueFull
 
 if TYPE_CHECKING:
     from xump.broker.flight.calls import Call
@@ -101,14 +102,16 @@ def publisher(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Publish:
     return lambda begin, count: engine.publish_batch(name, batch.slice(begin, count) if count < batch.num_rows else batch)
 
 
-def waits(call: Call, on_full: str) -> Callable[[float], None] | None:
-    """What a stream does that finds no room: it waits, or (None) it fails."""
+def waits(call: Call, on_full: str) -> Wait | None:
+    """What a stream does that finds no room: it waits, though not for ever, or (None) it fails."""
     if on_full == "error":
         return None
 
-    def wait(seconds: float) -> None:
+    def wait(seconds: float, since: float, error: QueueFull) -> None:
         time.sleep(seconds)
         call.check_open()
+        if time.monotonic() - since >= call.face.limits.flight_idle_seconds:
+            raise error
 
     return wait
 

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from xump.errors import QueueFull
 
-PAUSE_SECONDS_MAX = 0.1
-"""A batch that waits for room looks for it this often at least."""
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.001, 0.1
+"""A batch that waits for room looks for it so often: each time after twice as long."""
+
+Wait = Callable[[float, float, QueueFull], None]
+"""Waits for so many seconds, where there has been no room since a moment (monotonic); or raises."""
 
 Publish = Callable[[int, int], Sequence[int]]
 """Publishes a number of rows from one of them on, and returns the ids that they got."""
 
 
-def publish_all(rows: int, publish: Publish, wait: Callable[[float], None] | None) -> dict[str, Any]:
+def publish_all(rows: int, publish: Publish, wait: Wait | None) -> dict[str, Any]:
     """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer."""
     size = rows
     done = first = last = 0
-    pause = 0.001
+    pause, since = PAUSE_SECONDS_MIN, time.monotonic()
     while done < rows:
         try:
             ids = publish(done, size)
-        except QueueFull:
+        except QueueFull as error:
             if wait is None:
                 raise
             if size > 1:
                 size = max(1, size // 4)
             else:
-                wait(pause)
+                wait(pause, since, error)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
             continue
         if ids:
             first, last = first or ids[0], ids[-1]
         done += size
         size = min(2 * size, rows - done)
-        pause = 0.001
+        pause, since = PAUSE_SECONDS_MIN, time.monotonic()
     return {"rows": rows, "first": first, "last": last}

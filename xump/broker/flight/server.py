@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow
 from pyarrow import flight
@@ -205,7 +205,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
                 self.face.calls.end(call)
             raise problem(error) from None
 
-    def _stream(self, call: Call, stream: Browse | Taking) -> Iterator[pyarrow.RecordBatch]:
+    def _stream(self, call: Call, stream: Browse | Taking) -> Iterator[Any]:
         try:
             yield stream.schema.empty_table()
             with closing(stream.batches()) as batches:          # type: ignore[type-var]

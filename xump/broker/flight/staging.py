@@ -340,10 +340,12 @@ def winners_of(options: dict[str, Any]) -> list[tuple[int, int, int]]:
     return [(one[0], one[1], one[2]) for one in winners]
 
 
-def stage_stream(call: Call, staging: Staging, options: dict[str, Any], reader: Any, writer: Any) -> None:
+def stage_stream(call: Call, staging: Staging, options: Any, reader: Any, writer: Any) -> None:
     """A stream that stages, until it is sealed."""
     from xump.broker.flight.put import chunks, json_object
 
+    if not isinstance(options, dict):
+        raise ValueError(f"stage={options!r}: expected an object")
     call.check("write", str(options.get("target")))
     attempt, decision = staging.stage(options)
     if decision is not None:

@@ -7,6 +7,7 @@ A ticket is a JSON object:
     credit      so many messages may be unanswered
     timeout     the stream ends when nothing has come for so many seconds; without it, never
 
+A batch without rows is a sign of life.
 What is not answered when the stream ends returns to its queue.
 """
 
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 BATCH_ROWS_MAX = 2048
 """So many messages a batch has at most."""
 
+SIGN_SECONDS = 30.0
+"""So often a stream without messages sends a batch without rows."""
+SIGN = pyarrow.py_buffer(bytes(64 << 10))
+"""What it has as metadata: a client that is frozen is seen when some megabytes wait for it, so this is not small."""
+
 DESTINATION = "xump.flight/"
 """The destinations of consumers that are made for a stream, before its session."""
 
@@ -55,6 +61,7 @@ class Taking:
         """The name by which it is answered."""
         self.user = call.user.name
         """Whose it is."""
+        self._sign = min(SIGN_SECONDS, call.face.limits.flight_idle_seconds)
         self._lock = threading.Condition()
         self._batches: list[tuple[DeliveryBatch, set[tuple[str, int]]]] = []
         self._unanswered = 0
@@ -71,16 +78,17 @@ class Taking:
         else:
             raise ValueError(f"take={taken!r}: expected a destination, or {{'queue': NAME}}")
         self._selector: Selector | None = None
-        self.schema = pyarrow.record_batch(take_batch(call.engine, 0, self._destination, True)).schema
+        self._nothing = pyarrow.record_batch(take_batch(call.engine, 0, self._destination, True))
+        self.schema = self._nothing.schema
         """The columns."""
 
-    def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """What is taken."""
+    def batches(self) -> Iterator[Any]:
+        """What is taken: record batches, and signs of life as (batch, metadata)."""
         engine = self._call.engine
         if self._queue is not None:
             self._selector = engine.create_selector(
                 self._queue, when=always, do=deliver(self._destination), credit=self._credit)
-        last = time.monotonic()
+        last = told = time.monotonic()
         try:
             while True:
                 self._call.check_open()
@@ -90,6 +98,9 @@ class Taking:
                     last = time.monotonic()
                 elif self._timeout is not None and room and time.monotonic() - last >= self._timeout:
                     return
+                elif time.monotonic() >= told + self._sign:           # if the client is frozen, these pile up, and it is seen
+                    yield self._nothing, SIGN
+                    told = time.monotonic()
                 if self._selector is not None and self._selector.id not in engine.selectors:
                     return                  # the queue was deleted
         finally:
@@ -104,7 +115,7 @@ class Taking:
 
     def _take(self, room: int) -> DeliveryBatch | None:
         engine = self._call.engine
-        wait = LOOK_SECONDS if self._timeout is None else min(LOOK_SECONDS, self._timeout)
+        wait = min(LOOK_SECONDS, self._sign, LOOK_SECONDS if self._timeout is None else self._timeout)
         batch = engine._wait(lambda: take_batch(engine, room, self._destination, True) or None, self._destination, wait)
         if batch is None:
             return None

@@ -1,0 +1,35 @@
+"""A client in a process of its own, that begins a call and then does nothing: `python -m tests.broker.flight.peers URL KIND`."""
+
+import sys
+import time
+
+import pyarrow as pa
+from pyarrow import flight
+
+BATCH = pa.record_batch({"address": ["a", "b"]})
+STAGE = b'{"stage": {"run": "run", "partition": 0, "attempt": 0, "target": "jobs"}}'
+
+
+def begin(client, kind):
+    """Begin the call, and return what keeps it open."""
+    if kind in ("put", "blocked put"):
+        writer, answers = client.do_put(flight.FlightDescriptor.for_path("jobs" if kind == "put" else "full"), BATCH.schema)
+        writer.write_batch(BATCH)
+        if kind == "put":
+            answers.read()
+        return writer, answers
+    if kind == "stage":
+        writer, answers = client.do_put(flight.FlightDescriptor.for_command(STAGE), BATCH.schema)
+        writer.write_batch(BATCH)
+        return writer, answers
+    ticket = {"browse": b"many", "take": b'{"take": {"queue": "jobs"}, "session": "s"}',
+              "take much": b'{"take": {"queue": "many"}, "session": "s", "credit": 1000000}'}[kind]
+    reader = client.do_get(flight.Ticket(ticket))
+    reader.schema       # noqa: B018 - it has come when this returns
+    return reader
+
+
+if __name__ == "__main__":
+    kept = begin(flight.connect(sys.argv[1]), sys.argv[2])
+    print("begun", flush=True)
+    time.sleep(600)
