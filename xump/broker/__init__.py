@@ -13,15 +13,20 @@ from xump.broker.limits import Limits
 from xump.broker.users import Users, hash_password, read_users
 
 if TYPE_CHECKING:
+    from xump.broker.aio_client import AsyncClient
     from xump.broker.client import Client
 
-__all__ = ["Broker", "Client", "Limits", "Users", "hash_password", "message_of", "properties_of", "read_users"]
+__all__ = ["AsyncClient", "Broker", "Client", "Limits", "Users", "hash_password", "message_of", "properties_of", "read_users"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Client` needs pyarrow, which who speaks AMQP only need not have."""
+    """The clients need pyarrow, which who speaks AMQP only need not have."""
     if name == "Client":
         from xump.broker.client import Client
 
         return Client
+    if name == "AsyncClient":
+        from xump.broker.aio_client import AsyncClient
+
+        return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
