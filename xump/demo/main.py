@@ -108,7 +108,7 @@ def _killed_half_way(options: argparse.Namespace, folder: Path) -> int:
 def _over_broker(options: argparse.Namespace, folder: Path) -> int:
     from xump.demo import over_broker, report as demo_report
 
-    for name in ("pika", "aio_pika", "aiohttp", "pamqp"):
+    for name in ("pika", "aio_pika", "aiohttp", "pamqp", "pyarrow"):
         if importlib.util.find_spec(name) is None:
             raise MissingExtra(MISSING_EXTRA.replace("[demo]", "[demo,broker]").format(f"the package {name}"))
     screen, output = demo_report.Screen(options.quiet), Path(options.output)

@@ -1,5 +1,6 @@
 """The demo with a broker: the flights go through a process of their own, `xump serve`, to clients that know only RabbitMQ.
 
+They are published over Arrow Flight, as columns, into an exchange that the clients have bound queues to.
 Three workers share a queue (a Wolfpack), and two subscribers hear of the flights of an airport (a Parrot). One worker is killed
 with `kill -9` half way, with deliveries in its hands: the broker gives them to the others, marked redelivered. In the end each
 flight was handled, and those that were handled twice said so.
@@ -7,6 +8,7 @@ flight was handled, and those that were handled twice said so.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -35,9 +37,9 @@ WORKERS = 3
 SUBSCRIBERS = {"out of JFK": "flight.*.JFK.#", "to SFO": "flight.*.*.SFO"}
 QUEUE = "parse"
 AT_ONCE = 500
-"""So many flights are published in a transaction of AMQP, which the broker confirms as one."""
+"""So many flights are published at once, as columns."""
 
-SERVE = ("-m", "xump", "serve", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+SERVE = ("-m", "xump", "serve", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--flight", "127.0.0.1:0")
 
 
 @dataclass
@@ -106,9 +108,10 @@ class Outcome:
 def run(folder: Path, total: int, output: Path, tell: Callable[[int, str], None], say: Callable[[str], None]) -> Outcome:
     """Starts the broker and its clients, publishes, kills, counts; leaves a picture in `output`. Raises `ProcessEnded`."""
     with ExitStack() as stack:
-        url, web = stack.enter_context(broker())
+        url, web, fly = stack.enter_context(broker())
         say(f"The broker is a process of its own. Look at it while it runs: {web}")
-        connection, channel = stack.enter_context(declared(url))
+        stack.enter_context(declared(url))
+        publisher = stack.enter_context(connect(fly))
         workers = [stack.enter_context(client("worker", f"worker {number}", url, QUEUE)) for number in range(1, WORKERS + 1)]
         subscribers = [stack.enter_context(client("subscriber", name, url, pattern)) for name, pattern in SUBSCRIBERS.items()]
         for one in (*workers, *subscribers):
@@ -118,7 +121,7 @@ def run(folder: Path, total: int, output: Path, tell: Callable[[int, str], None]
         published = 0
         flights = islice(read_flights(folder), total)
         while chunk := list(islice(flights, AT_ONCE)):
-            publish(channel, chunk, published)
+            publish(publisher, chunk, published)
             published += len(chunk)
             for address, _, _ in chunk:
                 for name, pattern in SUBSCRIBERS.items():
@@ -130,27 +133,26 @@ def run(folder: Path, total: int, output: Path, tell: Callable[[int, str], None]
         seconds = time.perf_counter() - began
         overview = json.loads(ask(web + "overview"))
         (output / "broker.svg").write_bytes(ask(web + "graph.svg"))
-        connection.close()
     return Outcome(published, expected, workers, subscribers, seconds, overview)
 
 
 @contextmanager
-def broker() -> Iterator[tuple[str, str]]:
-    """`xump serve`: where clients connect, and the address of the live page."""
+def broker() -> Iterator[tuple[str, str, str]]:
+    """`xump serve`: where clients connect, the address of the live page, and where Flight is."""
     with subprocess.Popen([sys.executable, *SERVE], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = re.search(r"AMQP on (\S+), HTTP on (\S+)", process.stdout.readline())
+        said = re.search(r"AMQP on (\S+), HTTP on (\S+), Flight on (\S+)", process.stdout.readline())
         if said is None:
             raise ProcessEnded("the broker did not start")
         try:
-            yield f"amqp://guest:guest@{said[1]}/", said[2]
+            yield f"amqp://guest:guest@{said[1]}/", said[2], said[3]
         finally:
             process.terminate()
 
 
 @contextmanager
-def declared(url: str) -> Iterator[tuple[Any, Any]]:
-    """A publisher's connection and channel, in transactions; the exchange and the queue are there."""
+def declared(url: str) -> Iterator[None]:
+    """The exchange and the queue are there."""
     import pika
 
     connection = pika.BlockingConnection(pika.URLParameters(url))
@@ -158,21 +160,26 @@ def declared(url: str) -> Iterator[tuple[Any, Any]]:
     channel.exchange_declare(EXCHANGE, "topic")
     channel.queue_declare(QUEUE)
     channel.queue_bind(QUEUE, EXCHANGE, "#")
-    channel.tx_select()
     try:
-        yield connection, channel
+        yield
     finally:
         if connection.is_open:
             connection.close()
 
 
-def publish(channel: Any, chunk: list[Any], before: int) -> None:
-    """All of them, or none: the broker has them when this returns."""
-    import pika
+def connect(url: str) -> Any:
+    """A client of Flight. By its name: the demo knows no broker but by its address."""
+    return importlib.import_module("xump.broker").Client(url)
 
-    for number, (address, body, headers) in enumerate(chunk, before + 1):
-        channel.basic_publish(EXCHANGE, address, body, pika.BasicProperties(message_id=str(number), headers=headers))
-    channel.tx_commit()
+
+def publish(publisher: Any, chunk: list[Any], before: int) -> None:
+    """All of them, or none: the broker has them when this returns."""
+    import pyarrow
+
+    addresses, bodies, headers = zip(*chunk, strict=True)
+    publisher.publish(f"amq.x/{EXCHANGE}", pyarrow.record_batch({
+        "address": list(addresses), "body": list(bodies), "headers": list(headers),
+        "message_id": [str(number) for number in range(before + 1, before + 1 + len(chunk))]}))
 
 
 def matches(pattern: str, address: str) -> bool:

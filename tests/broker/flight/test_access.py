@@ -10,6 +10,7 @@ from pyarrow import flight
 from xump import Engine
 from xump.broker import Broker, Client
 from xump.broker.answers import AccessRefused, BrokerUnreachable
+from xump.broker.exchanges import Destination, Exchange
 from xump.broker.users import hash_password, read_users
 
 ROW = pa.record_batch({"address": ["a"]})
@@ -78,6 +79,22 @@ def test_what_somebody_may_not(engine, anna, call):
     with pytest.raises(AccessRefused, match="user 'anna' has no permission to (configure|write|read)"):
         call(anna)
     assert engine.topology() == before
+
+
+def test_exchanges_are_for_publishing(engine, guarded, anna):
+    vhost = guarded.vhosts["/"]
+    vhost.declare_exchange(Exchange("mine.news", "topic", False, False, False, {}))
+    vhost.declare_exchange(Exchange("inner", "topic", False, False, True, {}))
+    for name in ("mine.news", "inner"):
+        vhost.bind(name, Destination("queue", "jobs"), "a.#", {})
+    assert anna.publish("amq.x/mine.news", pa.record_batch({"address": ["a.b", "b.a"]})).rows == 2
+    assert engine.queues["jobs"].ready == 1
+    for call in (lambda: anna.publish("amq.x/inner", ROW), lambda: anna.delete_queue("amq.x/mine.news"),
+                 lambda: anna.create_queue("amq.x/mine.new")):
+        with pytest.raises(AccessRefused, match="is for clients of AMQP"):
+            call()
+    with pytest.raises(AccessRefused, match="permission to write 'news'"):
+        anna.publish("amq.x/news", ROW)
 
 
 def test_what_somebody_may(engine, anna):

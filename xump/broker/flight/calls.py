@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import flight
 
+from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
 from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.problems import Gone, Refused
@@ -61,10 +62,15 @@ class Call:
 
     def may(self, permission: str, name: str) -> bool:
         """Whether the user has this permission for a queue."""
-        return self.user.may(self.vhost.name, permission, name)
+        return self.user.may(self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def check(self, permission: str, name: str) -> None:
-        """Raise `Refused` unless the user has this permission for a queue."""
+        """Raise `Refused` unless the user has this permission for a queue. The queue of an exchange is the exchange."""
+        if name.startswith(PREFIX):
+            name = name.removeprefix(PREFIX)
+            exchange = self.vhost.exchanges.get(name)
+            if permission == "configure" or (exchange is not None and exchange.internal):
+                raise Refused(f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one")
         access.check(self.user, self.vhost.name, permission, name)
 
     def queue(self, permission: str, name: str) -> Queue:
