@@ -131,6 +131,19 @@ def test_a_stream_that_lost_rows_is_not_sealed(engine, jobs, flying):
     assert staged(engine) == []
 
 
+def test_a_stream_that_goes_on_after_its_seal_adds_nothing(engine, jobs, flying):
+    client = flight.connect(flying.flight.url)
+    command = b'{"stage": {"run": "run", "partition": 0, "attempt": 0, "target": "jobs"}}'
+    writer, answers = client.do_put(flight.FlightDescriptor.for_command(command), rows("x").schema)
+    writer.write_batch(rows("x"))
+    writer.write_metadata(pa.py_buffer(b'{"seal": 1}'))
+    assert answers.read().to_pybytes() == b'{"rows": 1}'
+    writer.write_batch(rows("y"))
+    with pytest.raises(flight.FlightServerError, match="sealed, and takes no more rows"):
+        writer.close()
+    assert engine.queues["xump.staging/run/0-0"].ready == 1
+
+
 def test_an_attempt_has_a_number_of_its_own(engine, jobs, client):
     client.stage("run", 0, 0, "jobs", rows("a"))
     with pytest.raises(Conflict, match="attempt 0 of partition 0 of run 'run' is staged already"):

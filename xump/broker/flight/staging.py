@@ -161,6 +161,8 @@ class Staging:
         size = batch.nbytes
         with self._lock:
             self._check_here(attempt)
+            if attempt.sealed:
+                raise ValueError("this attempt is sealed, and takes no more rows")
             used = sum(one.bytes for one in self._attempts.values()) + self._still_entering()
             if used + size > self._limits.staging_bytes:
                 raise StoreFull(

@@ -1,0 +1,90 @@
+"""`browse_slice` and `id_marks`: what servers read a queue by, for somebody far away."""
+
+import pyarrow
+import pytest
+
+import xump
+from xump_ext.arrow.browse import browse_slice, id_marks
+from xump_ext.match.filter import Filter
+
+LARGE = 1 << 40
+
+
+@pytest.fixture
+def engine():
+    with xump.Engine() as engine:
+        yield engine
+        engine.check()
+
+
+def slices(engine, queue, start=1, last=0, *, filter=None, reverse=False, rows=LARGE, size=LARGE, looks=LARGE, map_headers=True):
+    """The ids of each slice, until there is no next one."""
+    found = []
+    while start is not None:
+        columns, start = browse_slice(engine, queue, start, last, None, filter, reverse, rows, size, looks, map_headers)
+        found.append(pyarrow.record_batch(columns).column("id").to_pylist())
+    return found
+
+
+@pytest.fixture
+def queue(engine):
+    queue = engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x", bytes(10), {"n": n}) for n in range(1, 1001)])
+    for id in (3, 500, 999):
+        queue.delete(id)
+    return queue
+
+
+@pytest.mark.parametrize("first, last, reverse, expected", [
+    (1, 0, False, range(1, 1001)), (2, 5, False, range(2, 6)), (600, 600, False, [600]), (3, 3, False, []), (1001, 0, False, []),
+    (1000, 0, True, range(1000, 0, -1)), (7, 2, True, range(7, 1, -1)), (500, 499, True, [499])])
+@pytest.mark.parametrize("bounds", [{}, {"rows": 7}, {"size": 45}, {"looks": 1}, {"rows": 300, "size": 1, "looks": 300}], ids=str)
+def test_slices_are_the_whole(engine, queue, first, last, reverse, expected, bounds):
+    found = slices(engine, queue, first, last, reverse=reverse, **bounds)
+    assert [id for ids in found for id in ids] == [id for id in expected if id not in (3, 500, 999)]
+
+
+def test_each_bound_ends_a_slice(engine, queue):
+    row = pyarrow.record_batch(browse_slice(engine, queue, 1, 1, None, None, False, 1, 1, 1, True)[0])
+    assert row.num_rows == 1
+    assert {len(ids) for ids in slices(engine, queue, rows=7)[:-1]} == {7}
+    assert {len(ids) for ids in slices(engine, queue, size=1)} <= {0, 1}
+    assert len(slices(engine, queue, size=45)[0]) in (2, 3)
+    nothing = Filter(xump.filters.compile("n > 5000")[1])
+    assert slices(engine, queue, filter=nothing, looks=1) == [[], [], [], []]
+
+
+def test_headers_are_texts_in_a_map(engine):
+    queue = engine.create_queue("jobs")
+    values = {"i": -5, "f": 0.25, "t": True, "s": "ä", "b": "ö".encode(), "x": b"\xff\x01"}
+    queue.publish("", b"", values)
+    queue.publish("")
+    table = pyarrow.record_batch(browse_slice(engine, queue, 1, 0, None, None, False, 9, LARGE, LARGE, True)[0])
+    assert table.schema.field("headers").type == pyarrow.map_(pyarrow.string(), pyarrow.string())
+    assert [dict(row) for row in table.column("headers").to_pylist()] == [
+        {"i": "-5", "f": "0.25", "t": "true", "s": "ä", "b": "ö", "x": "ff01"}, {}]
+    table.validate(full=True)
+    assert pyarrow.types.is_struct(pyarrow.record_batch(
+        browse_slice(engine, queue, 1, 0, None, None, False, 9, LARGE, LARGE, False)[0]).schema.field("headers").type)
+
+
+@pytest.mark.parametrize("first, last, every, count, marks", [
+    (1, 1000, 1000, 997, [1]), (1, 1000, 500, 997, [1, 503]), (1, 5, 1, 4, [1, 2, 4, 5]), (3, 3, 1, 0, []),
+    (999, 2000, 1, 1, [1000]),
+    (5, 4, 1, 0, [])])
+def test_marks(engine, queue, first, last, every, count, marks):
+    assert id_marks(engine, queue, first, last, every) == (count, marks)
+
+
+def test_marks_of_many_pages(engine):
+    queue = engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x",)] * 20_000)
+    assert id_marks(engine, queue, 1, 20_000, 8192) == (20_000, [1, 8193, 16_385])
+
+
+def test_of_no_queue(engine, queue):
+    engine.delete_queue("jobs")
+    with pytest.raises(xump.QueueNotFound):
+        browse_slice(engine, queue, 1, 0, None, None, False, 9, 9, 9, True)
+    with pytest.raises(xump.QueueNotFound):
+        id_marks(engine, queue, 1, 5, 1)
