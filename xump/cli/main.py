@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xump import topology
-from xump.cli import broker_commands, remote_commands, sql_commands, store_commands, zeromq_commands
+from xump.cli import bench_commands, broker_commands, remote_commands, sql_commands, store_commands, zeromq_commands
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import is_url
 from xump.store_types import types_of
@@ -62,6 +62,7 @@ examples:
     xump check network.toml                        look for mistakes in a topology
     xump graph network.toml                        print Mermaid text, which GitHub and many editors draw
     xump graph network.toml --output network.svg   write a picture
+    xump bench network.toml                        measure it: throughput, latency, where messages wait
     xump stats orders.xump                         list the queues of a store
     xump browse orders.xump jobs --limit 10        print messages of its queue `jobs`
     xump check orders.xump                         look for damage in a store
@@ -172,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     store_commands.add_type(check)
     check.set_defaults(command=_check, parser=check)
 
+    bench_commands.add_commands(commands, form, _load)
     store_commands.add_commands(commands, form)
     broker_commands.add_commands(commands, form)
     remote_commands.add_commands(commands, form)

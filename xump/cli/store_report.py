@@ -48,10 +48,11 @@ MAP_CHARS_MAX = 100
 class Progress:
     """A progress bar on standard error, if that is a terminal and the command takes long. It vanishes at the end.
 
-    Stores call it with the number of bytes done, and of all bytes.
+    Stores call it with the number of bytes done, and of all bytes; others say what their numbers count.
     """
 
-    def __init__(self, verb: str, path: str) -> None:
+    def __init__(self, verb: str, path: str, unit: str | None = None) -> None:
+        self._unit = unit
         self._text = f"{verb} {shortened(path, 40)}"
         self._again = time.monotonic() + PATIENCE_SECONDS
         self._shown = False
@@ -62,7 +63,8 @@ class Progress:
         self._again, self._shown = time.monotonic() + STEP_SECONDS, True
         share = done / all if all else 1.0
         bar = "█" * round(share * BAR)
-        print(f"\r{self._text} {bar:·<{BAR}} {share:4.0%} of {size_text(all)}", end="\x1b[K", file=sys.stderr, flush=True)
+        whole = size_text(all) if self._unit is None else f"{all:,} {self._unit}"
+        print(f"\r{self._text} {bar:·<{BAR}} {share:4.0%} of {whole}", end="\x1b[K", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,131 @@
+"""Workloads are reproducible, fit their graphs, and keep the laws; the model does the same with them as the engine."""
+
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xump
+from tests.conftest import Clock
+from tests.model.engine import ModelEngine
+from xump.topology import refusals, schema
+from xump.workloads import PROFILES, SHAPES, Traffic, drawn_topology, drawn_workload, play
+from xump.workloads.shapes import entrances
+from xump.workloads.strategies import topologies, workloads
+
+
+class Recorded:
+    """An engine of which the deliveries are written down, by destination, queue and id."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.taken = []
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def take(self, n):
+        taken = self.engine.take(n)
+        self.taken += [(one.destination, one.queue.name, one.id, one.message.address, one.redelivered) for one in taken]
+        return taken
+
+
+def built(engine, topology):
+    """As `apply` does it, for the model too."""
+    with engine.building():
+        description = schema.read(topology)
+        for item in description.queues.values():
+            engine.create_queue(item.name, **item.properties)
+        for item in description.selectors:
+            terms = {} if item.do.verb == "copy_to" else {"credit": item.credit}
+            engine.create_selector(item.source, when=item.when, do=item.do, **terms)
+    return Recorded(engine)
+
+
+@settings(max_examples=60)
+@given(workloads())
+def test_the_laws_hold_after_any_workload(workload):
+    with xump.Engine(clock=Clock()) as engine:
+        played = play(engine, workload, 60)
+        engine.check()
+        assert played.published + played.refused >= 60 or not entrances(workload.topology)
+
+
+@settings(max_examples=25)
+@given(workloads())
+def test_the_model_delivers_the_same(workload):
+    said = []
+    for engine_class in (xump.Engine, ModelEngine):
+        engine = built(engine_class(clock=Clock()), workload.topology)
+        said.append((play(engine, workload, 15, has_topology=True), engine.taken))
+        engine.check()
+        engine.close()
+    assert said[0] == said[1]
+
+
+@settings(max_examples=40)
+@given(topologies(), st.sampled_from(PROFILES))
+def test_a_topology_is_one_that_an_engine_takes(topology, profile):
+    assert not refusals(topology)
+    assert entrances(topology)
+    assert next(Traffic(topology, random.Random(1), profile)).address is not None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_delivers_what_goes_in(shape):
+    """Some of it, for each of ten seeds but a few: a filter may match nothing."""
+    delivered = []
+    for seed in range(10):
+        with xump.Engine() as engine:
+            delivered.append(play(engine, drawn_workload(random.Random(seed), shape, "uniform"), 50).delivered)
+    assert sum(count > 0 for count in delivered) >= 7
+
+
+def test_the_same_seed_gives_the_same():
+    runs = []
+    for _ in range(2):
+        workload = drawn_workload(random.Random(5))
+        engine = built(xump.Engine(clock=Clock()), workload.topology)
+        runs.append((workload, play(engine, workload, 100, has_topology=True), engine.taken))
+        engine.close()
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("pattern", ["a.*.c", "#.x", "flight.#", "*"])
+def test_addresses_fit_the_patterns(pattern):
+    topology = {"version": 1, "queues": {"q": {}, "hit": {}}, "selectors": [
+        {"source": "q", "when": {"match": "topic", "pattern": pattern}, "do": {"copy_to": "hit"}}]}
+    for profile in PROFILES:
+        with xump.Engine() as engine:
+            engine.apply(topology)
+            engine.publish_many("q", islice(Traffic(topology, random.Random(1), profile), 500))
+            assert engine.queues["hit"].ready > 50
+
+
+def test_headers_fit_the_filters():
+    topology = {"version": 1, "queues": {"q": {}, "hit": {}}, "selectors": [
+        {"source": "q", "when": {"where": "region = 'EU' AND amount > 50"}, "do": {"copy_to": "hit"}}]}
+    with xump.Engine() as engine:
+        engine.apply(topology)
+        engine.publish_many("q", islice(Traffic(topology, random.Random(1)), 500))
+        assert engine.queues["hit"].ready > 5
+
+
+def test_zipf_is_steep_and_uniform_is_flat():
+    topology = {"version": 1, "queues": {"q": {}}, "selectors": [
+        {"source": "q", "when": {"match": "eq", "pattern": f"a{number}"}, "do": "discard"} for number in range(100)]}
+    most = {}
+    for profile in ("uniform", "zipf"):
+        traffic = Traffic(topology, random.Random(1), profile)
+        addresses = [next(traffic).address for _ in range(4_000)]
+        most[profile] = max(addresses.count(address) for address in set(addresses))
+    assert most["zipf"] > 5 * most["uniform"]
+
+
+def test_wrong_names_say_which_there_are():
+    with pytest.raises(ValueError, match=r"no shape 'tree'; use one of random, wolfpack"):
+        drawn_topology(random.Random(1), "tree")
+    with pytest.raises(ValueError, match=r"no profile 'normal'; use one of uniform, zipf, adversarial"):
+        Traffic({}, random.Random(1), "normal")
