@@ -51,7 +51,9 @@ class Traffic:
         if profile not in PROFILES:
             raise ValueError(f"there is no profile {profile!r}; use one of {', '.join(PROFILES)}")
         self.profile = profile
+        """One of `PROFILES`."""
         self.topology = topology
+        """The graph that the messages fit."""
         self._chance = chance
         self._size = size
         self._values: dict[str, list[Any]] = {"n": list(range(10)), "to": [*WORDS, *topology.get("queues", {})]}
