@@ -30,7 +30,7 @@ from xump._arguments import (
 from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
 from xump._names import name_of
-from xump._queue_properties import check_staged, check_transit, checked_properties, differing
+from xump._queue_properties import NAMES, check_staged, check_transit, checked_properties, differing
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
@@ -225,20 +225,17 @@ class Graph(Windows):
         Traceback (most recent call last):
         xump.errors.Conflict: queue 'jobs' exists with limit=1000; you asked for limit=5
         """
-        given = {
-            "limit": limit, "history_limit": history_limit, "auto_delete": auto_delete, "dead_letter": dead_letter,
-            "rewriter": rewriter,
-            "delivery_limit": delivery_limit, "retry_delay": retry_delay, "ttl": ttl, "priority": priority, "group": group,
-            "dedup": dedup, "dedup_limit": dedup_limit, "limit_bytes": limit_bytes, "when_full": when_full,
-            "unmatched": unmatched, "transit": transit, "staged": staged,
-        }
+        given = (           # in the order of `NAMES`
+            limit, history_limit, auto_delete, dead_letter, rewriter, delivery_limit, retry_delay, ttl, priority, group, dedup,
+            dedup_limit, limit_bytes, when_full, unmatched, transit, staged)
         if name is not None:
             name = queue_name(name, "queue name")
         properties = checked_properties(given)
         items = {} if meta is None else first_items(name, meta)
         store_name = name_of(store.name if isinstance(store, Store) else store, "store")
-        check_transit(store_name, properties)
-        check_staged(properties)
+        if properties:
+            check_transit(store_name, properties)
+            check_staged(properties)
         self._check_open()
         with self._build_lock:
             if store_name not in self._stores:
@@ -248,7 +245,7 @@ class Graph(Windows):
                 check_same(f"queue {name!r}", ("store",), (queue.store.name,), (store_name,))
                 other = differing(properties, queue._properties())
                 if other is not None:
-                    check_same(f"queue {name!r}", (other,), (getattr(queue, other),), (plain_value(given[other]),))
+                    check_same(f"queue {name!r}", (other,), (getattr(queue, other),), (plain_value(given[NAMES.index(other)]),))
                 self.tick()         # a call like any other
                 return queue
             number = self._last_queue

@@ -6,6 +6,7 @@ The core has times in nanoseconds, a group as the name of a field, and names of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any
 
 from xump._arguments import COUNT_MAX, DELIVERIES_MAX, check_bool, check_count, queue_name
@@ -114,9 +115,17 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 """For each property but the store, what checks a value and gives it as the core keeps it."""
 
 
-def checked_properties(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties that differ from their defaults, as the core keeps them. Raises TypeError and ValueError."""
-    return {name: CHECKS[name](value) for name, value in given.items() if value is not QUEUE_DEFAULTS[name]}
+NAMES = tuple(CHECKS)
+"""The properties but the store, in the order in which `create_queue` gives them to `checked_properties`."""
+DEFAULTS = tuple(QUEUE_DEFAULTS[name] for name in NAMES)
+
+
+def checked_properties(given: tuple[Any, ...]) -> dict[str, Any]:
+    """The properties that differ from their defaults, as the core keeps them; `given`: all, in the order of `NAMES`. Raises
+    TypeError and ValueError. Most queues have none."""
+    if all(map(is_, given, DEFAULTS)):
+        return {}
+    return {name: CHECKS[name](value) for name, value, usual in zip(NAMES, given, DEFAULTS, strict=True) if value is not usual}
 
 
 def check_transit(store: str, properties: Mapping[str, Any]) -> None:

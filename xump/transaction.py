@@ -31,6 +31,8 @@ class Transaction:
     If the block raises, nothing happens.
     """
 
+    __slots__ = ("_engine", "_maps", "_operations", "_state", "ids")
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._operations: list[tuple[Any, ...]] = []
@@ -75,7 +77,8 @@ class Transaction:
         The message is checked now. Whether the queue exists and has room is checked when the block ends, which then raises
         `QueueNotFound`, `QueueFull` or `StoreFull`. Cost: O(1) now.
         """
-        self._check_open()
+        if self._state != "open":
+            self._check_open()
         if not isinstance(queue, (str, QueueHandle)):
             raise TypeError(f"a queue is named by a str or given as a Queue, got {type(queue).__name__}")
         times = None
@@ -85,8 +88,8 @@ class Transaction:
             _check_alone(body, headers, reply_to, message_id, correlation_id, expires, priority)
             message = address
             times_or_none(delay, at, ttl, message.expires)      # raises for a ttl beside a message that expires
-        elif correlation_id is None and expires is None and priority is NO_PRIORITY:
-            message = Message(address, body, headers, reply_to=reply_to, message_id=message_id)     # what most have
+        elif expires is None and reply_to is message_id is correlation_id is None and priority is NO_PRIORITY:
+            message = Message(address, body, headers)       # what most have
         else:
             message = Message(address, body, headers, reply_to=reply_to, message_id=message_id, correlation_id=correlation_id,
                               expires=expires, priority=priority)
@@ -105,10 +108,14 @@ class Transaction:
         The end of the block raises `StaleDelivery` if a delivery is stale then, or is given twice; then nothing happens.
         Cost: O(deliveries) now.
         """
-        self._check_open()
+        if self._state != "open":
+            self._check_open()
         if isinstance(deliveries, DeliveryBatch):
             raise TypeError("a transaction cannot ack a DeliveryBatch; ack it outside of the transaction: batch.ack()")
-        given = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        if isinstance(deliveries, Delivery):
+            self._operations.append(("ack", deliveries, None))
+            return
+        given = list(deliveries)
         for delivery in given:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"expected a Delivery, got {type(delivery).__name__}")

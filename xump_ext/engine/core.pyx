@@ -295,6 +295,7 @@ cdef class Core(EngineReading):
         cdef queue_t* target
         cdef entry_t* entry
         batch.engine = &self.e
+        batch.begin_dry_run()
         for id in ids:
             entry = index_get(&selector.source.index, id)
             target = target_of(selector, content_at(entry))

@@ -38,19 +38,20 @@ cdef class EngineTransactions(EnginePublishers):
         cdef list ids = []
         cdef content_t* content
         cdef tuple operation
-        cdef list timed = []
+        cdef list timed = None
         for operation in operations:
             if operation[0] == "publish":
                 batch.add(NULL, operation[1], content_of(operation[2], NULL))
                 if operation[3] is not None:
+                    timed = timed or []
                     timed.append((batch.count - 1, operation[3]))
         self.begin_call()
         try:
-            for i, times in timed:
+            for i, times in timed or ():
                 set_times(&self.e, &batch.items[i], times)
             if maps is not None:
                 maps.make_room(<int64_t> batch.bytes())
-            for name in batch.names.values():
+            for name in batch.names.values() if batch.names is not None else ():
                 queue = self.queue_of(name)
                 if queue != NULL and queue.durable:
                     self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
@@ -70,11 +71,11 @@ cdef class EngineTransactions(EnginePublishers):
                         (<Delivery> operation[1]).answered = True
             for i in range(batch.count):
                 if batch.items[i].paid != NULL:
-                    self.answer(&batch.items[i], batch.details.get(i))
+                    self.answer(&batch.items[i], batch.detail_at(i))
                 elif batch.items[i].content != NULL:
                     content = batch.items[i].content
                     batch.items[i].content = NULL
-                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.names.get(i), content, batch.items[i].due))
+                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.name_at(i), content, batch.items[i].due))
             transaction.ids = ids
             transaction._state = "committed"        # before the run, which may be interrupted
             go_on(&self.e)

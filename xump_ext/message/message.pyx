@@ -465,11 +465,19 @@ priority=0, annex=None)\n--\n
         >>> Message("a", b"x").replace(address="b").address
         'b'
         """
-        values = {name: changes.pop(name, own_headers(self.content) if name == "headers" else getattr(self, name))
-                  for name in CHANGEABLE}
-        if changes:
-            raise TypeError(f"cannot replace {', '.join(map(repr, changes))}; allowed are {', '.join(CHANGEABLE)}")
-        return Message(values.pop("address"), values.pop("body"), values.pop("headers"), **values)
+        wrong = [name for name in changes if name not in CHANGEABLE]
+        if wrong:
+            raise TypeError(f"cannot replace {', '.join(map(repr, wrong))}; allowed are {', '.join(CHANGEABLE)}")
+        for name in IN_EVERY_MESSAGE:
+            if name not in changes:
+                changes[name] = getattr(self, name)
+        if "headers" not in changes and self.content.header_bytes:
+            changes["headers"] = own_headers(self.content)
+        if self.content.has_trailer:
+            for name in IN_A_TRAILER:
+                if name not in changes:
+                    changes[name] = getattr(self, name)
+        return Message(**changes)
 
     def __eq__(self, other):
         if not isinstance(other, Message):
@@ -500,6 +508,8 @@ priority=0, annex=None)\n--\n
 
 
 CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority", "annex")
+IN_EVERY_MESSAGE = ("address", "body", "reply_to", "message_id", "priority")
+IN_A_TRAILER = ("correlation_id", "expires", "annex")
 
 
 cdef dict own_headers(const content_t* content):

@@ -27,8 +27,8 @@ cdef class Admissions:
     cdef bint timed             # one of them may be delayed
     cdef bint answers           # there are answers to deliveries among them
     cdef bint limited           # a queue has a limit, is durable or does not exist: `check` has to play it through
-    cdef dict details           # texts of rejects, by position
-    cdef dict names             # of queues that do not exist, by position
+    cdef dict details           # texts of rejects, by position; None: there is none
+    cdef dict names             # of queues that do not exist, by position; None: all do
     cdef object name            # of the queue, if it is the same for all
     cdef int64_t largest        # bytes that the largest message takes of its store
     cdef dict entered           # what the dry run added, by queue with a limit: see NOTHING
@@ -59,11 +59,14 @@ cdef class Admissions:
     cdef int check_answer(self, admission_t* item) except -1
     cdef int check_return(self, admission_t* item) except -1
     cdef int check(self) except -1
+    cdef object name_at(self, Py_ssize_t i)
+    cdef object detail_at(self, Py_ssize_t i)
     cdef uint64_t bytes(self) noexcept
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1
     cdef int reserve(self, Py_ssize_t capacity) except -1
+    cdef int begin_dry_run(self) except -1
     cdef int check_all(self) except -1
     cdef bint is_duplicate(self, admission_t* item) except -1
     cdef int check_one(self, Py_ssize_t i) except -1

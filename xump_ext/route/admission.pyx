@@ -36,14 +36,6 @@ cdef uint64_t ENTER_EXTRA = 128     # for the record of a message's end, and for
 cdef class Admissions:
     """The messages for queues, and the payments among them, that a call brings, in order."""
 
-    def __cinit__(self):
-        self.names = {}
-        self.details = {}
-        self.entered = {}
-        self.marks = {}
-        self.used = {}
-        self.charges = {}
-
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.count):
@@ -71,6 +63,8 @@ cdef class Admissions:
         item.paid = NULL
         item.due = NEVER
         if name is not None and queue == NULL:
+            if self.names is None:
+                self.names = {}
             self.names[self.count - 1] = name
         if queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL:
             self.limited = True
@@ -92,8 +86,18 @@ cdef class Admissions:
         item.answer = ANSWER_ACK if verb == "ack" else ANSWER_NACK if verb == "nack" else ANSWER_REJECT
         item.due = argument if verb == "nack" else NEVER
         if verb == "reject" and argument is not None:
+            if self.details is None:
+                self.details = {}
             self.details[self.count - 1] = argument
         return 0
+
+    cdef object name_at(self, Py_ssize_t i):
+        """The name of the queue of a message, if the queue does not exist; None: it does."""
+        return self.name if self.names is None else self.names.get(i, self.name)
+
+    cdef object detail_at(self, Py_ssize_t i):
+        """The text of a reject, or None."""
+        return None if self.details is None else self.details.get(i)
 
     cdef uint64_t bytes(self) noexcept:
         """The bytes that all messages take. `largest` is then known."""
@@ -112,12 +116,18 @@ cdef class Admissions:
         """Raises QueueFull, StoreFull, StoreFailed or QueueNotFound for the first message that could not enter anywhere."""
         if not self.limited:
             return 0
+        self.begin_dry_run()
         try:
             self.check_all()
         finally:
             for address, mark in self.marks.items():
                 window_undo_to(<window_t*> (<queue_t*> <uintptr_t> address).window, mark)
             self.marks.clear()
+        return 0
+
+    cdef int begin_dry_run(self) except -1:
+        """Nothing has been let in yet: to be called before anything is asked for that depends on what was."""
+        self.entered, self.marks, self.used, self.charges = {}, {}, {}, {}
         return 0
 
     cdef int check_all(self) except -1:
@@ -185,7 +195,7 @@ cdef class Admissions:
         if queue == NULL:
             to.queue = NULL if self.engine.dead_letter == NULL else queue_named(self.engine, <object> self.engine.dead_letter)
             to.namer = NULL
-            name = checked_text(name_text(self.names.get(i, self.name)), "the queue's name")
+            name = checked_text(name_text(self.name_at(i)), "the queue's name")
             if to.queue == NULL or not self.letter_fits(&to, content, name, REASON_NO_QUEUE):
                 raise no_queue(name)
         elif not self.limit_fits(queue, content, self.items[i].due):

@@ -22,14 +22,14 @@ from xump_ext.route.clock cimport system_time, time_of
 from xump_ext.route.letters cimport (
     dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, letters_t, own_dead_letter, tally_left,
 )
-from xump_ext.route.offering cimport next_waiter, offer, offer_under, rotate
+from xump_ext.route.offering cimport next_waiter, offer_under, rotate
 from xump_ext.route.ready cimport delay, detach_ready, expiry_set, leave_ready
 from xump_ext.route.settling cimport DROPPED, PROCESSED, clamp, copy_nack, end, hops_of, is_fresh, nacked, settle
 from xump_ext.select.credit cimport overflow_has_room, room_made, waiter_leave
 from xump_ext.select.groups cimport group_enter, group_hold
 from xump_ext.select.unrouted cimport apart_add, backlog_apart
 from xump_ext.state.constants cimport (
-    BROKEN, DEAD_ENTRY, DEAD_IN_RUN, DIRTY, DISCARD, MOVED, NEVER, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OVERFULL,
+    BROKEN, DEAD_ENTRY, DEAD_IN_RUN, DIRTY, MOVED, NEVER, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OVERFULL,
     REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED,
     SPECIAL_ENTERED, TIMER_DELAY, TIME_UNREAD, UNLIMITED, UNROUTED,
 )
@@ -284,19 +284,17 @@ cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -
     return queue.ready < queue.limit or overflow_has_room(queue, content, NULL) or drops(queue)
 
 
-cdef int take(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
-    """The selector takes a ready message; the caller has made sure that it can."""
+cdef int take_away(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
+    """`take` by a selector that discards, that puts messages into a queue, or that shares a window."""
     if selector.puts and not is_loaded(entry):
         content_at(entry)       # may fail, so it comes before any change
     engine.served += 1
     selector.served += 1
     if selector.puts:
         return put(engine, selector, entry, visited) if selector.puts == PUTS_INTO else offer_under(engine, selector, entry)
-    if selector.verb == DISCARD:
-        leave_ready(engine, entry)
-        rotate(engine, selector)
-        return settle(engine, entry, PROCESSED, 0)
-    return offer(engine, selector, entry)
+    leave_ready(engine, entry)
+    rotate(engine, selector)
+    return settle(engine, entry, PROCESSED, 0)
 
 
 cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:

@@ -28,6 +28,7 @@ cdef inline void forget_delivery(entry_t* entry, entry_t* instead) noexcept:
         entry.below.delivery[0] = instead
         entry.below.delivery = NULL
 
+# The selector was served just now: makes it the last of the ready ones, or not ready if it has no credit left.
 cdef int rotate(engine_t* engine, selector_t* selector) except -1
 cdef int next_waiter(engine_t* engine, selector_t* selector, queue_t* target) except -1
 cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1

@@ -27,6 +27,10 @@ from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
 
 
 cdef int rotate(engine_t* engine, selector_t* selector) except -1:
+    return served(engine, selector)
+
+
+cdef inline int served(engine_t* engine, selector_t* selector) except -1:
     """The selector was served just now: makes it the last of the ready ones, or not ready if it has no credit left."""
     cdef uint64_t key = selector.turn | (<uint64_t> 1 << 32) + engine.served    # never served: its id, which is lower
     if selector.ready.position == 0:
@@ -83,7 +87,7 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
             log_handed(entry)
     entry.holder = selector
     list_append(&selector.holding, entry)
-    rotate(engine, selector)
+    served(engine, selector)
     return offer_append(engine, destination, offer, entry)
 
 
