@@ -16,6 +16,7 @@ import pytest
 from tests.broker.flight.conftest import until
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable
+from xump.errors import StoreFull
 
 TOPOLOGY = """\
 version = 1
@@ -38,15 +39,15 @@ def free_port():
 class Process:
     """`xump serve` with a store on disk, on a port of its own that stays the same."""
 
-    def __init__(self, folder, store):
-        self.folder, self.store, self.port = folder, store, free_port()
+    def __init__(self, folder, store, *options):
+        self.folder, self.store, self.options, self.port = folder, store, options, free_port()
         (folder / "network.toml").write_text(TOPOLOGY)
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "xump", "serve", str(self.folder / "network.toml"), "--store", self.store, "--path",
-             str(self.folder / "store"), "--amqp", "127.0.0.1:0", "--flight", f"127.0.0.1:{self.port}"],
+             str(self.folder / "store"), "--amqp", "127.0.0.1:0", "--flight", f"127.0.0.1:{self.port}", *self.options],
             stdout=subprocess.PIPE, text=True, env=os.environ)
         line = self.process.stdout.readline()
         self.url = re.fullmatch(r"xump serve: AMQP on \S+, Flight on (grpc://127\.0\.0\.1:\d+)\n", line)[1]
@@ -57,11 +58,15 @@ class Process:
         self.process.stdout.close()
 
 
-@pytest.fixture(params=["ring", "lmdb"])
+@pytest.fixture
 def served(request, tmp_path):
-    served = Process(tmp_path, request.param)
+    """A broker; a test may name the store, and options of the command."""
+    served = Process(tmp_path, *getattr(request, "param", ("ring",)))
     yield served
     served.kill()
+
+
+BOTH = pytest.mark.parametrize("served", [("ring",), ("lmdb",)], indirect=True, ids=["ring", "lmdb"])
 
 
 @pytest.fixture
@@ -82,6 +87,7 @@ def expected(*parts, rows=5_000):
     return [f"{part}/{row}" for part in parts for row in range(rows)]
 
 
+@BOTH
 def test_between_stage_and_commit(served, client):
     parts = [client.stage("run", number, 0, "jobs", part_of(number), key=("app", 1)) for number in range(2)]
     served.kill()
@@ -126,7 +132,8 @@ def test_a_stream_that_was_open(served, client):
     assert client.stage("run", 0, 0, "jobs", part_of(0)).rows == 5_000
 
 
-@pytest.mark.parametrize("after_rows", [None, 1, 8_000])
+@pytest.mark.parametrize("served, after_rows", [(("ring",), None), (("ring",), 1), (("ring",), 8_000), (("lmdb",), 1)],
+                         indirect=["served"], ids=str)
 def test_in_a_commit(served, client, after_rows):
     """The client asks again by itself, and what it asked for happens once."""
     parts = [client.stage("run", number, 0, "jobs", part_of(number)) for number in range(3)]
@@ -144,6 +151,7 @@ def test_in_a_commit(served, client, after_rows):
     assert client.abort("run", "jobs") == "committed"
 
 
+@BOTH
 def test_between_the_steps(served, client):
     part = client.stage("run", 0, 0, "narrow", part_of(0))
     assert not client.commit("run", "narrow", [part]).entered
@@ -191,3 +199,10 @@ def test_what_a_producer_had_sent(served, client):
     killer.join()
     client.publish("jobs", batches, producer="p", sequence=0)
     assert entered(client) == expected(*range(60), rows=100)
+
+
+@pytest.mark.parametrize(
+    "served", [("ring", "--staging-bytes", "2000", "--staging-seconds", "50")], indirect=True, ids=["bounds"])
+def test_the_bounds_of_the_command(served, client):
+    with pytest.raises(StoreFull, match="beyond its staging_bytes, 2000"):
+        client.stage("run", 0, 0, "jobs", part_of(0))
