@@ -1,5 +1,8 @@
 """The calls over Flight that are no streams."""
 
+import subprocess
+import sys
+
 import pytest
 
 from xump.errors import Conflict, StoreNotFound
@@ -44,3 +47,9 @@ def test_what_is_wrong_is_said(client):
         client._ask("delete_queue", x=1)
     with pytest.raises(ValueError, match="name=5"):
         client._ask("delete_queue", name=5)
+
+
+def test_who_speaks_amqp_only_needs_no_pyarrow():
+    code = ("import sys, xump.broker; assert not [name for name in sys.modules if name.startswith('pyarrow')]; "
+            "xump.broker.Client, xump.broker.AsyncClient; assert 'pyarrow.flight' in sys.modules; print('so')")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "so\n"
