@@ -21,6 +21,7 @@ from xump.broker.users import BadUsers, hash_password, read_users
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import SIDECAR
 from xump.errors import XumpError
+from xump.topology.schema import BROKER_OPTIONS
 
 HOP_LIMIT = 1_024
 """Kombu's delays are 28 levels of queues, a copy and a dead letter each."""
@@ -28,9 +29,10 @@ HOP_LIMIT = 1_024
 
 def serve(options: argparse.Namespace) -> int:
     """Run a broker until SIGTERM or Ctrl-C."""
+    topology = _topology(options.topology)
+    _complete(options, {} if topology is None else topology.get("broker", {}))
     if options.store != "ram" and options.path is None:
         raise CommandError(f"--store {options.store} needs --path, where it lies on disk")
-    topology = _topology(options.topology)
     try:
         with xump.Engine(hop_limit=HOP_LIMIT) as engine:
             if options.store != "ram":
@@ -46,6 +48,19 @@ def serve(options: argparse.Namespace) -> int:
 
 STORE = "broker"
 """The name of the store for durable queues."""
+
+
+DEFAULTS = {"amqp": "127.0.0.1:5672", "store": "ram", "product": "Xump", "private_targets": False, "insecure": False}
+"""Options that neither the command line nor the topology gives."""
+
+
+def _complete(options: argparse.Namespace, table: Any) -> None:
+    """The options that the command line does not give are those of the topology's table, if that is well-formed."""
+    given = {name: value for name, value in table.items() if type(value) is BROKER_OPTIONS.get(name)} if isinstance(
+        table, dict) else {}        # `apply` says what is wrong with it
+    for name, value in {**DEFAULTS, **given}.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
 
 
 def _topology(name: str | None) -> dict[str, Any] | None:

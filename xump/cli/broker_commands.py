@@ -15,6 +15,15 @@ examples:
     xump serve                                     on 127.0.0.1:5672, all in memory; user guest, password guest
     xump serve --store ring --path broker.xump     durable queues keep their messages on disk
     xump serve network.toml --amqp 127.0.0.1:0     with the queues of a topology, on a port that is free
+
+A topology may have the options in a table; those of the command line go first:
+
+    [broker]
+    http = "127.0.0.1:8080"
+    store = "ring"
+    path = "broker.xump"
+
+more examples:
     xump serve --http 127.0.0.1:8080               with a page that shows what happens, and HTTP for curl
     xump serve --flight 127.0.0.1:8815             with Arrow Flight, for dataframes and Spark
     xump serve --amqp 0.0.0.0:5671 --certificate server.pem --key server.key --users users.toml
@@ -36,21 +45,21 @@ def add_commands(commands: Any, form: Any) -> None:
         epilog=SERVE_EPILOG, formatter_class=form)
     serve.add_argument("topology", metavar="TOPOLOGY.toml", nargs="?", help="queues and selectors that are there from the start")
     serve.add_argument(
-        "--amqp", metavar="HOST:PORT", default="127.0.0.1:5672", help="default: 127.0.0.1:5672; port 0: a free one")
+        "--amqp", metavar="HOST:PORT", help="default: 127.0.0.1:5672; port 0: a free one")
     serve.add_argument("--http", metavar="HOST:PORT", help="listen for HTTP, too: the live page, /metrics, webhooks")
     serve.add_argument("--flight", metavar="HOST:PORT", help="listen for Arrow Flight, too: many messages as columns")
     serve.add_argument("--staging-bytes", metavar="N", type=int, help="how much may be staged over Flight; default: 16 GiB")
     serve.add_argument(
         "--staging-seconds", metavar="S", type=float, help="after how long without a sign of life it is dropped; default: 86400")
-    serve.add_argument("--private-targets", action="store_true", help="let webhooks call private addresses, too")
-    serve.add_argument("--store", choices=("ram", "ring", "lmdb"), default="ram", help="where durable queues keep their messages")
+    serve.add_argument("--private-targets", action="store_true", default=None, help="let webhooks call private addresses, too")
+    serve.add_argument("--store", choices=("ram", "ring", "lmdb"), help="where durable queues keep their messages")
     serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")
     serve.add_argument("--users", metavar="FILE", help="who may log in: TOML or JSON; xump users makes entries")
     serve.add_argument("--certificate", metavar="FILE", help="the certificate of the server, for TLS")
     serve.add_argument("--key", metavar="FILE", help="its key, if it is not in the same file")
     serve.add_argument("--client-ca", metavar="FILE", help="whose certificates of clients are believed (EXTERNAL)")
-    serve.add_argument("--insecure", action="store_true", help="let other machines in without TLS and users")
-    serve.add_argument("--product", default="Xump", help="what clients are told; some know only RabbitMQ")
+    serve.add_argument("--insecure", action="store_true", default=None, help="let other machines in without TLS and users")
+    serve.add_argument("--product", help="what clients are told; some know only RabbitMQ")
     serve.set_defaults(command=_serve, parser=serve)
 
     users = commands.add_parser("users", help="make an entry for a file of users", epilog=USERS_EPILOG, formatter_class=form,

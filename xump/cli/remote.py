@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import ssl
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
@@ -37,13 +38,21 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
     """Add the option `--broker`."""
     parser.add_argument(
         "--broker", metavar="URL", default=os.environ.get(VARIABLE, DEFAULT), type=_url,
-        help=f"where the broker answers HTTP; with a user: http://USER:PASSWORD@HOST:PORT; default: ${VARIABLE}, else {DEFAULT}")
+        help=f"where the broker answers HTTP; with a user: http://USER:PASSWORD@HOST:PORT; or the topology that it serves; "
+             f"default: ${VARIABLE}, else {DEFAULT}")
 
 
 def _url(text: str) -> str:
-    if not is_url(text):
-        raise argparse.ArgumentTypeError(f"must be a URL such as {DEFAULT}, got {text!r}")
-    return text
+    if is_url(text):
+        return text
+    if not text.endswith(".toml"):
+        raise argparse.ArgumentTypeError(f"must be a URL such as {DEFAULT}, or a topology with a table `broker`, got {text!r}")
+    try:
+        table = tomllib.loads(Path(text).read_text()).get("broker", {})
+        host_and_port: str = table["http"]
+        return ("https://" if "certificate" in table else "http://") + host_and_port
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} does not say where its broker answers HTTP ([broker], http): {error}") from None
 
 
 def is_url(text: str) -> bool:

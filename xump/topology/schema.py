@@ -53,6 +53,12 @@ VERSION = 1
 
 SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "window", "name")
 ALL_HISTORY = "all"
+BROKER_OPTIONS: dict[str, type] = {
+    "amqp": str, "http": str, "flight": str, "store": str, "path": str, "users": str, "certificate": str, "key": str,
+    "client_ca": str, "product": str, "staging_bytes": int, "private_targets": bool, "insecure": bool,
+}
+"""The options of `xump serve` that the table `broker` may have, and their types."""
+KINDS: dict[type, str] = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,8 @@ def read(mapping: Mapping[str, Any]) -> Description:
         said = f"version is {mapping['version']!r}" if "version" in mapping else "version is missing"
         description.faults.append(f"{said}; this Xump reads version = {VERSION}")
         return description
-    description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "windows", "selectors"))
+    description.faults += _unknown("the topology", mapping, ("version", "stores", "queues", "windows", "selectors", "broker"))
+    _read_broker(description, mapping.get("broker", {}))
     for name, table in _tables(description, "store", mapping.get("stores", {})):
         _read_store(description, name, table)
     for name, table in _tables(description, "queue", mapping.get("queues", {})):
@@ -153,6 +160,18 @@ def read(mapping: Mapping[str, Any]) -> Description:
         _read_window(description, name, table)
     _read_selectors(description, mapping.get("selectors", []))
     return description
+
+
+def _read_broker(description: Description, table: object) -> None:
+    """What `xump serve` needs to know; an engine has no use for it."""
+    if not isinstance(table, Mapping):
+        description.faults.append(f"broker must be a table, got {type(table).__name__}")
+        return
+    description.faults += _unknown("broker", table, BROKER_OPTIONS)
+    for name, value in table.items():
+        if name in BROKER_OPTIONS and type(value) is not BROKER_OPTIONS[name]:
+            description.faults.append(
+                f"broker: {name} must be {KINDS[BROKER_OPTIONS[name]]}, got {type(value).__name__}")
 
 
 def _tables(description: Description, what: str, tables: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

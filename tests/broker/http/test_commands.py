@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -228,3 +229,35 @@ def test_the_commands_of_the_page(engine, web):
     for command, said in COMMAND.findall(text):
         done = subprocess.run(command, shell=True, env=variables, capture_output=True, text=True, check=True)
         assert done.stdout + done.stderr == said, command
+
+
+def test_the_topology_says_how_it_is_served_and_where_its_broker_is(tmp_path, capfd):
+    topology = tmp_path / "network.toml"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    topology.write_text(f'version = 1\n[broker]\namqp = "127.0.0.1:1"\nhttp = "127.0.0.1:{port}"\n[queues.jobs]\n'
+                        '[[selectors]]\nsource = "jobs"\nwhen = "always"\ndo = {deliver = "worker"}\n')
+    assert command_line.main(["check", str(topology)]) == 0
+    command = [sys.executable, "-m", "xump", "serve", str(topology), "--amqp", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert f"HTTP on http://127.0.0.1:{port}/" in process.stdout.readline()
+        capfd.readouterr()
+        assert command_line.main(["top", "--once", "--broker", str(topology)]) == 0
+        assert "jobs" in capfd.readouterr().out
+        process.terminate()
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize(("table", "said"), [
+    ("broker = 3", "broker must be a table, got int"),
+    ('[broker]\nhtpp = "x"', "broker has an unknown key 'htpp'; allowed are amqp, http"),
+    ("[broker]\nhttp = 8080", "broker: http must be a text, got int"),
+])
+def test_a_table_that_is_wrong(tmp_path, capfd, table, said):
+    topology = tmp_path / "network.toml"
+    topology.write_text(f"version = 1\n{table}\n")
+    for command in (["check", str(topology)], ["serve", str(topology), "--amqp", "127.0.0.1:0"]):
+        assert command_line.main(command) == 1 + (command[0] == "serve")
+        assert said in "".join(capfd.readouterr())
+    with pytest.raises(SystemExit):
+        command_line.main(["top", "--broker", str(topology)])
