@@ -16,7 +16,7 @@ import signal
 import struct
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
@@ -24,7 +24,7 @@ from unittest.mock import patch
 import xump
 from tests.faults.disk import State
 from tests.faults.oracle import Violation
-from tests.faults.power import Counts, Judge, Window, shown
+from tests.faults.power import Counts, Judge, Steps, Window, shown
 from tests.faults.programs import DURABILITIES, MIXES, Program, Recorded
 
 SESSIONS, STEPS = 6, 30         # of a chain; of a session
@@ -81,8 +81,9 @@ class Victim:
 class KilledChain:
     """Sessions over the same files, each of which is killed. `folder` is for all that it writes."""
 
-    def __init__(self, seed: str, mix: str, folder: Path) -> None:
+    def __init__(self, seed: str, mix: str, folder: Path, left_out: Collection[tuple[int, int]] = ()) -> None:
         self.seed, self.mix, self.folder = seed, mix, folder
+        self.steps = Steps(left_out)
         self.chance = random.Random(f"{seed} {mix} kills")
         choice = self.chance.choice
         self.durability = choice(DURABILITIES)
@@ -112,8 +113,10 @@ class KilledChain:
         victim = Victim(lambda: self.played(live, seed) and None)
         window = victim.kill(self.chance.randint(1, 6 * STEPS), self.chance.random() * WHILE_MAX)
         world = self.played(beside, seed)
+        self.steps.journals.append(world.journal)
         with suppress(xump.XumpError):
             world.engine.close()
+        world.forget()      # the collector of garbage does not see cycles through deliveries
         self.counts.sessions += 1
         self.counts.killed += 1
         judge = Judge(world, self.folder / "state", self.chance, self.counts)
@@ -134,5 +137,8 @@ class KilledChain:
             warnings.simplefilter("ignore")
             program = Program(chance, open_world, self.queues)
             self.queues = program.queues
-            program.run(chance.randint(1, STEPS))
+            number = chance.randint(1, STEPS)
+            left_out = self.steps.of(self.counts.sessions, number) if folder.name == "beside" else [
+                step for session, step in self.steps.left_out if session == self.counts.sessions]
+            program.run(number, left_out)
             return program.world

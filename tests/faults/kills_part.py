@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
-from tests.faults import worker
+from tests.faults import shrinking, worker
 from tests.faults.kills import KilledChain
 from tests.faults.power import Counts
 from tests.faults.programs import MIXES
 from tests.faults.report import Section
+from tests.faults.shrinking import Ran
 from tests.faults.worker import Job
 
 TOLD = ("killed", "emptied", "sessions")
@@ -54,6 +56,16 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
     return section
 
 
+def chain_without(job: Job, number: int, left_out: Collection[tuple[int, int]], folder: Path) -> Ran:
+    """The chain again, less some of its steps; killed at other moments."""
+    folder.mkdir(parents=True)
+    try:
+        chain = KilledChain(f"{job['seed']} {number}", job["mix"], folder, left_out)
+        return chain.run().violations, chain.steps
+    finally:
+        shutil.rmtree(folder)
+
+
 def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     done, number = 0, job["first"]
     while done < job["kills"]:
@@ -61,6 +73,8 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
         folder.mkdir(parents=True)
         counts = KilledChain(f"{job['seed']} {number}", job["mix"], folder).run()
         shutil.rmtree(folder)
+        if counts.violations:
+            counts.violations[0] += shrinking.told(partial(chain_without, job, number), folder, tries=4)
         done += max(counts.killed, 1)
         say({"chain": number, "violations": counts.violations[:3], **{name: getattr(counts, name) for name in TOLD}})
         number += job["stride"]

@@ -13,7 +13,7 @@ import re
 import shutil
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,12 +154,28 @@ def drawn_states(disk: Disk, chance: random.Random) -> list[tuple[State, bool]]:
     return [(disk.as_it_is(), True), *((disk.after_power_loss(chance), False) for _ in range(drawn))]
 
 
+class Steps:
+    """The steps of a chain's programs, (session, step): which it makes, which are left out, and which calls they came to."""
+
+    def __init__(self, left_out: Collection[tuple[int, int]] = ()) -> None:
+        self.left_out = left_out
+        self.made: list[tuple[int, int]] = []
+        self.journals: list[list[str]] = []
+
+    def of(self, session: int, number: int) -> list[int]:
+        """Notes the steps of a session; returns those to leave out."""
+        self.made += [(session, step) for step in range(number) if (session, step) not in self.left_out]
+        return [step for number, step in self.left_out if number == session]
+
+
 class Chain:
     """Sessions over the same files. `folder` is for all that it writes."""
 
     def __init__(self, seed: str, mix: str, folder: Path, forgets: str | None = None,
-                 told: Callable[[Counts], None] = lambda counts: None) -> None:
+                 told: Callable[[Counts], None] = lambda counts: None, left_out: Collection[tuple[int, int]] = ()) -> None:
         self.seed, self.mix, self.folder, self.told = seed, mix, folder, told
+        self.steps = Steps(left_out)
+        self.ends_at_once = False       # at the first violation
         self.chance = random.Random(f"{seed} {mix}")
         self.forgets = CANARIES[forgets] if forgets else None
         self.counts = Counts()
@@ -174,9 +190,12 @@ class Chain:
 
     def run(self, sessions: int = SESSIONS) -> Counts:
         for number in range(sessions):
-            if not self.session(number):
+            if not self.session(number) or self.is_over():
                 break
         return self.counts
+
+    def is_over(self) -> bool:
+        return self.ends_at_once and bool(self.counts.violations)
 
     def session(self, number: int) -> bool:
         """One session; returns whether the chain can go on from a state."""
@@ -192,6 +211,7 @@ class Chain:
                 shim.freeze()
                 with suppress(xump.XumpError, OSError):
                     world.engine.close()
+                world.forget()      # the collector of garbage does not see cycles through deliveries
         self.counts.sessions += 1
         self.judge(world, shim.read(record), live)
         shutil.rmtree(live)
@@ -201,11 +221,15 @@ class Chain:
         def open_world():
             return Recorded(live, MIXES[self.mix], self.durability, **self.bounds, model=self.model, moments=self.moments)
         if self.model is None and self.chance.random() < 0.25:      # what is left of a store in the making is gone on from
-            return open_world()
-        program = Program(self.chance, open_world, self.queues)
+            world = open_world()
+            self.steps.journals.append(world.journal)
+            return world
+        program = Program(random.Random(self.chance.random()), open_world, self.queues)
         self.queues = program.queues
-        if program.run(self.chance.randint(1, STEPS)) and self.chance.random() < 0.3:
+        number = self.chance.randint(1, STEPS)
+        if program.run(number, self.steps.of(self.counts.sessions, number)) and self.chance.random() < 0.3:
             program.world.close()
+        self.steps.journals.append(program.world.journal)
         return program.world
 
     def judge(self, world: Recorded, events: list[Event], live: Path) -> None:
@@ -229,6 +253,8 @@ class Chain:
                     found = judge.verdict(state, first, window.begun, killed)
                 except Violation as violation:
                     self.tell(violation, number, killed, event)
+                    if self.is_over():
+                        return
                     continue
                 resumable += bool(found)
                 if found and self.chance.random() < 1 / resumable and all(one.hidden() == found[0].hidden() for one in found):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from rich.progress import Progress
 
-from tests.faults import worker
+from tests.faults import shrinking, worker
 from tests.faults.power import SESSIONS, Chain, Counts
 from tests.faults.programs import MIXES
 from tests.faults.repairs import FILES, Repair
 from tests.faults.report import Section
+from tests.faults.shrinking import Ran
 from tests.faults.worker import Job
 
 REPAIR = "repair of "
@@ -103,17 +105,34 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     done, number = 0, job.get("first", 0)
     while done < job["states"]:
         say({"chain": number, "done": done})
-        counts = one_chain(job["seed"], job["mix"], number, Path(job["folder"]), job.get("forgets"))
+        counts = one_chain(job["seed"], job["mix"], number, Path(job["folder"]), job.get("forgets"),
+                           job.get("sessions", SESSIONS))
         done += max(counts.states, 1)
         told = {name: getattr(counts, name) for name in TOLD}
+        if counts.violations and job["mix"] in MIXES:
+            counts.violations[0] += shrinking.told(partial(chain_without, job, number), Path(job["folder"]),
+                                                   seconds=job.get("seconds", shrinking.SECONDS))
         say(told | {"chain": number, "done": done, "violations": counts.violations[:3]})
         number += job["stride"]
 
 
+def chain_without(job: Job, number: int, left_out: Collection[tuple[int, int]], folder: Path) -> Ran:
+    """The chain again, less some of its steps."""
+    chain = Chain(f"{job['seed']} {number}", job["mix"], folder, job.get("forgets"), left_out=left_out)
+    chain.ends_at_once = True
+    played(chain, job["seed"], job["mix"], number, folder, job.get("sessions", SESSIONS))
+    return chain.counts.violations, chain.steps
+
+
 def one_chain(seed: int, mix: str, number: int, folder: Path, forgets: str | None = None, sessions: int = SESSIONS) -> Counts:
-    folder.mkdir(parents=True)
     name = f"{seed} {number}"
     chain = Repair(name, mix.removeprefix(REPAIR), folder) if mix.startswith(REPAIR) else Chain(name, mix, folder, forgets)
+    return played(chain, seed, mix, number, folder, sessions)
+
+
+def played(chain: Repair | Chain, seed: int, mix: str, number: int, folder: Path, sessions: int = SESSIONS) -> Counts:
+    folder.mkdir(parents=True)
+    name = f"{seed} {number}"
     salts = random.Random(name)
     try:
         with patch("secrets.randbits", salts.getrandbits), patch("os.urandom", salts.randbytes):

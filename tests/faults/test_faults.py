@@ -2,17 +2,21 @@
 
 import importlib.util
 import os
+import re
 import signal
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
-from tests.faults import worker
+from tests.faults import kills_part, shrinking, worker
 from tests.faults.__main__ import PARTS, parsed
 from tests.faults.damage import Damage, Specimen, Trial, Tried
 from tests.faults.fuzz import HARNESSES, Harness, mutations
 from tests.faults.fuzz_part import by_atheris
 from tests.faults.machine_part import GENERATORS, STEPS_PER_PROGRAM, program
+from tests.faults.oracle import Violation
+from tests.faults.power import Judge
 from tests.faults.report import Section
 from tests.faults.soak import BEGUN, BODY, ENDED, OPTIONS, PLACES, THERE, Soak, opened
 from tests.model import queues
@@ -158,6 +162,35 @@ def test_the_soak_tells_what_is_lost_or_comes_back(spoilt, said):
         soak.judge(number + 5, number + 5)
         soak.close()
         assert any(said in violation for violation in soak.sums.violations), soak.sums.violations
+
+
+def test_a_chain_of_power_loss_that_fails_is_shrunk():
+    """To the calls without which it does not fail; on a disk that forgets half of its fsyncs."""
+    *_, said = said_by("power", {"seed": SEED, "mix": "ring", "forgets": "half of the fsyncs", "first": 4, "stride": 1,
+                                 "states": 1, "sessions": 1, "seconds": 8})
+    small, whole = sizes(said["violations"][0])
+    assert small < whole
+
+
+def test_a_killed_chain_that_fails_is_shrunk(tmp_path):
+    """With a judge that takes every map for a violation, to a few calls."""
+    def judged(judge, state, first, last, killed):
+        if any(queue.items for model in judge.world.moments[first : last + 1] for queue in model.queues.values()):
+            raise Violation("a map")
+        return verdict(judge, state, first, last, killed)
+
+    verdict = Judge.verdict
+    with patch.object(Judge, "verdict", judged), patch("tests.faults.shim.mark", lambda value: None):
+        tried = (shrinking.told(partial(kills_part.chain_without, {"seed": SEED, "mix": "ring"}, number), tmp_path / "work", 2, 8)
+                 for number in range(20))
+        said = next(said for said in tried if "smallest" in said)
+    small, whole = sizes(said)
+    assert small < whole / 2 and said.endswith("a map")
+
+
+def sizes(said):
+    """How many steps are left of a chain, of how many."""
+    return map(int, re.search("fails, of ([0-9]+) of ([0-9]+) steps:\nsession 0:", said).groups())
 
 
 def test_a_harness_that_fails_is_told():

@@ -116,6 +116,7 @@ class Pair:
         try:
             self.engine.close()
         finally:
+            self.forget()       # the collector of garbage does not see cycles through deliveries
             for place in self.places:
                 shutil.rmtree(place)
 

@@ -22,17 +22,22 @@ def failure_of(world_class, given, program):
 
 def shrunk(world_class, given, program):
     """A part of the program that fails, of which no call can be left out."""
-    size = max(1, len(program) // 2)
+    return smallest(program, lambda rest: failure_of(world_class, given, rest) is not None)
+
+
+def smallest(items, fails):
+    """A part of a list that fails, of which none can be left out."""
+    size = max(1, len(items) // 2)
     while True:
         start, smaller = 0, False
-        while start < len(program):
-            rest = program[:start] + program[start + size :]
-            if failure_of(world_class, given, rest) is None:
-                start += size
+        while start < len(items):
+            rest = items[:start] + items[start + size :]
+            if fails(rest):
+                items, smaller = rest, True
             else:
-                program, smaller = rest, True
+                start += size
         if size == 1 and not smaller:
-            return program
+            return items
         size = max(1, size // 2)
 
 
