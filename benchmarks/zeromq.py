@@ -1,6 +1,7 @@
 """Majordomo beside majortomo's broker (PyPI) and a bare ROUTER to DEALER proxy. `python -m benchmarks.zeromq`.
 
-Brokers, workers and the client are processes. All brokers have the same peers: raw DEALER sockets that speak majortomo's dialect
+Brokers, workers and the client are processes; the workers of a broker share one, so that what is compared is not lost in the
+work of many processes on few cores. All brokers have the same peers: raw DEALER sockets that speak majortomo's dialect
 of MDP 0.2, and answer with what they got, 100 bytes. The proxy is libzmq's own, in C, with no protocol and nothing to keep: it is
 the least that two hops cost. It has the same peers, without the frames of Majordomo.
 
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -54,24 +56,25 @@ for end, where in ((front, sys.argv[1]), (back, sys.argv[2])):
     end.bind(where)
 zmq.proxy(front, back)
 """
-WORKER = """
+WORKERS_PROGRAM = """
 import sys, zmq
 from benchmarks.zeromq import light
-socket = zmq.Context().socket(zmq.DEALER)
-has_protocol = sys.argv[2] == "mdp"
-socket.connect(sys.argv[1])
-receive, send = light(socket)
-if has_protocol:
-    send([b"", b"MDPW02", b"\\1", b"echo"])
+endpoint, count, has_protocol = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "mdp"
+context, poller, ends = zmq.Context(), zmq.Poller(), {}
+for _ in range(count):
+    socket = context.socket(zmq.DEALER)
+    socket.connect(endpoint)
+    poller.register(socket, zmq.POLLIN)
+    ends[socket] = receive, send = light(socket)
+    if has_protocol:
+        send([b"", b"MDPW02", b"\\1", b"echo"])
 while True:
-    frames = receive()
-    if not has_protocol:
-        send(frames)
-    elif frames[2] == b"\\2":
-        frames[2] = b"\\4"
-        send(frames)
-    elif frames[2] == b"\\5":
-        send(frames)
+    for socket, _ in poller.poll():
+        receive, send = ends[socket]
+        frames = receive()
+        if has_protocol and frames[2] == b"\\2":
+            frames[2] = b"\\4"
+        send(frames)            # a heartbeat goes back as it came
 """
 
 
@@ -111,8 +114,8 @@ class Peers:
         self.has_protocol = backend is None
         self._ends = ends
         self.broker = self.start(broker)
-        for _ in range(workers):
-            self.start([sys.executable, "-c", WORKER, backend or endpoint, "mdp" if self.has_protocol else "bare"])
+        self.start(
+            [sys.executable, "-c", WORKERS_PROGRAM, backend or endpoint, str(workers), "mdp" if self.has_protocol else "bare"])
         self.client = ends.enter_context(zmq.Context.instance().socket(zmq.DEALER))
         self.client.linger, self.client.rcvtimeo = 0, 60_000
         self.client.sndhwm = self.client.rcvhwm = 100_000
@@ -212,6 +215,7 @@ def fail_over() -> float:
         other = stack.enter_context(zmq.Context.instance().socket(zmq.DEALER))
         other.linger, other.rcvtimeo = 0, 10
         other.connect(ends[1])
+        time.sleep(0.5)                         # between two heartbeats
         brokers[0].send_signal(signal.SIGKILL)
         began = perf_counter()
         while True:
@@ -286,6 +290,8 @@ def main() -> None:
     limits = Table(46, "figure", "bar", "", width=12)
     cpu = sorted(times["xump, CPU of the broker"])
     bars("CPU of the broker, a request", cpu[len(cpu) // 2] / 1000, BROKER_US, "us", limits)
+    cpu = sorted(times["majortomo, CPU of the broker"])
+    limits.print("the same of majortomo", f"{cpu[len(cpu) // 2] / 1000:.1f} us", "", "")
     seconds = sorted(fail_over() for _ in range(1 if options.quick else options.rounds))
     bars("fail-over, heartbeat of a second", seconds[len(seconds) // 2], 2.0, "s", limits)
     flat: dict[str, Contestant] = {
