@@ -19,7 +19,7 @@ class Cable:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._ear, self._bell = socket.socketpair()
-        self._whole, self._ends = True, False
+        self._whole, self._cuts, self._ends = True, False, False
         self._other = {}
         self._selector = selectors.DefaultSelector()
         for one in (self._listener, self._ear):
@@ -29,7 +29,7 @@ class Cable:
 
     def cut(self):
         """What is under way is lost, as are its connections: TCP would send it again when the cable is whole."""
-        self._whole = False
+        self._whole, self._cuts = False, True
         self._bell.send(b"!")
 
     def mend(self):
@@ -40,20 +40,22 @@ class Cable:
         self._ends = True
         self._bell.send(b"!")
         self._thread.join()
+        self._bell.close()
 
     def _run(self):
         while not self._ends:
             for key, _ in self._selector.select():
                 if key.fileobj is self._ear:
                     self._ear.recv(100)
-                    if not self._whole:
+                    if self._cuts:          # also if it was mended meanwhile
+                        self._cuts = False
                         for one in list(self._other):
                             self._drop(one)
                 elif key.fileobj is self._listener:
                     self._connect(self._listener.accept()[0])
                 elif key.fileobj in self._other:
                     self._forward(key.fileobj)
-        for one in (*self._other, self._listener, self._ear, self._bell):
+        for one in (*self._other, self._listener, self._ear):
             one.close()
         self._selector.close()
 
