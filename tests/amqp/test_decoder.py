@@ -180,13 +180,55 @@ def test_what_messages_promise_is_not_believed():
     decoder.open(2)
     promise = publish(1)[:publish(1).index(b"\xCE") + 1] + content_header(60 << 20)
     decoder.feed(promise, len(promise))
-    assert (read(decoder), decoder.bytes_in_flight) == ([], 0)
+    assert (read(decoder), decoder.bytes_in_flight) == ([], 2)         # the flags of its properties
     piece = raw(3, 1, b"x" * 4000)
     said = []
     for _piece in range(40):
         decoder.feed(piece, len(piece))
         said += read(decoder)
     assert said == [("error", 506, "messages in the making have more than 100000 bytes on this connection", 60 << 16 | 40)]
+
+
+def test_headers_count_among_what_is_on_its_way():
+    """Else each channel could hold a frame of them beside the bound."""
+    decoder = Decoder(bytes_in_flight_max=10_000)
+    headers = content_header(1, listed=b"\x20\0" + struct.pack(">I", 3006) + b"\x01aS" + struct.pack(">I", 2999) + b"x" * 2999)
+    method = publish(1)[:publish(1).index(b"\xCE") + 1]
+    said = []
+    for channel in range(1, 5):
+        decoder.open(channel)
+        for frame in (method, headers):
+            frame = frame[:1] + struct.pack(">H", channel) + frame[3:]
+            decoder.feed(frame, len(frame))
+            said += read(decoder)
+        if channel == 2:
+            decoder.closing(channel)            # what it was sending does not count any more
+            assert decoder.bytes_in_flight == 3012
+    assert (said, decoder.bytes_in_flight) == ([], 9036)
+    decoder.open(5)
+    for frame in (method, headers):
+        frame = frame[:1] + struct.pack(">H", 5) + frame[3:]
+        decoder.feed(frame, len(frame))
+        said += read(decoder)
+    assert said == [("error", 506, "messages in the making have more than 10000 bytes on this connection", 60 << 16 | 40)]
+
+
+def test_a_burst_leaves_nothing_behind_and_a_cut_frame_stays():
+    decoder = Decoder()
+    decoder.open(1)
+    burst = publish(1, key="k") * 1000
+    decoder.feed(burst, len(burst))
+    assert len(read(decoder)) == 1000
+    assert decoder.room > 10_000
+    decoder.trim()
+    assert decoder.room == 0
+    whole = publish(1, key="k", content=b"x" * 3000)
+    for piece in (whole[:2000], whole[2000:]):
+        decoder.feed(piece, len(piece))
+        said = read(decoder)
+        decoder.trim()
+        assert (decoder.room > 0) == (said == [])
+    assert said[0][6] == b"x" * 3000
 
 
 def test_a_channel_that_closes_drops_all_but_its_end():

@@ -98,3 +98,16 @@ def test_a_name_that_is_too_long_writes_nothing():
     with pytest.raises(ValueError, match="got 256"):
         output.get_ok(1, 1, False, b"e" * 256, b"", 0, b"\0\0", b"")
     assert len(output) == 0
+
+
+def test_a_burst_leaves_nothing_behind_and_what_is_not_written_stays():
+    output = Output()
+    output.method(1, bytes(1000))
+    output.trim()
+    assert len(output) == 1008
+    output.take()
+    assert output.room > 0
+    output.trim()
+    assert output.room == 0
+    output.heartbeat()
+    assert frames(output.take())[0][0] == 0

@@ -37,6 +37,8 @@ logger = logging.getLogger("xump")
 
 FLUSH_BYTES = 64 << 10
 """What deliveries gather before it is written."""
+IDLE_SECONDS = 2.0
+"""After so long without a read or a write the buffers of a connection go."""
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 
@@ -335,7 +337,8 @@ class Connection(asyncio.BufferedProtocol):
             self.drain_soon()
 
     def look_after(self, now: float) -> None:
-        """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read."""
+        """Send a heartbeat if it is time; end the connection if nothing came for two intervals, or if it does not read. Give
+        back what a burst has left, if nothing happens any more."""
         if self.state not in ("running", "closing"):
             return
         if self.paused and now - self.stalled_since > self.limits.stalled_seconds:
@@ -343,6 +346,9 @@ class Connection(asyncio.BufferedProtocol):
             logger.warning("connection %s is closed: the client has read nothing for %.0f s", self.peer, seconds)
             self.abort()
             return
+        if now - max(self.received, self.sent) > IDLE_SECONDS:
+            self.decoder.trim()
+            self.output.trim()
         if not self.heartbeat:
             return
         if now - self.sent >= self.heartbeat / 2:

@@ -20,7 +20,7 @@ class Limits:
     body_bytes_max: int = 64 << 20
     """Bytes of a body: 406."""
     bytes_in_flight_max: int = 256 << 20
-    """Bytes of the bodies that a connection is sending at the same time: 506."""
+    """Bytes of the bodies and headers that a connection is sending at the same time: 506."""
     consumer_timeout: float | None = 1800.0
     """After how many seconds without an answer to a delivery its channel is closed, with 406; None: never. Looked at once a
     minute."""

@@ -33,6 +33,7 @@ cdef struct Content:
     unsigned char *body
     uint64_t body_room
     uint64_t body_here
+    uint64_t held                       # its share of bytes_in_flight: the room of the body, and the property list
     Content *next                       # among those that are whole and not cleared yet
 
 cdef struct Slot:
@@ -78,6 +79,8 @@ cdef class Decoder:
     cdef bint _whole_publish(self) except -1
     cdef Row *_add_row(self) except NULL
     cdef void _drop(self, Slot *slot) noexcept
+    cdef bint _hold(self, Content *content, uint64_t more) noexcept
+    cdef int _too_many_bytes(self) except -1
     cdef int _fail(self, int code, str text, uint32_t method) except -1
     cdef int _cannot_decode(self, uint32_t method, const unsigned char *payload, uint32_t size) except -1
     cdef int _fail_at(self, int code, unsigned char kind, const unsigned char *frame, uint32_t size, str why) except -1

@@ -101,4 +101,9 @@ class Decoder:
         where the run begins, where it ends)."""
     def clear(self) -> None:
         """Forget the rows; their memory is used again."""
+    def trim(self) -> None:
+        """Give back the memory that a burst has left: for a connection on which nothing comes. Call it between reads."""
+    @property
+    def room(self) -> int:
+        """Bytes that are kept for rows and for a frame that is cut, in use or not."""
     def __len__(self) -> int: ...

@@ -269,10 +269,26 @@ cdef class Decoder:
         while self._whole != NULL:
             content = self._whole
             self._whole = content.next
-            self.bytes_in_flight -= content.body_room
+            self.bytes_in_flight -= content.held
             free(content.pieces)
             free(content.body)
             free(content)
+
+    def trim(self):
+        """Give back the memory that a burst has left: for a connection on which nothing comes. Call it between reads."""
+        if self._rows_count == 0:
+            free(self._rows)
+            self._rows = NULL
+            self._rows_room = 0
+        if self._rest_bytes == 0:
+            free(self._rest)
+            self._rest = NULL
+            self._rest_room = 0
+
+    @property
+    def room(self):
+        """Bytes that are kept for rows and for a frame that is cut, in use or not."""
+        return self._rows_room * sizeof(Row) + self._rest_room
 
     def __len__(self):
         return self._rows_count
@@ -429,6 +445,8 @@ cdef class Decoder:
             self._drop(slot)
             slot.expects = FRAME_METHOD
             return FOUND_CHANNEL_ERROR
+        if not self._hold(content, list_bytes):
+            return self._too_many_bytes()
         before = content.row.exchange_bytes + content.row.key_bytes
         pieces = <unsigned char *> realloc(content.pieces, before + list_bytes + 1)
         if pieces == NULL:
@@ -455,14 +473,12 @@ cdef class Decoder:
                                            f"{content.row.body_bytes}", BASIC_PUBLISH)
         if content.body_here + size > content.body_room:
             room = min(content.row.body_bytes, max(2 * content.body_room, content.body_here + size, BODY_BYTES_FIRST))
-            if self.bytes_in_flight + room - content.body_room > self._bytes_in_flight_max:
-                return self._fail(RESOURCE_ERROR, f"messages in the making have more than {self._bytes_in_flight_max} bytes "
-                                                  "on this connection", BASIC_PUBLISH)
+            if not self._hold(content, room - content.body_room):
+                return self._too_many_bytes()
             more = realloc(content.body, room)
             if more == NULL:
                 raise MemoryError()
             content.body = <unsigned char *> more
-            self.bytes_in_flight += room - content.body_room
             content.body_room = room
         if size:
             memcpy(content.body + content.body_here, payload, size)
@@ -556,13 +572,26 @@ cdef class Decoder:
         """Forget the message that a channel is sending."""
         cdef Content *content = slot.content
         if content != NULL:
-            self.bytes_in_flight -= content.body_room
+            self.bytes_in_flight -= content.held
             free(content.pieces)
             free(content.body)
             free(content)
             slot.content = NULL
 
+    cdef bint _hold(self, Content *content, uint64_t more) noexcept:
+        """Count bytes of a message in the making. Returns whether the connection may have them. The property list counts, too:
+        else each channel could hold a frame of headers beside the bound."""
+        if self.bytes_in_flight + more > self._bytes_in_flight_max:
+            return False
+        self.bytes_in_flight += more
+        content.held += more
+        return True
+
     # ---- what is wrong
+
+    cdef int _too_many_bytes(self) except -1:
+        return self._fail(RESOURCE_ERROR, f"messages in the making have more than {self._bytes_in_flight_max} bytes "
+                                          "on this connection", BASIC_PUBLISH)
 
     cdef int _fail(self, int code, str text, uint32_t method) except -1:
         self.code, self.text, self.method = code, text, method

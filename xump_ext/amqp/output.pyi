@@ -12,6 +12,11 @@ class Output:
         """Both sides agreed on this size of a frame, at least 4096."""
     def take(self) -> bytes:
         """The frames since the last call, as bytes."""
+    def trim(self) -> None:
+        """Give back the memory that a burst has left: for a connection on which nothing happens."""
+    @property
+    def room(self) -> int:
+        """Bytes that are kept for frames, in use or not."""
     def method(self, channel: int, payload: bytes) -> None:
         """A method frame: class, method, and arguments as they are encoded."""
     def heartbeat(self) -> None:

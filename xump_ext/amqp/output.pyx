@@ -67,6 +67,17 @@ cdef class Output:
             self._data, self._room = NULL, 0
         return taken
 
+    def trim(self):
+        """Give back the memory that a burst has left: for a connection on which nothing happens."""
+        if self._size == 0:
+            free(self._data)
+            self._data, self._room = NULL, 0
+
+    @property
+    def room(self):
+        """Bytes that are kept for frames, in use or not."""
+        return self._room
+
     def method(self, uint16_t channel, bytes payload not None):
         """A method frame: class, method, and arguments as they are encoded."""
         cdef uint32_t size = len(payload)
