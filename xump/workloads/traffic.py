@@ -59,8 +59,8 @@ class Traffic:
         self._values: dict[str, list[Any]] = {"n": list(range(10)), "to": [*WORDS, *topology.get("queues", {})]}
         self._addresses = self._all_addresses()
         self._weights = [1 / (rank + 1) if profile == "zipf" else 1.0 for rank in range(len(self._addresses))]
-        drawn = chance.choices(self._addresses, self._weights, k=min(pool, POOL) or 1)
-        self._drawn = [self._content(address) for address in drawn]
+        self._drawn = [
+            self._content(address) for address in chance.choices(self._addresses, self._weights, k=min(pool, POOL) or 1)]
         self._next = itertools.cycle(self._drawn)
 
     def __iter__(self) -> Iterator[Content]:
