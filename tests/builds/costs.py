@@ -6,6 +6,7 @@ The compiler calls `__sanitizer_cov_trace_pc` in every block of the modules that
 
 import ctypes
 import datetime
+import fcntl
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import sys
 from functools import partial
 
 import xump
-from tests.builds.variants import COUNTED, build
+from tests.builds.variants import COUNTED, ROOT, build
 from xump import INFINITE, always, deliver, discard, field, match, move_to, overflow
 
 LITTLE, MUCH = 250, 4_000
@@ -25,19 +26,32 @@ COUNTER = "unsigned long long blocks;\nvoid __sanitizer_cov_trace_pc(void) { blo
 
 def costs():
     """{case: (blocks where there is little, where there is much)}"""
-    copy = build("count", COUNTED)
-    (copy / "counter.c").write_text(COUNTER)
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", "counter.so", "counter.c"], check=True, cwd=copy)
-    variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so")}
-    command = [sys.executable, "-m", "tests.builds.costs", "--count"]
-    run = subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
+    run = counted("tests.builds.costs", "--count")
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
 
+def counted(module, *arguments):
+    """Run a module over the core that counts. One at a time: each makes the copy of the tree current first."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build" / "count.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        copy = build("count", COUNTED)
+        (copy / "counter.c").write_text(COUNTER)
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", "counter.so", "counter.c"], check=True, cwd=copy)
+        variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so")}
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
+
+
+def counter():
+    """The number of blocks so far, as `.value`."""
+    return ctypes.c_ulonglong.in_dll(ctypes.CDLL(None), "blocks")
+
+
 def count():
-    blocks = ctypes.c_ulonglong.in_dll(ctypes.CDLL(None), "blocks")
+    blocks = counter()
     found = {}
     for name, case in CASES.items():
         found[name] = []
