@@ -7,6 +7,7 @@ The compiler calls `__sanitizer_cov_trace_pc` in every block of the modules that
 import ctypes
 import datetime
 import fcntl
+import functools
 import json
 import os
 import random
@@ -32,17 +33,23 @@ def costs():
 
 
 def counted(module, *arguments):
-    """Run a module over the core that counts. One at a time: each makes the copy of the tree current first."""
+    """Run a module over the core that counts. One process at a time, since the first run of each makes the copy current."""
     (ROOT / "build").mkdir(exist_ok=True)
     with open(ROOT / "build" / "count.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        copy = build("count", COUNTED)
-        (copy / "counter.c").write_text(COUNTER)
-        compiler = os.environ.get("CC", "cc")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", "counter.so", "counter.c"], check=True, cwd=copy)
+        copy = current_copy()
         variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so")}
         command = [sys.executable, "-m", module, *arguments]
         return subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
+
+
+@functools.cache
+def current_copy():
+    copy = build("count", COUNTED)
+    (copy / "counter.c").write_text(COUNTER)
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", "counter.so", "counter.c"], check=True, cwd=copy)
+    return copy
 
 
 def counter():

@@ -22,7 +22,7 @@ from xump.workloads.strategies import workloads
 
 SIZES = (100, 400, 1_600)
 ORDER_MAX = 1.3
-EXAMPLES = 150
+EXAMPLES = 80
 MESSAGES = 200
 """In the search for the worst."""
 
