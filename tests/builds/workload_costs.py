@@ -5,7 +5,7 @@
     python -m tests.builds.workload_costs worst 500        look for the dearest message among so many workloads
 
 The law: twice as many messages cost about twice as much, whatever the graph, the messages and the order of calls. The order of
-growth is fitted over the sizes: 1 is linear, 2 quadratic; a logarithm adds little.
+growth is that of the largest size beside the others: 1 is linear, 2 quadratic; a logarithm adds little.
 """
 
 import math
@@ -58,9 +58,9 @@ def blocks_of(workload, messages, wrapped=unchanged):
 
 
 def order(costs):
-    """The slope of the line through the logarithms: the power by which the cost grows."""
-    across, up = [math.log(size) for size in SIZES], [math.log(cost) for cost in costs]
-    return statistics.linear_regression(across, up).slope
+    """The power by which the cost grows at the end, beside the dearest message before: 1 where that is not exceeded."""
+    *before, last = (cost / size for cost, size in zip(costs, SIZES, strict=True))
+    return 1 + math.log(last / max(before)) / math.log(SIZES[-1] / SIZES[-2])
 
 
 def options(examples, *phases):
