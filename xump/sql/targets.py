@@ -110,7 +110,11 @@ def target_of(given: Any) -> Target:
             from xump.sql.amqp import AmqpTarget
 
             return AmqpTarget(given)
-        raise ValueError(f"the URL of a target begins with amqp:// or amqps://, got {given!r}")
+        if scheme in ("http", "https"):
+            from xump.sql.http import HttpTarget
+
+            return HttpTarget(given)
+        raise ValueError(f"the URL of a target begins with amqp://, amqps://, http:// or https://, got {given!r}")
     if callable(getattr(given, "send", None)):
         return cast("Target", given)
     raise TypeError(f"a target is an xump.Engine, a URL, or an object with send(rows), got {type(given).__name__}")

@@ -508,8 +508,8 @@ priority=0, annex=None)\n--\n
 
 
 CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority", "annex")
-IN_EVERY_MESSAGE = ("address", "body", "reply_to", "message_id", "priority")
-IN_A_TRAILER = ("correlation_id", "expires", "annex")
+cdef tuple IN_EVERY_MESSAGE = ("address", "body", "reply_to", "message_id", "priority")
+cdef tuple IN_A_TRAILER = ("correlation_id", "expires", "annex")
 
 
 cdef dict own_headers(const content_t* content):

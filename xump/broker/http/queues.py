@@ -27,8 +27,8 @@ HEADERS = "Xump-Headers"
 """The request header with the headers of the message, a JSON object."""
 
 PUBLISHED: dict[str, Callable[[str], Any]] = {
-    "address": str, "reply_to": str, "message_id": str, "correlation_id": str, "delay": seconds, "ttl": seconds,
-    "priority": number,
+    "address": str, "reply_to": str, "message_id": str, "correlation_id": str, "delay": seconds, "at": number,
+    "ttl": seconds, "priority": number,
 }
 """Parameters of a publish, and how they are read."""
 

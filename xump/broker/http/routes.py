@@ -85,7 +85,7 @@ ROUTES = (
     Route("PUT", "/queues/{queue}", queues.create, 201, body="application/json", schema=QUEUE),
     Route("POST", "/queues/{queue}", queues.publish, 201, body="application/octet-stream", query=(
         ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("delay", SECONDS),
-        ("ttl", SECONDS), ("priority", OCTET))),
+        ("at", NUMBER), ("ttl", SECONDS), ("priority", OCTET))),
     Route("POST", "/exchanges/{exchange}", exchanges.publish, 201, body="application/octet-stream", query=(
         ("address", TEXT), ("reply_to", TEXT), ("message_id", TEXT), ("correlation_id", TEXT), ("ttl", SECONDS),
         ("priority", OCTET))),
