@@ -37,6 +37,9 @@ def bound(make):
 class World:
     """What all systems need: threads that end, and servers that end as if they were killed, without a word."""
 
+    serves_itself = True
+    """Whether servers do the work: then they end only when it is done."""
+
     def __init__(self, ends):
         self.ends, self.context = ends, zmq.Context()
         ends.callback(self.context.destroy, linger=0)
@@ -63,7 +66,8 @@ class World:
         def end():
             server.stop()
             left.wait()
-            self.go_on.set()                # what is done now nobody hears of
+            if self.serves_itself:
+                self.go_on.set()            # what is done now nobody hears of
             thread.join()
             server.engine.close()
             server.close()
@@ -80,6 +84,7 @@ class World:
 class Broker(World):
     """Systems with a broker and workers."""
 
+    serves_itself = False
     protocol, ready, options = "mdp2", [b"MDPW02", b"\1", b"s"], {}
     tries = {"timeout": 0.4, "retries": 100}
 
@@ -167,9 +172,9 @@ class Broker(World):
                 self.cable.mend()
             elif failure in ("broker restarts", "machine fails"):
                 self.kill()
-                self.go_on.set()
                 if failure == "broker restarts":
                     self.start()
+                self.go_on.set()        # not before: a reply into a connection that is just being closed is lost
             asking.join()
             return answers == [True]
 
@@ -311,6 +316,7 @@ class OneServer(Broker):
     """A Lazy Pirate and a server: the server is worker and broker in one."""
 
     endpoints = 1
+    serves_itself = True
 
     def __init__(self, ends):
         World.__init__(self, ends)
