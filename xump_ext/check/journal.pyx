@@ -15,6 +15,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from xump_ext.check.structure cimport broken, of_entry, of_queue
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.log.adopt cimport adoptions_of
+from xump_ext.log.fences cimport LATE
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.live_sizes cimport size_class
 from xump_ext.log.meta cimport Map, map_length, queue_map
@@ -243,7 +244,7 @@ cdef int check_open_group(store_t* store) except -1:
 cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
     """Records that wait for other stores are of this store's queues, and each fence is for a group that there is."""
     cdef set stores = {<uintptr_t> &(<Journal> each).store for each in books.core.journals}
-    cdef dict states = {}
+    cdef dict states = {}, late = {}
     cdef fence_t* fence
     cdef queue_t* queue
     cdef uint64_t i
@@ -258,7 +259,7 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
                 raise broken("Links", where, "a fence waits for a store or a group that does not exist")
             continue
         queue = store_queue(store, fence.queue)
-        if fence.kind not in (SETTLE, MARK, STATE, GONE) or (fence.id == 0) != (fence.kind == GONE):
+        if fence.kind not in (SETTLE, MARK, STATE, GONE, LATE) or (fence.id == 0) != (fence.kind == GONE):
             raise broken("Links", where, f"a record of kind {fence.kind}, of message {fence.id}")
         if (queue == NULL) != (fence.queue in <set> store.leaving):
             raise broken("Links", where, f"the end of queue number {fence.queue} and the list of leaving queues disagree")
@@ -270,8 +271,11 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
             raise broken("Order", where, f"message {fence.id} of {of_queue(queue)} has not ended, or never was")
         if fence.kind == STATE:
             states.setdefault(fence.queue, []).append(fence.id)
+        elif fence.kind == LATE:
+            late.setdefault(fence.queue, []).append(fence.id)
     for number, address in (<dict> store.queues).items():
         check_frontier(<queue_t*> <uintptr_t> address, states.get(number, []))
+        check_late(<queue_t*> <uintptr_t> address, late.get(number, []))
     return 0
 
 
@@ -282,6 +286,15 @@ cdef int check_frontier(queue_t* queue, list ids) except -1:
     if ids and not (0 < queue.frontier_safe <= min(ids) and queue.frontier_safe < max(ids)):
         raise broken("Order", of_queue(queue), f"its frontier is safe up to {queue.frontier_safe}, and waits for a copy of "
                      f"message {min(ids) - 1}")
+    return 0
+
+
+cdef int check_late(queue_t* queue, list ids) except -1:
+    """The ends of messages whose late copies are not durable wait for them."""
+    if queue.late_waits != len(ids):
+        raise broken("Recount", of_queue(queue), f"ends in it wait for {queue.late_waits} late copies, found {len(ids)}")
+    if ids and not 0 < queue.late_safe <= min(ids):
+        raise broken("Order", of_queue(queue), f"messages from {queue.late_safe} on have late copies, and one waits of {min(ids)}")
     return 0
 
 

@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from xump_ext.log.adopt cimport adoptions_leave
-from xump_ext.log.fences cimport fence_push, fences_needed, log_mark, settle_or_fence
+from xump_ext.log.fences cimport end_waits, fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.meta cimport map_leave
@@ -298,7 +298,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
     while entry != NULL:
-        if entry.flags & STAINED and store.fence_count:
+        if (entry.flags & STAINED and store.fence_count) or end_waits(queue, entry.id):
             fence_push(store, SETTLE, queue.number, entry.id, entry_charge(entry), RECORD_MARKED if entry.flags & STAINED else 0)
         else:
             settle_record(store, queue.number, entry.id, RECORD_MARKED if entry.flags & STAINED else 0, queue)

@@ -7,6 +7,10 @@ wait for the second:
                             message whose copy entered the second store was routed out of turn
     STATE                   a frontier past a message whose copy entered the second store
 
+A copy may also be made late: by a replay, or in a queue in RAM on behalf of the durable message upstream. The frontier is past
+that message, so it cannot hold the copy's place. Then LATE stands behind the fence. It is no record; while it stands, the ends
+of its message, and of those with higher ids in its queue, go behind it.
+
 They stand in a ring, behind *fences*. A fence names another store and the group that has the message:
 
     fence: store B, group 12 │ SETTLE │ SETTLE │ fence: store C, group 7 │ STATE │ …
@@ -36,12 +40,18 @@ from xump_ext.state.index cimport index_get
 cdef int fence_push(store_t* store, int kind, uint32_t queue, uint64_t id, uint64_t charge, int flags) except -1:
     """Add a record that waits for the open groups of the other stores that the current message entered, and for all fences
     before it."""
+    fences_raise(store)
+    return fence_add(store, NULL, 0, id, charge, queue, kind, flags)
+
+
+cdef int fences_raise(store_t* store) except -1:
+    """Add a fence for the open group of each other store that the current message entered."""
     cdef store_t* other = store.engine.stores
     while other != NULL:
         if other != store and store.engine.entered_stores >> other.slot & 1 and not fence_stands(store, other):
             fence_add(store, other, other.group, 0, 0, 0, 0, 0)
         other = other.next
-    return fence_add(store, NULL, 0, id, charge, queue, kind, flags)
+    return 0
 
 
 cdef bint fence_stands(const store_t* store, const store_t* other) noexcept:
@@ -88,6 +98,10 @@ cdef int fences_pass(store_t* store) except -1:
 cdef int fence_end(store_t* store, const fence_t* fence) except -1:
     """Log a record that waited. Its queue may have been deleted meanwhile: then the GONE of the queue waits further on."""
     cdef queue_t* queue = store_queue(store, fence.queue)
+    if fence.kind == LATE:
+        if queue != NULL:
+            queue.late_waits -= 1
+        return 0
     if queue != NULL:
         touch(queue)
     if fence.kind == SETTLE:
@@ -139,10 +153,15 @@ cdef bint fences_stuck(const store_t* store) noexcept:
 
 # ---- records that are logged now, or wait behind a fence
 
+cdef bint end_waits(queue_t* queue, uint64_t id) noexcept:
+    """Whether the end of a message waits for other stores: it went there just now, or copies of it did before."""
+    return fences_needed(queue.store) or (queue.frontier_waits and id >= queue.frontier_safe) or (
+        queue.late_waits and id >= queue.late_safe)
+
+
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
     cdef store_t* store = queue.store
-    cdef bint waits = fences_needed(store) or (queue.frontier_waits and id >= queue.frontier_safe)      # for copies of it
-    if waits and not SETTLEMENT:
+    if end_waits(queue, id) and not SETTLEMENT:
         fence_push(store, SETTLE, queue.number, id, charge, RECORD_MARKED if stained else 0)
     else:
         settle_record(store, queue.number, id, RECORD_MARKED if stained else 0, queue)
@@ -212,13 +231,13 @@ cdef int log_routed(entry_t* entry) except -1:
 
 cdef int log_copied(entry_t* entry) except -1:
     """A message that was routed before has passed the frontier already: a replay of it, or its routing after it was parked, moves
-    nothing. A message that is copied into several stores passes when all of them have it."""
+    nothing, and its copy is late. A message that is copied into several stores passes when all of them have it."""
     cdef queue_t* queue = entry.queue
     cdef store_t* store = queue.store
     if not fences_needed(store):
         return 0
     if entry.id < queue.frontier_logged or (queue.frontier_waits and entry.id + 1 < queue.frontier_promised):
-        return 0
+        return log_late(queue, entry.id)
     if queue.frontier_waits == 0:
         queue.frontier_safe = entry.id
     elif queue.frontier_promised == entry.id + 1:
@@ -228,6 +247,22 @@ cdef int log_copied(entry_t* entry) except -1:
     queue.frontier_promised = entry.id + 1
     queue.frontier_fence = store.fence_count
     return 0
+
+
+cdef int log_late(queue_t* queue, uint64_t id) except -1:
+    """One LATE stands for many copies: for all that a queue makes while no fence is added."""
+    cdef store_t* store = queue.store
+    cdef const fence_t* last
+    if not fences_needed(store):
+        return 0
+    queue.late_safe = min(queue.late_safe, id) if queue.late_waits else id
+    fences_raise(store)
+    if store.fence_count:
+        last = &store.fences[(store.fence_head + store.fence_count - 1) & store.fence_mask]
+        if last.other == NULL and last.kind == LATE and last.queue == queue.number:
+            return 0
+    queue.late_waits += 1
+    return fence_add(store, NULL, 0, id, 0, queue.number, LATE, 0)
 
 
 cdef void hold_back(store_t* store, queue_t* queue) noexcept:

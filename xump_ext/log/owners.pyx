@@ -14,7 +14,7 @@ from libc.stdint cimport uint16_t, uintptr_t
 from xump_ext.log.fences cimport log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
-from xump_ext.records.kinds cimport RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED
+from xump_ext.records.kinds cimport MARK, RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE
 from xump_ext.state.constants cimport FOREIGN, LOGGED_NOTHING, LOGGED_ROUTED, OWNED, REDELIVERED, SHADOW, STAINED
 from xump_ext.state.graph cimport fence_t
 from xump_ext.state.index cimport index_get
@@ -148,6 +148,6 @@ cdef set carried_anyway(store_t* store):
             found.add((owner.queue, owner.id))
     for i in range(store.fence_count):
         fence = &store.fences[(store.fence_head + i) & store.fence_mask]
-        if fence.other == NULL:
+        if fence.other == NULL and (fence.kind == SETTLE or fence.kind == MARK):
             found.add((fence.queue, fence.id))
     return found

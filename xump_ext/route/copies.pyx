@@ -1,10 +1,10 @@
 """The copies of a message: at most one for each queue that it visits in a run (rule 3)."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from xump_ext.log.fences cimport log_copied
+from xump_ext.log.fences cimport log_copied, log_late
 from xump_ext.log.owners cimport gone_note
-from xump_ext.log.writer cimport touch, went_to
+from xump_ext.log.writer cimport store_queue, touch, went_to
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.route.ledger cimport can_enter, enter
@@ -15,7 +15,7 @@ from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, REASON_HOPS, REASON_OVERFLOW,
 )
 from xump_ext.state.envelope cimport names_queue_now, target_of
-from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, tally_t, visited_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, route_t, selector_t, store_t, tally_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.visited cimport rests, tally_flag, tally_refused, visited_add, visited_has, visited_release
 
@@ -67,14 +67,25 @@ cdef int enter_copy(
 ) except -1:
     """A copy of `entry` enters. In another store than the durable message behind `entry` it has that as its origin: a crash may
     leave the copy there, and the message where it is copied again."""
+    cdef store_t* behind = NULL
+    cdef uint32_t number = 0
+    cdef uint64_t id = 0
+    cdef queue_t* holder
     if target.durable:
         gone_note(engine, entry)
-        if engine.gone_store == target.store:
+        behind, number, id = engine.gone_store, engine.gone_queue, engine.gone_id
+        if behind == target.store:
             engine.gone_queue = engine.gone_id = 0      # which does not end with it
     enter(engine, target, content, hops, 0, flags, NULL, visited)
     engine.gone_store = NULL
     went_to(engine, target)
-    return log_copied(entry) if entry.queue.durable else 0
+    if entry.queue.durable:
+        return log_copied(entry)
+    if behind != NULL and behind != target.store:
+        holder = store_queue(behind, number)
+        if holder != NULL:
+            log_late(holder, id)
+    return 0
 
 
 cdef int drop_copy(

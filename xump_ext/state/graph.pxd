@@ -427,6 +427,8 @@ cdef struct queue_t:
     uint64_t frontier_promised  # the highest id to which a fence will let that go
     uint64_t frontier_fence     # where that fence stood when it was pushed: the first is 1
     uint32_t frontier_waits  # how many such copies there are
+    uint32_t late_waits      # how many LATE stand behind fences for it                                       log/fences.pyx
+    uint64_t late_safe       # messages from this id on may have late copies that are not durable
     uint64_t deleted
     uint64_t dropped[REASON_COUNT]
     uint64_t dead_lettered[REASON_COUNT]

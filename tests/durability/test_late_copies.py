@@ -1,0 +1,170 @@
+"""A late copy, of a message that the frontier has passed, is durable before the end of that message: in two stores it is in one of
+them after any crash."""
+
+import shutil
+
+import pytest
+
+from xump import INFINITE, Engine, always, copy_to, deliver, move_to
+
+KINDS = ["ring", "lmdb"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def make(engine, kind, folder):
+    """Two stores that nothing writes but `commit`; queue a in the one, and b in the other."""
+    for name in ("a", "b"):
+        engine.create_store(name, kind, path=f"{folder}/{name}", group_ms=60_000)
+        engine.create_queue(name, store=name)
+
+
+def commit(engine, name):
+    """Write and sync one store alone."""
+    errors = []
+    for committer in engine._committers():
+        if committer.name == name:
+            committer.flush(errors)
+    assert errors == []
+
+
+def after_crash(kind, folder, tmp_path, queues=("a", "b")):
+    """The addresses of the messages that are in each queue of a copy of the files, in which no close has written anything."""
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    found = {}
+    with Engine() as engine:
+        for name in ("a", "b"):
+            engine.create_store(name, kind, path=f"{copy}/{name}")
+        for name in queues:
+            found[name] = [message.address for message in engine.queues[name].browse()] if name in engine.queues else []
+        engine.check()
+    return found
+
+
+def consume(engine, queue):
+    engine.create_selector(queue, when=always, do=deliver("worker"), credit=1000)
+
+
+def replay(engine):
+    engine.create_selector("a", when=always, do=copy_to("b"), start="head", credit=INFINITE)
+
+
+@pytest.fixture
+def routed(kind, tmp_path):
+    """An engine in whose queue a there is a message that was routed, and is durable."""
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    with Engine() as engine:
+        make(engine, kind, folder)
+        engine.create_queue("other")
+        engine.create_selector("a", when=always, do=copy_to("other"), credit=INFINITE)
+        consume(engine, "a")
+        engine.publish("a", "one")
+        engine.sync()
+        yield engine, folder
+
+
+def test_the_end_of_a_replayed_message_waits_for_its_copy(routed, kind, tmp_path):
+    engine, folder = routed
+    replay(engine)
+    engine.ack(engine.take(1))
+    engine.check()
+    commit(engine, "a")
+    engine.check()
+    assert after_crash(kind, folder, tmp_path) == {"a": ["one"], "b": []}
+    commit(engine, "b")
+    commit(engine, "a")
+    engine.check()
+    assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
+
+
+def test_so_does_the_end_of_its_queue(routed, kind, tmp_path):
+    engine, folder = routed
+    replay(engine)
+    engine.delete_queue("a")
+    engine.check()
+    commit(engine, "a")
+    assert after_crash(kind, folder, tmp_path) == {"a": ["one"], "b": []}
+    commit(engine, "b")
+    commit(engine, "a")
+    engine.check()
+    assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
+
+
+def test_a_message_that_is_not_copied_again_does_not_wait_longer_than_needed(routed, kind, tmp_path):
+    engine, folder = routed
+    replay(engine)
+    commit(engine, "b")
+    commit(engine, "a")
+    engine.ack(engine.take(1))
+    commit(engine, "a")
+    engine.check()
+    assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
+
+
+def test_many_late_copies_wait_behind_one_fence(kind, tmp_path):
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    with Engine() as engine:
+        make(engine, kind, folder)
+        consume(engine, "a")
+        engine.publish_many("a", [(str(n), b"") for n in range(100)])
+        engine.sync()
+        replay(engine)
+        engine.check()
+        engine.ack(engine.take(1000))
+        engine.check()
+        commit(engine, "a")
+        assert len(after_crash(kind, folder, tmp_path)["a"]) == 100
+        commit(engine, "b")
+        commit(engine, "a")
+        engine.check()
+        assert [len(each) for each in after_crash(kind, folder, tmp_path).values()] == [0, 100]
+
+
+@pytest.mark.parametrize("credit", [5, INFINITE])
+def test_a_copy_of_what_went_on_in_ram_counts_for_the_durable_message(kind, tmp_path, credit):
+    """a, durable, is moved to a queue in RAM, which is copied to b, durable elsewhere."""
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    with Engine() as engine:
+        make(engine, kind, folder)
+        engine.create_queue("ram")
+        engine.create_selector("ram", when=always, do=copy_to("b"), credit=INFINITE)
+        engine.create_selector("a", when=always, do=move_to("ram"), credit=credit)
+        consume(engine, "ram")
+        engine.publish("a", "one")
+        engine.ack(engine.take(1))
+        engine.check()
+        commit(engine, "a")
+        assert after_crash(kind, folder, tmp_path) == {"a": ["one"], "b": []}
+        commit(engine, "b")
+        commit(engine, "a")
+        engine.check()
+        assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
+
+
+def test_a_message_of_the_history_stays_there_while_its_copy_is_late(kind, tmp_path):
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    with Engine() as engine:
+        make(engine, kind, folder)
+        engine.create_queue("kept", store="a", history_limit=10)
+        consume(engine, "kept")
+        engine.publish("kept", "one")
+        engine.ack(engine.take(1))
+        engine.sync()
+        engine.create_selector("kept", when=always, do=copy_to("b"), start="head", credit=INFINITE)
+        commit(engine, "a")
+        engine.check()
+        copy = after_crash(kind, folder, tmp_path, ("kept", "b"))
+        assert copy == {"kept": ["one"], "b": []}
+        commit(engine, "b")
+        commit(engine, "a")
+        engine.check()
+        assert after_crash(kind, folder, tmp_path, ("kept", "b")) == {"kept": ["one"], "b": ["one"]}
