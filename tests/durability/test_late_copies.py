@@ -1,5 +1,5 @@
-"""A late copy, of a message that the frontier has passed, is durable before the end of that message: in two stores it is in one of
-them after any crash."""
+"""A late copy, of a message that the frontier has passed, is durable before the end of that message: after any crash it is in one
+of the two stores."""
 
 import shutil
 
