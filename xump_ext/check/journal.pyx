@@ -294,7 +294,7 @@ cdef int check_late(queue_t* queue, list ids) except -1:
     if queue.late_waits != len(ids):
         raise broken("Recount", of_queue(queue), f"ends in it wait for {queue.late_waits} late copies, found {len(ids)}")
     if ids and not 0 < queue.late_safe <= min(ids):
-        raise broken("Order", of_queue(queue), f"late copies are of messages from {queue.late_safe} on, and one waits of {min(ids)}")
+        raise broken("Order", of_queue(queue), f"it has late copies from {queue.late_safe} on, and one waits of {min(ids)}")
     return 0
 
 
