@@ -308,7 +308,7 @@ def test_the_claim_walks_the_index(postgres_url, made):
         connection.execute(text("ANALYZE xump_task"))
         claims = Claims(made, "w", ["default"], 1, False)
         compiled = claims._turn.params(
-            ids=[], attempts=[], lanes=["default"], lease=1, places=1, worker="w").compile(database)
+            **claims._constant, ids="{}", attempts="{}", since="{" + ",".join(["0"] * 10) + "}", places=1).compile(database)
         plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {compiled}", compiled.params).scalars())
         connection.rollback()
     assert "xump_task_ready" in plan

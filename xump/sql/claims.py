@@ -7,18 +7,17 @@ those of other lanes cost anything. `id = ANY(ARRAY(...))` has the subquery run 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
     Boolean,
     Connection,
     Integer,
     LargeBinary,
     Text,
-    bindparam,
     delete,
     insert,
     literal,
@@ -30,38 +29,58 @@ from sqlalchemy import (
     update,
 )
 
+from xump.sql.direct import Direct, numbers, texts
 from xump.sql.moments import POSTGRESQL, Now
 from xump.sql.tables import Tables
 
 PRIORITY_MAX = 9
 ERROR_CHARS_MAX = 2000
+SINCE_SECONDS = 10.0
+"""For how long at most a claim passes over what is due earlier than what it had: what was committed late waits so long."""
+SINCE_EVER = -1 << 62
 CLAIMED = ("id", "lane", "name", "payload", "codec", "ukey_digest", "attempts", "priority", "due")
 KEPT = ("id", "lane", "name", "payload", "ukey", "start_time", "attempts", "worker")
 
 TURN = """
 WITH finished AS (
-    DELETE FROM {task} t USING unnest(:ids, :attempts) AS f(id, attempts)
+    DELETE FROM {task} t USING unnest(CAST({ids} AS bigint[]), CAST({attempts} AS integer[])) AS f(id, attempts)
     WHERE t.id = f.id AND t.attempts = f.attempts AND t.start_time IS NOT NULL
     RETURNING t.*
 ){kept}, claimed AS (
-    UPDATE {task} SET start_time = {now}, lease_until = {now} + :lease, worker = :worker, attempts = attempts + 1
+    UPDATE {task} SET start_time = {now}, lease_until = {now} + CAST({lease} AS bigint), worker = {worker},
+        attempts = attempts + 1
     WHERE id = ANY(ARRAY(
-        SELECT found.id FROM (
-            SELECT lane, priority FROM generate_series({most}, 0, -1) AS priority, unnest(:lanes) AS lane
-        ) AS pair, LATERAL (
+        SELECT found.id FROM
+            unnest(CAST({lanes} AS text[]), CAST({priorities} AS smallint[]), CAST({since} AS bigint[]))
+            AS pair(lane, priority, since), LATERAL (
             SELECT id FROM {task} AS waiting
             WHERE waiting.lane = pair.lane AND waiting.priority = pair.priority AND waiting.start_time IS NULL
-                AND waiting.due <= {now}
-            ORDER BY due, id LIMIT :places FOR UPDATE SKIP LOCKED
-        ) AS found LIMIT :places))
+                AND waiting.due BETWEEN pair.since AND {now}
+            ORDER BY due, id LIMIT CAST({places} AS integer) FOR UPDATE SKIP LOCKED
+        ) AS found LIMIT CAST({places} AS integer)))
     RETURNING {claimed_fields}
 )
 SELECT true AS was_mine, id, NULL AS lane, NULL AS name, NULL::bytea AS payload, NULL AS codec, NULL::bytea AS ukey_digest,
     attempts, 0 AS priority, 0 AS due FROM finished
 UNION ALL SELECT false, {claimed_fields} FROM claimed"""
+PARAMETERS = ("ids", "attempts", "lanes", "priorities", "since", "lease", "places", "worker")
 KEEP = """, kept AS (
     INSERT INTO {done} ({kept_fields}, finish_time, outcome) SELECT {kept_fields}, {now}, 'done' FROM finished
 )"""
+
+
+class Claimed(NamedTuple):
+    """A task as a claim returns it."""
+
+    id: int
+    lane: str
+    name: str
+    payload: bytes
+    codec: str
+    ukey_digest: bytes | None
+    attempts: int
+    priority: int
+    due: int
 
 
 class Claims:
@@ -69,30 +88,62 @@ class Claims:
 
     def __init__(self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool) -> None:
         self._tables, self._worker, self._lanes, self._lease, self._keep = made, worker, list(lanes), lease, keep
-        _names = {"task": _quoted(made.task), "done": _quoted(made.done), "now": POSTGRESQL, "most": PRIORITY_MAX,
-                 "claimed_fields": ", ".join(CLAIMED), "kept_fields": ", ".join(KEPT)}
+        self._pairs = [(lane, priority) for priority in range(PRIORITY_MAX, -1, -1) for lane in self._lanes]
+        self._constant = {"lanes": texts(lane for lane, _ in self._pairs), "lease": lease, "worker": worker,
+                          "priorities": numbers(priority for _, priority in self._pairs)}
+        # Rows that are done stay in the index while somebody's snapshot could see them: a claim begins behind those it had.
+        self._since: dict[tuple[str, int], int] = {}
+        self._since_dropped = time.monotonic()
+        _names = {"task": _quoted(made.task), "done": _quoted(made.done), "now": POSTGRESQL,
+                  "claimed_fields": ", ".join(CLAIMED), "kept_fields": ", ".join(KEPT)}
         _kept = KEEP.format(**_names) if keep else ""
-        self._turn = text(TURN.format(kept=_kept, **_names)).bindparams(
-            bindparam("ids", type_=ARRAY(BigInteger)), bindparam("attempts", type_=ARRAY(Integer)),
-            bindparam("lanes", type_=ARRAY(Text)), bindparam("lease", type_=BigInteger),
-            bindparam("places", type_=Integer)).columns(
+        self.statement = TURN.format(kept=_kept, **_names, **{name: f"%({name})s" for name in PARAMETERS})
+        """A turn on PostgreSQL, as psycopg takes it."""
+        self._turn = text(TURN.format(kept=_kept, **_names, **{name: f":{name}" for name in PARAMETERS}).replace(
+            "::bytea", "\\:\\:bytea")).columns(
             was_mine=Boolean, id=BigInteger, lane=Text, name=Text, payload=LargeBinary, codec=Text, ukey_digest=LargeBinary,
             attempts=Integer, priority=Integer, due=BigInteger)
 
-    def turn(self, connection: Connection, ended: Sequence[Any], places: int) -> tuple[set[int], list[Any]]:
+    def turn(self, connection: Connection | Direct, ended: Sequence[Any], places: int) -> tuple[set[int], list[Any]]:
         """Finish what ended, and claim for the free places: one statement, on PostgreSQL.
 
         Returns:
             The ids of `ended` that were still ours, and the rows that are ours now, the most urgent first.
         """
-        if connection.dialect.name != "postgresql":
+        if isinstance(connection, Connection) and connection.dialect.name != "postgresql":
             mine = self._finish(connection, ended)
             return mine, self._claim(connection, places) if places else []
-        rows = connection.execute(self._turn, {
-            "ids": [row.id for row in ended], "attempts": [row.attempts for row in ended], "lanes": self._lanes,
-            "lease": self._lease, "places": places, "worker": self._worker}).all()
-        claimed = [row for row in rows if not row.was_mine]
-        return {row.id for row in rows if row.was_mine}, sorted(claimed, key=_urgency)
+        if time.monotonic() - self._since_dropped > SINCE_SECONDS:
+            self._forget()
+        mine, claimed = self._run(connection, ended, places)
+        if len(claimed) < places and self._since:
+            self._forget()          # there may be some that were committed late, or came back
+            claimed += self._run(connection, (), places - len(claimed))[1]
+        elif claimed and len(claimed) == places:
+            for row in claimed:
+                self._since[row.lane, row.priority] = max(row.due, self._since.get((row.lane, row.priority), 0))
+        claimed.sort(key=_urgency)
+        return mine, claimed
+
+    def _forget(self) -> None:
+        self._since.clear()
+        self._since_dropped = time.monotonic()
+
+    def _run(self, connection: Connection | Direct, ended: Sequence[Any], places: int) -> tuple[set[int], list[Any]]:
+        parameters = {**self._constant, "ids": numbers(row.id for row in ended), "places": places,
+                      "attempts": numbers(row.attempts for row in ended),
+                      "since": numbers(self._since.get(pair, SINCE_EVER) for pair in self._pairs)}
+        if isinstance(connection, Connection):
+            rows: Any = connection.execute(self._turn, parameters)
+        else:
+            rows = connection.run(parameters)
+        mine, claimed = set(), []
+        for was_mine, *fields in rows:
+            if was_mine:
+                mine.add(fields[0])
+            else:
+                claimed.append(Claimed(*fields))
+        return mine, claimed
 
     def _finish(self, connection: Connection, ended: Sequence[Any]) -> set[int]:
         return {row.id for row in ended if end(connection, self._tables, row, "done" if self._keep else None)}

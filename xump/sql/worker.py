@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from xump.sql.claims import Claims, end, give_back
 from xump.sql.dead import bury
+from xump.sql.direct import Direct, is_direct
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
 from xump.sql.payload import new_id
@@ -76,6 +77,7 @@ class Worker:
         _postgresql = host.engine.dialect.name == "postgresql"
         # A turn is one statement there: its own transaction, in one round trip.
         self._turns = host.engine.execution_options(isolation_level="AUTOCOMMIT") if _postgresql else self._engine
+        self._direct: Direct | None = None
         self._places, self._concurrency = concurrency + prefetch, concurrency
         self._lanes = None if lanes is None else sorted(set(lanes))
         self._poll, self._retry_time, self._giveup_time = poll, retry_time, giveup_time
@@ -118,6 +120,8 @@ class Worker:
         self._lease = max((spec.lease for spec in specs), default=60_000_000) / 1e6
         lanes = self._lanes if self._lanes is not None else sorted({spec.lane for spec in specs} or {"default"})
         self._claims = Claims(self._tables, self.id, lanes, round(self._lease * 1e6), self._tasks.keep is not None)
+        if is_direct(self._host.engine):
+            self._direct = Direct(self._host.engine, self._claims.statement)
         self._event = event = self._host.event()
         leave = self._tasks.wake.join(event)
         in_own(self._engine, self._arrive)
@@ -134,7 +138,7 @@ class Worker:
                 stopping = self._stopped
                 if stopping and not self._running and not self._ended:
                     return
-                free = 0 if stopping else self._places - len(self._running) + len(self._ended)
+                free = 0 if stopping else self._places - len(self._running) + len(self._ended) + len(self._owed)
                 looking = free > 0 and (woken or now >= next_look)
                 claimed = 0
                 if looking or self._ended or self._owed:
@@ -155,6 +159,8 @@ class Worker:
             places.end()
             beating()
             leave()
+            if self._direct is not None:
+                self._direct.close()
             self._leave()
 
     def _turn(self, places: Any, free: int) -> int:
@@ -187,6 +193,8 @@ class Worker:
     def _one_turn(self, ended: list[Any], free: int) -> tuple[set[int], list[Any]]:
         claims = self._claims
         assert claims is not None
+        if self._direct is not None:
+            return claims.turn(self._direct, ended, free)
         return in_own(self._turns, lambda connection: claims.turn(connection, ended, free))
 
     def _settled(self, job: Job) -> None:

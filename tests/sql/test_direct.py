@@ -1,0 +1,115 @@
+"""What a worker does by psycopg itself: a connection of its own, again after it was cut, under READ COMMITTED whatever is set."""
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests.sql.conftest import count
+from xump.sql import Tasks
+from xump.sql.claims import Claims
+from xump.sql.direct import Direct, is_direct, numbers, texts
+
+AWKWARD = ["", "a b", 'quote " quote', "back\\slash", "{,}", "NULL", "ä'%s"]
+
+
+@pytest.fixture
+def database(postgres_url):
+    engine = create_engine(postgres_url, pool_size=1, max_overflow=0, pool_timeout=30)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def direct(database):
+    made = Direct(database, "SELECT CAST(%(numbers)s AS bigint[]), CAST(%(texts)s AS text[]), pg_backend_pid()")
+    yield made
+    made.close()
+
+
+def enqueued(database, tasks, number, **options):
+    with database.begin() as connection:
+        return tasks.enqueue_many(connection, [{"name": "note", **options} for _ in range(number)])
+
+
+def test_arrays_are_what_postgresql_reads(direct):
+    found = direct.run({"numbers": numbers([1, -2]), "texts": texts(AWKWARD)})
+    assert found[0][:2] == ([1, -2], AWKWARD)
+
+
+def test_its_connection_is_not_one_of_the_pool_and_is_made_anew_when_cut(database, direct):
+    given = {"numbers": numbers([]), "texts": texts([])}
+    first = direct.run(given)[0][2]
+    with database.begin() as connection:        # the only one that the pool has
+        assert connection.execute(text("SELECT pg_terminate_backend(:pid, 30000)"), {"pid": first}).scalar()
+    with pytest.raises(Exception, match="terminating connection|closed") as raised:
+        direct.run(given)
+    assert raised.type.__module__.startswith("sqlalchemy")
+    assert direct.run(given)[0][2] != first
+
+
+def test_a_worker_goes_on_when_its_connection_was_cut(database, made, caplog):
+    tasks, ran = Tasks(database), []
+
+    @tasks.task()
+    def note(cut=False):
+        ran.append(cut)
+        if cut:
+            with database.begin() as connection:
+                connection.execute(text("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+                                        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"))
+
+    with database.begin() as connection:
+        note.enqueue(connection, cut=True)
+        note.enqueue(connection)
+    worker = tasks.worker(poll=0.01)
+    assert (worker.drain(), ran) == (2, [True, False])
+    assert "cannot reach the database" in caplog.text
+    assert count(database, made.task) == 0
+
+
+def test_read_committed_whatever_the_default_is(postgres_url):
+    engine = create_engine(postgres_url, connect_args={"options": "-c default_transaction_isolation=serializable"})
+    direct = Direct(engine, "SELECT current_setting('transaction_isolation')")
+    assert [direct.run({}) for _ in range(2)] == [[("read committed",)]] * 2
+    direct.close()
+    tasks, ran = Tasks(engine), []
+    tasks.task("note")(lambda: ran.append(1))
+    enqueued(engine, tasks, 3)
+    assert (tasks.worker().drain(), len(ran)) == (3, 3)
+    engine.dispose()
+
+
+def test_which_engines_are_direct(database, sqlite_url):
+    assert is_direct(database)
+    assert not is_direct(create_engine(sqlite_url))
+
+
+def test_a_claim_begins_behind_what_it_had_and_finds_what_came_late(database, made):
+    tasks = Tasks(database)
+    claims = Claims(made, "w", ["default"], 60_000_000, False)
+    direct = Direct(database, claims.statement)
+    ids = enqueued(database, tasks, 4)
+    first = claims.turn(direct, [], 2)[1]
+    assert [row.id for row in first] == ids[:2]
+    assert claims._since == {("default", 0): first[1].due}
+    [late] = enqueued(database, tasks, 1)
+    with database.begin() as connection:        # as if it had been committed late
+        connection.execute(made.task.update().where(made.task.c.id == late).values(due=1))
+    mine, rows = claims.turn(direct, first, 2)
+    assert (mine, [row.id for row in rows]) == (set(ids[:2]), ids[2:])
+    mine, rows = claims.turn(direct, rows, 2)
+    assert ([row.id for row in rows], claims._since) == ([late], {})
+    direct.close()
+
+
+def test_late_ones_wait_for_ten_seconds_at_most(database, made):
+    tasks = Tasks(database)
+    claims = Claims(made, "w", ["default"], 60_000_000, False)
+    direct = Direct(database, claims.statement)
+    enqueued(database, tasks, 3)
+    assert len(claims.turn(direct, [], 1)[1]) == 1
+    [late] = enqueued(database, tasks, 1)
+    with database.begin() as connection:
+        connection.execute(made.task.update().where(made.task.c.id == late).values(due=1))
+    claims._since_dropped -= 11
+    assert [row.id for row in claims.turn(direct, [], 1)[1]] == [late]
+    direct.close()
