@@ -1,8 +1,9 @@
 """Databases for the tests: a file of SQLite, and a PostgreSQL that a process of tests shares, with a database for each test."""
 
+import time
+
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, create_engine, func, select, text
-
 from sqlalchemy.pool import NullPool
 
 from tests.sql import postgres
@@ -69,6 +70,14 @@ def engine_of(url, **options):
 def count(database, table, *conditions):
     with database.connect() as connection:
         return connection.execute(select(func.count()).select_from(table).where(*conditions)).scalar_one()
+
+
+def until(condition, seconds=60):
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to be so"
+        time.sleep(0.01)
 
 
 def business(connection, what="changed"):

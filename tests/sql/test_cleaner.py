@@ -179,7 +179,7 @@ def test_a_worker_that_vanished_loses_its_leases_after_a_grace(database, tasks, 
     assert (tasks.cleaner().step()["vanished"], row.attempts) == (0, 1)
 
 
-def test_t14_overlooked_tasks_wake_workers(database, tasks, made):
+def test_overlooked_tasks_wake_workers(database, tasks, made):
     import threading
 
     @tasks.task()

@@ -251,37 +251,6 @@ def test_a_worker_runs_wakes_by_a_commit_and_ends(database, tasks):
     assert worker.finished == 4
 
 
-def test_a_notice_that_comes_before_the_commit_is_looked_after(database, tasks, made):
-    """The worker looks again each `retry_time`, although its poll is far away."""
-    done, looked = threading.Event(), threading.Event()
-
-    @tasks.task()
-    def note():
-        done.set()
-
-    worker = tasks.worker(poll=1000, retry_time=0.01, giveup_time=1000)
-    turn = worker._turn
-
-    def noted(places, free):
-        looked.set()
-        return turn(places, free)
-
-    worker._turn = noted
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        assert looked.wait(30)
-        looked.clear()
-        tasks.wake.signal()
-        assert looked.wait(30)
-        with database.begin() as connection:
-            tasks.enqueue(connection, "note")
-        assert done.wait(30)
-    finally:
-        worker.stop()
-        thread.join()
-
-
 def test_a_retry_whose_key_waits_again_is_merged(database, tasks, made):
     @tasks.task(max_attempts=5, retry_delay=1000)
     def again():
