@@ -82,9 +82,9 @@ class Durable(Requesting):
         what is not written grows without a bound. Where a store has to make room first, a call raises `StoreFull`, and the
         engine is `pressed` until that was done: then try again. If it is not `pressed` after `StoreFull`, the store is full.
 
-        Other calls still wait: `sync`, `close`, a `timeout`, opening and deleting stores. Messages that are not in
-        memory are still read from the disk. It holds for this thread and engine; blocks nest. Everything that an event loop
-        runs in the thread is in the block, too.
+        Other calls still wait: `sync`, `close`, a `timeout`, opening and deleting stores, and creating a queue in a durable store
+        when another one has just lost a queue of that name. Messages that are not in memory are still read from the disk. It
+        holds for this thread and engine; blocks nest. Everything that an event loop runs in the thread is in the block, too.
 
         >>> from xump import Engine
         >>> with Engine() as engine, engine.not_waiting():

@@ -37,6 +37,7 @@ from xump.conditions import Condition, Role
 from xump.durability.call_backs import Patience
 from xump.durability.closing import close_stores, raise_first
 from xump.durability.committer import Committer, uninterrupted
+from xump.durability.names import free_names
 from xump.durability.opening import open_store
 from xump.errors import Conflict, QueueNotFound, SelectorNotFound, StoreNotFound
 from xump.queue import Queue
@@ -210,12 +211,14 @@ class Graph(Windows):
             Conflict: A queue of this name exists with other properties.
             StoreNotFound: The engine has no such store.
             RewriterNotFound: No such rewriter is registered.
-            StoreFull, StoreFailed: The store cannot write.
+            StoreFull, StoreFailed: The store cannot write; or a queue of this name was deleted from another durable store, which
+                cannot write that.
             TypeError, ValueError: An argument is wrong.
 
         If it raises, nothing has changed.
 
-        Cost: O(1), and the run that follows: messages may be waiting for a queue of this name.
+        Cost: O(1), and the run that follows: messages may be waiting for a queue of this name. If a queue of this name was
+        deleted from another durable store a moment ago, a sync of that.
 
         >>> from xump import Engine
         >>> with Engine() as engine:
@@ -252,6 +255,7 @@ class Graph(Windows):
             while name is None:
                 number += 1
                 name = f"queue-{number}" if f"queue-{number}" not in self._queues else None
+            free_names(self, (name,), store_name)
             queue = Queue.__new__(Queue)
             queue._name(self, name, self._stores[store_name])
             try:

@@ -1,10 +1,9 @@
 """A late copy, of a message that the frontier has passed, is durable before the end of that message: after any crash it is in one
 of the two stores."""
 
-import shutil
-
 import pytest
 
+from tests.durability.two_stores import commit, crashed, make_stores
 from xump import INFINITE, Engine, always, copy_to, deliver, move_to
 
 KINDS = ["ring", "lmdb"]
@@ -16,34 +15,17 @@ def kind(request):
 
 
 def make(engine, kind, folder):
-    """Two stores that nothing writes but `commit`; queue a in the one, and b in the other."""
+    """Queue a in the one store, and b in the other."""
+    make_stores(engine, kind, folder)
     for name in ("a", "b"):
-        engine.create_store(name, kind, path=f"{folder}/{name}", group_ms=60_000)
         engine.create_queue(name, store=name)
 
 
-def commit(engine, name):
-    """Write and sync one store alone."""
-    errors = []
-    for committer in engine._committers():
-        if committer.name == name:
-            committer.flush(errors)
-    assert errors == []
-
-
 def after_crash(kind, folder, tmp_path, queues=("a", "b")):
-    """The addresses of the messages that are in each queue of a copy of the files, in which no close has written anything."""
-    copy = tmp_path / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    found = {}
-    with Engine() as engine:
-        for name in ("a", "b"):
-            engine.create_store(name, kind, path=f"{copy}/{name}")
-        for name in queues:
-            found[name] = [message.address for message in engine.queues[name].browse()] if name in engine.queues else []
-        engine.check()
-    return found
+    """The addresses of the messages that are in each queue after a crash."""
+    with crashed(kind, folder, tmp_path) as engine:
+        return {name: [message.address for message in engine.queues[name].browse()] if name in engine.queues else []
+                for name in queues}
 
 
 def consume(engine, queue):

@@ -11,6 +11,7 @@ import os
 import resource
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pyarrow
@@ -288,6 +289,35 @@ def test_messages_deliveries_and_headers_are_not_tracked():
         delivery, other = engine.take(2)
         for thing in (message, message.headers, delivery, delivery.message, delivery.message.headers, other):
             assert not gc.is_tracked(thing), thing
+
+
+@pytest.mark.parametrize("given", ["clock", "watch", "outlet"])
+def test_a_closed_engine_is_freed_whatever_its_program_gave_it(given):
+    """What was given holds a delivery, which holds the engine, and the collector sees no deliveries."""
+    class Program:
+        now = 1
+
+        def clock(self):
+            return self.now
+
+        def told(self, *changes):
+            self.now += 1
+
+    program = Program()
+    engine = Engine(clock=program.clock) if given == "clock" else Engine()
+    engine.create_queue("q")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=2)
+    if given == "watch":
+        engine.watch(program.told)
+    outlet = engine.outlet(program.told, ["d"]) if given == "outlet" else None
+    engine.publish_many("q", [("a",), ("b",)])
+    program.deliveries = engine.take(2)
+    assert len(program.deliveries) == 2
+    engine.close()
+    left = [weakref.ref(engine), weakref.ref(program)]
+    del engine, program, outlet
+    gc.collect()
+    assert [ref() for ref in left] == [None, None]
 
 
 def resident():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xump.durability.committer import Committer
+from xump.durability.names import free_names
 from xump.errors import Conflict, RewriterNotFound
 from xump.queue import Queue
 from xump.rewriters import load_own
@@ -58,6 +59,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
             other = engine.queues[taken[0]].store.name
             raise Conflict(f"store {store.name!r} has a queue {taken[0]!r}, and so has the engine, in store {other!r}; open the "
                            "store in another engine, or delete the engine's queue first")
+        free_names(engine, recovery.names(), store.name)
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
     except BaseException:

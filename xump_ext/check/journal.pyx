@@ -261,7 +261,7 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
         queue = store_queue(store, fence.queue)
         if fence.kind not in (SETTLE, MARK, STATE, GONE, LATE) or (fence.id == 0) != (fence.kind == GONE):
             raise broken("Links", where, f"a record of kind {fence.kind}, of message {fence.id}")
-        if (queue == NULL) != (fence.queue in <set> store.leaving):
+        if (queue == NULL) != (fence.queue in <dict> store.leaving):
             raise broken("Links", where, f"the end of queue number {fence.queue} and the list of leaving queues disagree")
         if fence.kind == SETTLE:
             waiting.setdefault(<uintptr_t> store, []).append(fence.charge)
@@ -273,6 +273,9 @@ cdef int check_fences(Books books, store_t* store, dict waiting) except -1:
             states.setdefault(fence.queue, []).append(fence.id)
         elif fence.kind == LATE:
             late.setdefault(fence.queue, []).append(fence.id)
+    for name, (number, group) in (<dict> store.departed).items():
+        if (group == 0) != (number in <dict> store.leaving) or group > store.group:
+            raise broken("Links", where, f"the end of queue {name!r}, number {number}, is in group {group}")
     for number, address in (<dict> store.queues).items():
         check_frontier(<queue_t*> <uintptr_t> address, states.get(number, []))
         check_late(<queue_t*> <uintptr_t> address, late.get(number, []))

@@ -577,6 +577,10 @@ cdef class Core(EngineReading):
         for journal in list(self.journals):
             self.detach(journal)
         self.free_graph()
+        # What a program gave may hold deliveries, and these hold the engine: a circle that the collector does not see.
+        self.clock = None
+        self.watchers = ()
+        self.outlets.clear()
 
     cdef int free_graph(self) except -1:
         """Free all that the engine holds. Its queues and selectors are as if deleted."""

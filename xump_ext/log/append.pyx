@@ -295,6 +295,7 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     there, too.
     """
     cdef store_t* store = queue.store
+    cdef object name = (<object> queue.handle).name
     cdef entry_t* entry = index_from(&queue.index, 1)
     cdef queue_t** link = &store.touched
     while entry != NULL:
@@ -313,9 +314,11 @@ cdef int log_queue_gone(queue_t* queue) except -1:
     adoptions_leave(queue)
     if store.fence_count or fences_needed(store):
         fence_push(store, GONE, queue.number, 0, 0, 0)
-        (<set> store.leaving).add(queue.number)
+        (<dict> store.leaving)[queue.number] = name
+        (<dict> store.departed)[name] = queue.number, 0
     else:
         gone_record(store, queue.number)
+        (<dict> store.departed)[name] = queue.number, store.group
     while queue.touched and link[0] != queue:
         link = &link[0].next_touched
     if queue.touched:

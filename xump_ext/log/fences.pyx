@@ -95,6 +95,15 @@ cdef int fences_pass(store_t* store) except -1:
     return 0
 
 
+cdef int queue_departs(store_t* store, uint32_t number) except -1:
+    """The GONE of a queue whose messages were on their way to other stores is in the open group."""
+    cdef dict departed = <dict> store.departed
+    name = (<dict> store.leaving).pop(number)
+    if departed[name][0] == number:     # else a later queue of this name was deleted, too
+        departed[name] = number, store.group
+    return 0
+
+
 cdef int fence_end(store_t* store, const fence_t* fence) except -1:
     """Log a record that waited. Its queue may have been deleted meanwhile: then the GONE of the queue waits further on."""
     cdef queue_t* queue = store_queue(store, fence.queue)
@@ -109,7 +118,7 @@ cdef int fence_end(store_t* store, const fence_t* fence) except -1:
         live_remove(store, fence.charge)
     elif fence.kind == GONE:
         gone_record(store, fence.queue)
-        (<set> store.leaving).discard(fence.queue)
+        queue_departs(store, fence.queue)
     elif queue != NULL and fence.kind == MARK:
         fence_mark(store, queue, fence)
     elif queue != NULL:

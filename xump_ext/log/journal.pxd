@@ -13,7 +13,8 @@ cdef class Journal:
     cdef readonly str name
     cdef dict queues                # number -> address of the queue_t
     cdef readonly Map map           # of the store
-    cdef set leaving                # numbers of deleted queues whose GONE waits behind a fence
+    cdef dict leaving               # number of a deleted queue whose GONE waits behind a fence -> its name
+    cdef dict departed              # name of a deleted queue -> (its number, the group of its GONE; 0 behind a fence)
     cdef uint32_t last_number       # the highest that was issued
     cdef uint64_t synced            # position up to which the log was synced …
     cdef uint64_t written_to        # … and written
@@ -40,6 +41,7 @@ cdef class Journal:
     cdef int mark_outstanding(self, bint closing, uint32_t number) except -1
     cdef int mark_owners(self, bint closing) except -1
     cdef int made_durable(self, uint64_t group) except -1
+    cdef int forget_departed(self) except -1
     cdef int forget_contents(self, Group group, bint forget) except -1
 
 # Takes the store off the engine's list of changed stores: all that was gathered is sealed.

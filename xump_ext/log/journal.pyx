@@ -54,9 +54,11 @@ cdef class Journal:
         self.queues = {}
         self.map = Map.__new__(Map)
         self.unsynced = set()
-        self.leaving = set()
+        self.leaving = {}
+        self.departed = {}
         self.store.queues = <void*> self.queues
         self.store.leaving = <void*> self.leaving
+        self.store.departed = <void*> self.departed
         self.store.handle = <void*> self
         self.store.fetch = journal_fetch
         self.store.salt = backend.salt
@@ -133,6 +135,11 @@ cdef class Journal:
     def fences_passed(self):
         """How many records and fences went on, ever. Those behind them are numbered on."""
         return self.store.fences_passed
+
+    def is_leaving(self, str name):
+        """Whether a queue of this name was deleted here, and the store may still bring it back after a crash."""
+        departed = self.departed.get(name)
+        return departed is not None and not 0 < departed[1] <= self.store.passed
 
     @property
     def waiting(self):
@@ -270,6 +277,7 @@ cdef class Journal:
         self.written_to = group.position + group.size
         if enough:
             store.passed = group.number
+            self.forget_departed()
         if group.carries or store.resident > store.resident_max:
             self.forget_contents(group, store.resident > store.resident_max)
         if self.spare == NULL and group.capacity <= BUFFER_BYTES * 16:
@@ -283,11 +291,19 @@ cdef class Journal:
         cdef queue_t* queue
         self.store.passed = self.store.durable = group
         self.synced = self.written_to
+        self.forget_departed()
         for number in self.unsynced:
             queue = store_queue(&self.store, number)
             if queue != NULL:
                 queue.durable_id = queue.written_id
         self.unsynced.clear()
+        return 0
+
+    cdef int forget_departed(self) except -1:
+        """The names of queues whose ends are durable may be given to queues in other stores."""
+        if self.departed:
+            for name in [name for name, (_, group) in self.departed.items() if 0 < group <= self.store.passed]:
+                del self.departed[name]
         return 0
 
     cdef int forget_contents(self, Group group, bint forget) except -1:

@@ -507,7 +507,8 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     void* handle            # Journal
     content_t* (*fetch)(entry_t* entry) except NULL  # a new reference to the content of an entry that is in the store
     void* queues            # dict of numbers to addresses of queues
-    void* leaving           # set of numbers of deleted queues whose end waits behind a fence
+    void* leaving           # dict: number of a deleted queue whose end waits behind a fence -> its name
+    void* departed          # dict: name of a deleted queue -> (its number, the group of its end; 0 behind a fence)
     char* data              # the open group
     uint64_t size
     uint64_t capacity
