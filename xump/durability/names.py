@@ -35,5 +35,5 @@ def free_names(engine: Graph, names: Iterable[str], into: str) -> None:
             if store.journal.is_leaving(name):
                 raise StoreFailed(
                     f"queue {name!r} was deleted from store {store.name!r}, which cannot write that: it has messages on their "
-                    "way to a store that has failed; choose another name, or close the engine, check the disk, and open the stores "
-                    "again")
+                    "way to a store that has failed; choose another name, or close the engine, check the disk, and open the "
+                    "stores again")
