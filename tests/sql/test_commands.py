@@ -1,4 +1,4 @@
-"""`xump sql`, as processes: tables created, rows relayed, tasks run, and SIGTERM."""
+"""`xump sql`, as processes: tables created, rows relayed, tasks run, workers started and ended, and SIGTERM."""
 
 import signal
 import subprocess
@@ -56,6 +56,27 @@ def test_a_worker(sqlite_url, tmp_path):
         worker.kill()
         worker.wait()
         worker.stdout.close()
+    database.dispose()
+
+
+def test_a_scaler(sqlite_url, tmp_path, made):
+    """Its worker runs a task; it ends with its scaler."""
+    (tmp_path / "shop_tasks").with_suffix(".py").write_text(MODULE.format(url=sqlite_url))
+    database = engine_of(sqlite_url)
+    with database.begin() as connection:
+        Tasks(database).enqueue(connection, "note", 1)
+    scaler = command("scaler", "shop_tasks", "--maximum", "2", "--concurrency", "3", cwd=tmp_path)
+    try:
+        assert sorted(scaler.stdout.readline() for _ in range(3)) == ["Ready.\n", "Ready.\n", "note 1\n"]
+        assert count(database, made.worker, made.worker.c.places == 3) == 1
+        scaler.send_signal(signal.SIGTERM)
+        assert scaler.stdout.read() == "The worker has finished 1 tasks; 0 attempts failed.\n"
+        assert scaler.wait() == 0
+    finally:
+        scaler.terminate()
+        scaler.wait()
+        scaler.stdout.close()
+    assert count(database, made.worker) == 0
     database.dispose()
 
 

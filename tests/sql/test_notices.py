@@ -267,7 +267,7 @@ def test_t15_two_cleaners(database, tasks, ran, made):
     for thread in threads:
         thread.join()
     assert {name: sum(each[name] for each in counts) for name in counts[0]} == {
-        "retried": 30, "merged": 0, "compensated": 30, "dead": 30, "vanished": 0}
+        "retried": 30, "merged": 0, "compensated": 30, "dead": 30, "vanished": 0, "scheduled": 0}
     assert count(database, made.done, made.done.c.outcome == "dead") == 30
     assert tasks.worker(concurrency=4).drain() == 60
     assert sorted(ran) == sorted([*range(30)] * 2)

@@ -16,6 +16,7 @@ examples:
     xump sql relay postgresql+psycopg://localhost/shop amqp://localhost              send what is in the outbox
     xump sql worker shop.tasks --concurrency 8                                       run tasks
     xump sql cleaner shop.tasks                                                      see to tasks whose worker died
+    xump sql scaler shop.tasks --maximum 8                                           start and end workers as the load asks
 """
 
 
@@ -30,6 +31,7 @@ def add_commands(commands: Any, form: Any) -> None:
     relay = each.add_parser("relay", help="send what is in the outbox")
     worker = each.add_parser("worker", help="run tasks")
     cleaner = each.add_parser("cleaner", help="see to tasks that were overlooked or whose worker died")
+    scaler = each.add_parser("scaler", help="start and end workers as the load asks")
     for one in (init, relay):
         one.add_argument("url", metavar="URL", help="the database")
         one.add_argument("--prefix", default="xump_", help="what the names of the tables begin with; default: xump_")
@@ -37,12 +39,17 @@ def add_commands(commands: Any, form: Any) -> None:
     relay.add_argument("target", metavar="TARGET", help="amqp://user:password@host/vhost")
     relay.add_argument("--order", choices=("key", "all", "none"), default="key", help="as the programs that publish have it")
     relay.add_argument("--batch", type=int, default=1000, help="how many rows are sent at once; default: 1000")
-    for one in (worker, cleaner):
+    for one in (worker, cleaner, scaler):
         one.add_argument("module", metavar="MODULE", help="the module, or MODULE:NAME")
-    worker.add_argument("--concurrency", type=int, default=1, help="how many tasks run at once; default: 1")
+    for one, whose in ((worker, ""), (scaler, " in each worker")):
+        one.add_argument("--concurrency", type=int, default=1, help=f"how many tasks run at once{whose}; default: 1")
     worker.add_argument("--lane", action="append", help="run tasks of this lane; may be given again")
+    scaler.add_argument("--minimum", type=int, default=1, help="so many workers at least; default: 1")
+    scaler.add_argument("--maximum", type=int, required=True, help="so many workers at most")
+    scaler.add_argument("--drain", type=float, default=60.0,
+                        help="seconds until a worker that does not end is killed; default: 60")
     cleaner.add_argument("--interval", type=float, default=60.0, help="seconds; default: 60")
-    for name, one in (("init", init), ("relay", relay), ("worker", worker), ("cleaner", cleaner)):
+    for name, one in (("init", init), ("relay", relay), ("worker", worker), ("cleaner", cleaner), ("scaler", scaler)):
         one.set_defaults(command=_run, parser=one, sql_command=name)
 
 

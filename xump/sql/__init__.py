@@ -11,6 +11,7 @@ from xump.sql.outbox import Outbox
 from xump.sql.outcomes import Down, Pressed, Refused, Target
 from xump.sql.processor import Processor
 from xump.sql.relay import Relay
+from xump.sql.scaler import Scaler
 from xump.sql.schema import check, configure_sqlite, init
 from xump.sql.tables import Tables, tables
 from xump.sql.tasks import Task, Tasks
@@ -28,6 +29,7 @@ __all__ = [
     "Processor",
     "Refused",
     "Relay",
+    "Scaler",
     "SchemaMismatch",
     "SqlError",
     "Tables",

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.util import greenlet_spawn
 
-from xump.sql import cleaner, inbox, outbox, processor, relay, schema, tasks, worker
+from xump.sql import cleaner, inbox, outbox, processor, relay, scaler, schema, tasks, worker
 from xump.sql.hosts import LoopHost
 from xump.sql.tables import Tables
 from xump.sql.transactions import refuse
@@ -31,9 +31,9 @@ async def check(engine: AsyncEngine, tables: Tables | None = None) -> None:
 
 
 class Running:
-    """A relay, processor, worker or cleaner. `loop` is the synchronous one, with its counts."""
+    """A relay, processor, worker, cleaner or scaler. `loop` is the synchronous one, with its counts."""
 
-    def __init__(self, loop: relay.Relay | processor.Processor | worker.Worker | cleaner.Cleaner) -> None:
+    def __init__(self, loop: relay.Relay | processor.Processor | worker.Worker | cleaner.Cleaner | scaler.Scaler) -> None:
         self.loop: Any = loop
         """What runs in the greenlet."""
 
@@ -42,7 +42,7 @@ class Running:
         await greenlet_spawn(self.loop.run)
 
     async def step(self) -> Any:
-        """One round: of a relay, a processor or a cleaner."""
+        """One round: of a relay, a processor, a cleaner or a scaler."""
         return await greenlet_spawn(self.loop.step)
 
     async def drain(self) -> int:
@@ -162,6 +162,15 @@ class Tasks(Looked):
         """Make a worker, which runs tasks in this event loop."""
         return Running(worker.Worker(self._sync, LoopHost(self._engine), concurrency=concurrency, prefetch=prefetch, lanes=lanes,
                                      poll=poll, retry_time=retry_time, giveup_time=giveup_time))
+
+    def schedule(self, name: str, cron: str, task: str, payload: Any = None, *, missed: str = "once", zone: str = "UTC") -> None:
+        """Have a task come again and again."""
+        self._sync.schedule(name, cron, task, payload, missed=missed, zone=zone)
+
+    def scaler(self, command: str | Iterable[str], *, minimum: int = 1, maximum: int, drain: float = 60.0,
+               interval: float = 5.0) -> Running:
+        """Make a scaler, which starts and ends processes of workers."""
+        return Running(scaler.Scaler(self._sync, LoopHost(self._engine), command, minimum, maximum, drain, interval))
 
     def cleaner(self, *, interval: float = 60.0) -> Running:
         """Make a cleaner."""

@@ -73,14 +73,23 @@ class Claimed(NamedTuple):
     """A task as a claim returns it."""
 
     id: int
+    """Its id."""
     lane: str
+    """Which workers run it."""
     name: str
+    """Which task it is."""
     payload: bytes
+    """Its arguments."""
     codec: str
+    """How they are written."""
     ukey_digest: bytes | None
+    """Of its key, if it has one."""
     attempts: int
+    """With this one: what changes the row must know it."""
     priority: int
+    """0 to 9."""
     due: int
+    """When it was due, in microseconds since 1970."""
 
 
 class Claims:

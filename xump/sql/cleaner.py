@@ -16,6 +16,7 @@ from xump.sql.dead import bury
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
 from xump.sql.relay import jittered
+from xump.sql.schedules import Schedules
 from xump.sql.transactions import in_own, own
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Cleaner:
         if micros(interval, "interval") == 0:
             raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
         self._tasks, self._host, self._engine, self._interval = tasks, host, own(host.engine), interval
+        self._schedules = Schedules(tasks)
         self._stopped = False
         self._event: Any = None
 
@@ -57,8 +59,10 @@ class Cleaner:
             self._event.set()
 
     def step(self) -> dict[str, int]:
-        """Clean once. Returns how many tasks were `retried`, `merged`, `compensated`, `dead`, how many workers `vanished`."""
-        counts = dict.fromkeys(("retried", "merged", "compensated", "dead", "vanished"), 0)
+        """Clean once. Returns how many tasks were `retried`, `merged`, `compensated`, `dead` and `scheduled`; and workers
+        `vanished`."""
+        counts = dict.fromkeys(("retried", "merged", "compensated", "dead", "vanished", "scheduled"), 0)
+        counts["scheduled"] = in_own(self._engine, self._schedules.fire)
         counts["vanished"] = in_own(self._engine, self._vanished)
         while True:
             outcomes = in_own(self._engine, self._crashed)
@@ -66,7 +70,7 @@ class Cleaner:
                 counts[outcome] += 1
             if not outcomes:
                 break
-        if counts["retried"] or in_own(self._engine, self._overlooked):
+        if counts["retried"] or counts["scheduled"] or in_own(self._engine, self._overlooked):
             self._tasks.wake.signal()
         self._forget()
         return counts

@@ -1,4 +1,4 @@
-"""What `xump sql` does: creates tables, and runs relays, workers and cleaners until it is told to end."""
+"""What `xump sql` does: creates tables, and runs relays, workers, cleaners and scalers until it is told to end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from xump.sql.tasks import Tasks
 def run(options: argparse.Namespace) -> int:
     """Carry out one of the commands; returns the exit code."""
     try:
-        return {"init": _init, "relay": _relay, "worker": _worker, "cleaner": _cleaner}[options.sql_command](options)
+        commands = {"init": _init, "relay": _relay, "worker": _worker, "cleaner": _cleaner, "scaler": _scaler}
+        return commands[options.sql_command](options)
     except (SqlError, SQLAlchemyError, ValueError) as error:
         raise CommandError(str(error).partition("\n")[0], ExitCode.PROBLEM_FOUND) from error
 
@@ -60,6 +61,12 @@ def _worker(options: argparse.Namespace) -> int:
 
 def _cleaner(options: argparse.Namespace) -> int:
     _until_told(_tasks(options.module).cleaner(interval=options.interval))
+    return ExitCode.OK
+
+
+def _scaler(options: argparse.Namespace) -> int:
+    worker = [sys.executable, "-m", "xump", "sql", "worker", options.module, "--concurrency", str(options.concurrency)]
+    _until_told(_tasks(options.module).scaler(worker, minimum=options.minimum, maximum=options.maximum, drain=options.drain))
     return ExitCode.OK
 
 

@@ -116,6 +116,7 @@ def _options(given: tuple[Any, ...]) -> dict[str, Any]:
 _NULL = {"nullable": True}
 _ID = (_big, {"primary_key": True, "autoincrement": True})
 _COUNT = (Integer, {"server_default": "0"})
+_TOTAL = (_big, {"server_default": "0"})
 
 _NAMES = {"slot": "outbox_slot", "done": "task_done"}
 
@@ -149,7 +150,8 @@ _COLUMNS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "worker": {
         "id": (String(40), {"primary_key": True}), "host": (Text,), "pid": (Integer,), "started": (_big,), "seen": (_big,),
-        "running": _COUNT, "stopping": (Boolean, {"server_default": false()}),
+        "places": _COUNT, "running": _COUNT, "finished": _TOTAL, "failed": _TOTAL, "taken": _TOTAL,
+        "stopping": (Boolean, {"server_default": false()}), "stop": (Boolean, {"server_default": false()}),
     },
     "schedule": {"name": (String(200), {"primary_key": True}), "cron": (Text,), "next_at": (_big,), "last_id": (_big, _NULL)},
     "scaler": {"name": (String(40), {"primary_key": True}), "owner": (String(40), _NULL), "until": (_big,)},

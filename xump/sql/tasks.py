@@ -27,6 +27,8 @@ from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, delays, micros
 from xump.sql.outbox import Outbox
 from xump.sql.payload import digest, text_column
+from xump.sql.scaler import Scaler
+from xump.sql.schedules import Schedule, schedule_of
 from xump.sql.schema import usable
 from xump.sql.tables import Tables, tables as made_tables
 from xump.sql.transactions import oldest_snapshot
@@ -106,6 +108,8 @@ class Tasks:
         """What notices of dead tasks go through."""
         self.specs: dict[str, Spec] = {}
         """The tasks by name."""
+        self.schedules: dict[str, Schedule] = {}
+        """What comes again and again, by name."""
         _table = self.tables.task
         _values: dict[str, Any] = {name: bindparam(name, type_=_table.c[name].type) for name in FIELDS}
         _due = case((bindparam("at", type_=BigInteger).is_not(None), bindparam("at", type_=BigInteger)),
@@ -257,6 +261,31 @@ class Tasks:
         gone = usable(connection, self.tables).execute(delete(table).where(table.c.id == id, table.c.start_time.is_(None)))
         return bool(gone.rowcount)
 
+    def schedule(
+        self, name: str, cron: str, task: str, payload: Any = None, *, missed: str = "once", zone: str = "UTC",
+    ) -> None:
+        """Have a task come again and again. Say it beside your tasks, in each program; each time counts once.
+
+        Args:
+            name: Its name in the table. With another `cron` it begins anew.
+            cron: Five fields: minute, hour, day of the month, month, day of the week; or `@hourly`, `@daily` and the like.
+            task, payload: As for `enqueue`.
+            missed: Of times at which no worker or cleaner ran: `"once"`, the task comes once for all of them; `"all"`, once for
+                each; `"skip"`, not, if they are more than a minute ago. With `"once"` and `"skip"` it does not come while the one
+                before waits.
+            zone: Whose clock, such as `"Europe/Berlin"`.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong, or there is a schedule of this name.
+
+        Workers look every two seconds, cleaners at each step.
+        """
+        made = schedule_of(name, cron, task, payload, missed, zone)
+        self.codec.dumps(call_of(payload))
+        if name in self.schedules:
+            raise ValueError(f"there is a schedule {name!r} already: give this one a name of its own")
+        self.schedules[name] = made
+
     @contextmanager
     def waking(self) -> Iterator[None]:
         """Wake workers when the block has ended without an exception; for Core connections, put the commit into it."""
@@ -288,6 +317,22 @@ class Tasks:
     def cleaner(self, *, interval: float = 60.0) -> Cleaner:
         """Make a cleaner, which sees to tasks that were overlooked or whose worker died. Any number of them may run."""
         return Cleaner(self, ThreadHost(self.engine), interval)
+
+    def scaler(
+        self, command: str | Iterable[str], *, minimum: int = 1, maximum: int, drain: float = 60.0, interval: float = 5.0,
+    ) -> Scaler:
+        """Make a scaler, which starts and ends processes of workers as the load asks. Of several, one decides.
+
+        Args:
+            command: What starts a worker: a list of words, or a text that is split as a shell does.
+            minimum, maximum: How many workers there are at least and at most.
+            drain: For how many seconds a worker that is to end may go on with what it runs; then it is killed.
+            interval: After how many seconds it looks again.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+        """
+        return Scaler(self, ThreadHost(self.engine), command, minimum, maximum, drain, interval)
 
     # ---- looking after them
 

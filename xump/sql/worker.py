@@ -27,6 +27,7 @@ from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
 from xump.sql.payload import new_id
 from xump.sql.relay import jittered
+from xump.sql.schedules import Schedules
 from xump.sql.transactions import in_own, own, refuse_aborted
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Worker:
         """How many attempts failed."""
         self.lost = 0
         """How many tasks it ran whose lease was over, so that another worker may have run them, too."""
+        self._taken = 0.0       # seconds in which places were taken, of all that ended
+        self._schedules = Schedules(tasks)
         self._running: dict[Job, None] = {}
         self._ended: deque[Job] = deque()
         self._owed: list[Job] = []
@@ -200,6 +203,7 @@ class Worker:
     def _settled(self, job: Job) -> None:
         self._owed.remove(job)
         self._running.pop(job, None)
+        self._taken += time.monotonic() - job.started
 
     def _lost(self, job: Job) -> None:
         self.lost += 1
@@ -268,26 +272,35 @@ class Worker:
     def _arrive(self, connection: Connection) -> None:
         worker = self._tables.worker
         connection.execute(insert(worker).values(
-            id=self.id, host=socket.gethostname(), pid=os.getpid(), started=Now(), seen=Now()))
+            id=self.id, host=socket.gethostname(), pid=os.getpid(), started=Now(), seen=Now(), places=self._places))
 
     def _beat(self) -> None:
         now = time.monotonic()
         alive = [job.row for job in list(self._running)
                  if job.spec is None or now - job.started < job.spec.timeout / 1e6]
 
-        def _work(connection: Connection) -> None:
+        def _work(connection: Connection) -> tuple[bool, int]:
             worker = self._tables.worker
             seen = connection.execute(update(worker).where(worker.c.id == self.id).values(
-                seen=Now(), running=len(self._running), stopping=self._stopped))
+                seen=Now(), running=len(self._running), stopping=self._stopped, finished=self.finished, failed=self.failed,
+                taken=round(self._taken * 1e6)))
             if not seen.rowcount:
                 self._arrive(connection)
             assert self._claims is not None
             self._claims.renew(connection, alive)
+            told = connection.execute(select(worker.c.stop).where(worker.c.id == self.id)).scalar_one()
+            return told, self._schedules.fire(connection)
 
         try:
-            in_own(self._engine, _work)
+            told, fired = in_own(self._engine, _work)
         except DBAPIError:
             logger.exception("the worker could not renew its leases")
+            return
+        if fired:
+            self._tasks.wake.signal()
+        if told and not self._stopped:
+            logger.info("the worker was told to stop by a scaler")
+            self.stop()
 
     def _leave(self) -> None:
         worker = self._tables.worker
