@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 import xump
@@ -295,19 +294,4 @@ def test_a_savepoint_of_sqlite_that_is_not_set_up(sqlite_url):
             Outbox().publish(connection, "orders")
     with pytest.raises(ConfigurationError, match="configure_sqlite"):
         Outbox().relay(xump.Engine(), engine=database)
-    database.dispose()
-
-
-def test_a_poll_uses_the_partial_index(postgres_url, made):
-    database = engine_of(postgres_url)
-    outbox = Outbox()
-    with database.begin() as connection:
-        outbox.publish(connection, "orders")
-        relay = outbox.relay(xump.Engine(), engine=database)
-        relay._slots.mine = list(range(16))
-        statement, parameters = relay._ready("postgresql")
-        compiled = statement.params(parameters).compile(database)
-        connection.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {compiled}", compiled.params).scalars())
-    assert "xump_outbox_ready" in plan
     database.dispose()

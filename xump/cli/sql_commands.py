@@ -38,7 +38,7 @@ def add_commands(commands: Any, form: Any) -> None:
         one.add_argument("--schema", help="the schema of the tables")
     relay.add_argument("target", metavar="TARGET", help="amqp://user:password@host/vhost")
     relay.add_argument("--order", choices=("key", "all", "none"), default="key", help="as the programs that publish have it")
-    relay.add_argument("--batch", type=int, default=1000, help="how many rows are sent at once; default: 1000")
+    relay.add_argument("--batch", type=int, default=2000, help="how many rows are sent at once; default: 2000")
     for one in (worker, cleaner, scaler):
         one.add_argument("module", metavar="MODULE", help="the module, or MODULE:NAME")
     for one, whose in ((worker, ""), (scaler, " in each worker")):

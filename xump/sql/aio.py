@@ -91,7 +91,7 @@ class Outbox(Looked):
         """Write many."""
         return await connection.run_sync(self._sync.publish_many, rows)
 
-    def relay(self, target: Any, *, engine: AsyncEngine, batch: int = 1000, poll: float = 1.0, lease: float = 30.0,
+    def relay(self, target: Any, *, engine: AsyncEngine, batch: int = 2000, poll: float = 1.0, lease: float = 30.0,
               max_attempts: int = 5, retry_delay: float | tuple[float, ...] = (1, 5, 30), on_dead: str = "block") -> Running:
         """Make a relay. What it sends to may block: it is called in a thread."""
         return Running(relay.Relay(self._sync, target, LoopHost(engine), batch=batch, poll=poll, lease=lease,

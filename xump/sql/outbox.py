@@ -185,7 +185,7 @@ class Outbox:
             yield
 
     def relay(
-        self, target: Any, *, engine: Any, batch: int = 1000, poll: float = 1.0, lease: float = 30.0, max_attempts: int = 5,
+        self, target: Any, *, engine: Any, batch: int = 2000, poll: float = 1.0, lease: float = 30.0, max_attempts: int = 5,
         retry_delay: float | tuple[float, ...] = (1, 5, 30), on_dead: str = "block",
     ) -> Relay:
         """Make a relay, which sends what is in the outbox. Any number of them may run.

@@ -15,6 +15,7 @@ from typing import Any
 from xump.sql.tables import SLOTS
 
 _BYTES, _FLOAT = "$b", "$f"
+_decode = json.JSONDecoder().decode
 
 
 def pack(values: Mapping[str, Any] | None) -> bytes | None:
@@ -44,12 +45,14 @@ def unpack(column: bytes | None) -> dict[str, Any]:
     """What `pack` was given."""
     if column is None:
         return {}
-    return {name: _value(value) for name, value in json.loads(bytes(column)).items()}
+    values: dict[str, Any] = _decode(str(column, "ascii"))
+    for name, value in values.items():
+        if isinstance(value, dict):
+            values[name] = _value(value)
+    return values
 
 
-def _value(plain: Any) -> Any:
-    if not isinstance(plain, dict):
-        return plain
+def _value(plain: dict[str, str]) -> Any:
     [(kind, given)] = plain.items()
     return base64.b64decode(given) if kind == _BYTES else float.fromhex(given)
 

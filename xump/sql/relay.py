@@ -16,18 +16,12 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     Connection,
-    SmallInteger,
     and_,
     any_,
     bindparam,
-    case,
     delete,
-    exists,
-    func,
-    not_,
     null,
     select,
-    true,
     update,
 )
 from sqlalchemy.exc import DBAPIError
@@ -37,6 +31,7 @@ from xump.sql.moments import Now, delay_after, delays, micros
 from xump.sql.outcomes import Down, Pressed, Refused, Row
 from xump.sql.parking import release_keys
 from xump.sql.payload import new_id
+from xump.sql.reading import Reader
 from xump.sql.slots import Slots
 from xump.sql.targets import target_of
 from xump.sql.transactions import in_own, own
@@ -73,6 +68,7 @@ class Relay:
         self._batch, self._poll, self._lease = batch, poll, lease
         self._max_attempts, self._retry, self._on_dead = max_attempts, delays(retry_delay, "retry_delay"), on_dead
         self._slots = Slots(outbox.tables, new_id(), micros(lease, "lease"))
+        self._reader = Reader(outbox.tables, batch)
         self._shared_at = -lease
         self._stopped = False
         self._event: Any = None
@@ -118,7 +114,7 @@ class Relay:
             self._shared_at = started
         if not self._slots.mine:
             return 0
-        rows = in_own(self._engine, self._read)
+        rows = self._read()
         if not rows:
             self.pressed = None
             return 0
@@ -129,12 +125,24 @@ class Relay:
             if self.pressed is None:
                 logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), error)
             self.pressed = str(error)
+            self._reader.begin()
             return 0
         pressed = [outcome for outcome in outcomes if isinstance(outcome, Pressed)]
         self.pressed = str(pressed[0]) if pressed else None
         deleted = in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
+        if deleted < len(rows):
+            self._reader.begin()        # what is left comes first
         self.sent += deleted
         return deleted
+
+    def _read(self) -> list[Row]:
+        if not self._reader.has(self._slots.mine):
+            self._reader.begin(self._slots.mine)
+        try:
+            return in_own(self._engine, self._reader.read)
+        except BaseException:
+            self._reader.begin()
+            raise
 
     def _renew(self) -> None:
         try:
@@ -149,54 +157,21 @@ class Relay:
         except DBAPIError:
             logger.exception("the relay could not let go of its slots: others take them when the lease is over")
 
-    # ---- reading
-
-    def _read(self, connection: Connection) -> list[Row]:
-        table = self._tables.outbox
-        rows = list(connection.execute(*self._ready(connection.dialect.name)))
-        due = (select(table, null().label("blocked")).where(
-            table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_(self._slots.mine))
-            .order_by(table.c.id).limit(self._batch))
-        again = list(connection.execute(due))
-        blocked = {row.key for row in rows if row.blocked}
-        if blocked:         # they came while their key was parked
-            connection.execute(update(table).where(table.c.key.in_(blocked), table.c.dead_at.is_(None)).values(parked=true()))
-        return sorted(again + [row for row in rows if not row.blocked], key=lambda row: row.id)
-
-    def _ready(self, dialect: str) -> tuple[Any, dict[str, Any]]:
-        """The lowest ids of each slot; PostgreSQL walks the index of each, and sorts no more than it returns."""
-        table = self._tables.outbox
-        mine, parameters = self._slots.mine, {"slots": self._slots.mine, "batch": self._batch, "each": self._batch}
-        if dialect not in self._statements:
-            other = table.alias("other")
-            blocked = case((table.c.key.is_(None), False),
-                           else_=exists().where(other.c.key == table.c.key, other.c.parked)).label("blocked")
-            waiting = select(table, blocked).where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id)
-            if dialect == "postgresql":
-                slots = (func.unnest(bindparam("slots", type_=ARRAY(SmallInteger))).table_valued("slot", name="mine")
-                         .render_derived(name="mine"))
-                each = waiting.where(table.c.slot == slots.c.slot).limit(bindparam("each")).lateral("each")
-                made = select(each).select_from(slots.join(each, true())).order_by(each.c.id).limit(bindparam("batch"))
-            else:
-                made = waiting.where(table.c.slot.in_(bindparam("slots", expanding=True))).limit(bindparam("batch"))
-            self._statements[dialect] = made
-        if dialect == "postgresql":
-            parameters["each"] = max(64, -(-self._batch // len(mine)))
-        else:
-            del parameters["each"]
-        return self._statements[dialect], parameters
-
     # ---- settling
 
     def _settle(self, connection: Connection, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
         sent = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
         deleted = 0
+        released = {row.key for row in sent if row.parked and row.key is not None}
+        if connection.dialect.name == "postgresql" and len(sent) == len(rows) and not released:
+            # If the server crashes and forgets it, the rows are sent again, as after any crash: that needs no wait for a disk.
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
         if sent:
             deleted = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
             if deleted < len(sent):
                 self.lost += len(sent) - deleted
                 logger.warning("the lease was over before %d rows were deleted: they are sent again", len(sent) - deleted)
-            release_keys(connection, self._tables, {row.key for row in sent if row.parked and row.key is not None})
+            release_keys(connection, self._tables, released)
         for row, outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Refused):
                 self._refused(connection, row, str(outcome))

@@ -43,11 +43,14 @@ class EngineTarget:
 
     def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
         """Rows by store, in an order in which each key's rows stay in theirs: a key that changes the store begins new groups."""
+        stores = {queue: self._store_of(queue) for queue in {row.queue for row in rows}}
+        if len(set(stores.values())) == 1:
+            return [list(rows)]
         made: list[list[Row]] = []
         groups: dict[str, list[Row]] = {}
         store_of_key: dict[str, str] = {}
         for row in rows:
-            store = self._store_of(row.queue)
+            store = stores[row.queue]
             if row.key is not None and store_of_key.get(row.key, store) != store:
                 made += groups.values()
                 groups, store_of_key = {}, {}
@@ -64,11 +67,11 @@ class EngineTarget:
         try:
             with self._engine.transaction() as tx:
                 for row in rows:
-                    props = unpack(row.props)
+                    props = unpack(row.props) if row.props is not None else {}
                     tx.publish(
                         row.queue, row.address, bytes(row.body), unpack(row.headers), reply_to=row.reply_to,
                         message_id=row.message_id, correlation_id=props.get("correlation_id"),
-                        priority=props.get("priority", 0), expires=expires_ns(row, props),
+                        priority=props.get("priority", 0), expires=expires_ns(row, props) if props else None,
                         at=None if row.at is None else row.at * 1000)
         except (QueueFull, StoreFull) as error:
             raise Pressed(str(error)) from error

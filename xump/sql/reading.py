@@ -1,0 +1,234 @@
+"""Reading an outbox: each slot goes on behind its own last row while there is more, and begins again when there is not.
+
+Theory: rows that were sent and deleted stay in the index while somebody's snapshot could see them, so a reader that has much to
+send goes on behind what it had. It does so slot by slot. One mark for all of them would lose the order of a key: a slot with many
+rows is read in part while the others are read to their ends, whose ids are behind rows of it that are still to be sent.
+
+What becomes visible late, with an id below the mark, is read when the slot begins again: at once when it has no more rows, else
+after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
+parked and is released, so while rows are parked every read begins at the front.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    SmallInteger,
+    bindparam,
+    exists,
+    false,
+    func,
+    not_,
+    select,
+    true,
+    union_all,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from xump.sql.moments import Now
+from xump.sql.tables import Tables
+
+EACH_MIN = 64
+"""How many rows a slot is asked for at least: with many slots that are all but empty, one read is enough."""
+STREAM_SECONDS = 1.0
+"""For how long at most a slot is read on: a row that became visible late waits so long."""
+FRONT = 0
+
+
+class Waiting(NamedTuple):
+    """A row of the outbox, as a target gets it."""
+
+    id: int
+    """Its place in the order."""
+    slot: int
+    """The share of the outbox that its key is in."""
+    queue: str
+    """The queue, or the exchange, that it is for."""
+    address: str
+    """What it is routed by."""
+    key: str | None
+    """Rows of one key are sent in order."""
+    body: bytes
+    """The body."""
+    headers: bytes | None
+    """As `xump.sql.payload.unpack` reads them."""
+    reply_to: str | None
+    """The address for answers."""
+    message_id: str
+    """Its name."""
+    props: bytes | None
+    """`correlation_id`, `priority`, `ttl`; as the headers."""
+    at: int | None
+    """When it may be taken from its queue, in microseconds; None: at once."""
+    created: int
+    """When it was published, in microseconds."""
+    attempts: int
+    """How often it was refused."""
+    parked: bool
+    """Whether its key waits behind it."""
+    blocked: bool = False
+    """It came while its key was parked."""
+
+
+COLUMNS = Waiting._fields[:-1]
+
+
+class Place:
+    """How far a slot has been read."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot, self.after, self.begun = slot, FRONT, time.monotonic()
+
+    def begin(self) -> None:
+        """Read it from the front next time."""
+        self.after, self.begun = FRONT, time.monotonic()
+
+
+class Reader:
+    """What one relay reads of the slots that it has."""
+
+    def __init__(self, made: Tables, batch: int) -> None:
+        self._table, self._batch = made.outbox, batch
+        self._places: list[Place] = []
+        self._statements: dict[Any, Any] = {}
+        self._parked = False
+        self.more = False
+        """Whether a slot had more rows than were read."""
+
+    def begin(self, slots: Iterable[int] | None = None) -> None:
+        """Read every slot from the front next time; `slots`: these are ours from now on."""
+        if slots is None:
+            slots = [place.slot for place in self._places]
+        self._places = [Place(slot) for slot in slots]
+        self.more = False
+
+    def has(self, slots: Sequence[int]) -> bool:
+        """Whether it reads just these."""
+        return [place.slot for place in self._places] == list(slots)
+
+    def read(self, connection: Connection) -> list[Any]:
+        """Up to a batch of rows, in order of id; of no slot a row behind one that was not read."""
+        was_parked, self._parked = self._parked, bool(connection.execute(self._known("parked", self._any_parked)).scalar())
+        for place in self._places:
+            if self._parked or was_parked or time.monotonic() - place.begun > STREAM_SECONDS:
+                place.begin()
+        if not self._parked:
+            return self._rounds(connection)
+        # One statement, which sees one moment: a key may be released at any time.
+        rows, self.more = self._ask(connection, self._places, -(-self._batch // max(1, len(self._places)))), False
+        return sorted(self._without_blocked(connection, rows) + self._due(connection), key=_by_id)[:self._batch]
+
+    def _rounds(self, connection: Connection) -> list[Any]:
+        """Ask all for an equal share, and then those that gave all of it for the rest: with one key, it is in one slot."""
+        rows: list[Any] = []
+        asked = self._places
+        while asked and (room := self._batch - len(rows)) > 0:
+            each = max(min(EACH_MIN, room), -(-room // len(asked)))
+            found = sorted(self._ask(connection, asked, each), key=_by_id)
+            rows += found[:room]
+            last = {row.slot: row.id for row in found[:room]}
+            came, left = Counter(row.slot for row in found), {row.slot for row in found[room:]}
+            full = []
+            for place in asked:
+                if came[place.slot] == each or place.slot in left:
+                    place.after = last.get(place.slot, place.after)
+                    full.append(place)
+                else:
+                    place.begin()
+            asked = full
+        self.more = bool(asked)
+        return sorted(rows, key=_by_id)
+
+    def _ask(self, connection: Connection, places: Sequence[Place], each: int) -> list[Any]:
+        parked = self._parked
+        if connection.dialect.name == "postgresql":
+            statement = self._known(("lateral", parked), lambda: self._lateral(parked))
+            return fetched(connection, statement, {"slots": [place.slot for place in places],
+                                                   "after": [place.after for place in places], "each": each})
+        statement = self._known((len(places), parked), lambda: self._union(len(places), parked))
+        parameters = {"each": each}
+        for number, place in enumerate(places):
+            parameters |= {f"slot{number}": place.slot, f"after{number}": place.after}
+        return list(connection.execute(statement, parameters))
+
+    def _without_blocked(self, connection: Connection, rows: list[Any]) -> list[Any]:
+        blocked = {row.key for row in rows if row.blocked}
+        if blocked:
+            connection.execute(update(self._table).where(self._table.c.key.in_(blocked), self._table.c.dead_at.is_(None))
+                               .values(parked=true()))
+        return [row for row in rows if not row.blocked]
+
+    def _due(self, connection: Connection) -> list[Any]:
+        table = self._table
+        return list(connection.execute(
+            select(*(table.c[name] for name in COLUMNS), false().label("blocked"))
+            .where(table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_([each.slot for each in self._places]))
+            .order_by(table.c.id).limit(self._batch)))
+
+    # ---- statements, each made once
+
+    def _known(self, name: Any, make: Any) -> Any:
+        if name not in self._statements:
+            self._statements[name] = make()
+        return self._statements[name]
+
+    def _any_parked(self) -> Any:
+        return select(exists().where(self._table.c.parked))
+
+    def _waiting(self, parked: bool) -> Any:
+        table = self._table
+        other = table.alias("other")
+        # Nothing is blocked while nothing is parked: only this relay parks rows of its slots.
+        blocked = exists().where(other.c.key == table.c.key, other.c.parked) if parked else false()
+        return (select(*(table.c[name] for name in COLUMNS), blocked.label("blocked"))
+                .where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id).limit(bindparam("each")))
+
+    def _lateral(self, parked: bool) -> Any:
+        """PostgreSQL walks the index of each slot, and sorts nothing."""
+        places = (func.unnest(bindparam("slots", type_=ARRAY(SmallInteger)), bindparam("after", type_=ARRAY(BigInteger)))
+                  .table_valued("slot", "after", name="place").render_derived(name="place"))
+        each = (self._waiting(parked).where(self._table.c.slot == places.c.slot, self._table.c.id > places.c.after)
+                .lateral("each"))
+        return select(each).select_from(places.join(each, true()))
+
+    def _union(self, count: int, parked: bool) -> Any:
+        table = self._table
+        each = [self._waiting(parked).where(table.c.slot == bindparam(f"slot{number}"), table.c.id > bindparam(f"after{number}"))
+                for number in range(count)]
+        return union_all(*(select(one.subquery()) for one in each))
+
+
+def _by_id(row: Any) -> int:
+    return int(row.id)
+
+
+def fetched(connection: Connection, statement: Any, parameters: dict[str, Any]) -> list[Any]:
+    """The rows of a statement on PostgreSQL; by psycopg itself, in binary, where that is the driver: a third of the time.
+
+    Raises:
+        DBAPIError: As SQLAlchemy would.
+    """
+    dialect = connection.dialect
+    if dialect.driver != "psycopg" or dialect.is_async or "schema_translate_map" in connection.get_execution_options():
+        return list(connection.execute(statement, parameters))
+    import psycopg
+
+    compiled = statement.compile(dialect=dialect)
+    raw: Any = connection.connection.driver_connection
+    try:
+        with raw.cursor(binary=True) as cursor:
+            cursor.execute(str(compiled), compiled.construct_params(parameters), prepare=True)
+            return list(map(Waiting._make, cursor.fetchall()))
+    except psycopg.Error as error:
+        raised = DBAPIError(str(compiled), None, error, connection_invalidated=raw.closed)
+        if raw.closed:
+            connection.invalidate(raised)
+        raise raised from error
