@@ -1,5 +1,6 @@
 """What tests are run over: both engines, the model and the compiled one, with a clock that the test owns."""
 
+import os
 from contextlib import suppress
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import HealthCheck, settings
 from tests.model.engine import ModelEngine
 from xump.errors import Closed
 
-# How long a test takes says something about the machine, and nothing about Xump.
-settings.register_profile("xump", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long a test takes says something about the machine, and nothing about Xump. A test draws the same examples each time; new
+# ones are drawn by `make stress` and `make soak`, which print a seed.
+settings.register_profile("xump", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+                          derandomize=not {"XUMP_RANDOM", "XUMP_STEPS"} & set(os.environ))
 settings.load_profile("xump")
 
 

@@ -54,7 +54,8 @@ def run(seed, core, selected):
     begun = time.monotonic()
     command = ["taskset", "-c", str(core), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "randomly",
                "-p", "no:xdist", f"--randomly-seed={seed}", *selected]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "400"})
+    done = subprocess.run(command, capture_output=True, text=True, check=False,
+                          env=os.environ | {"COLUMNS": "400", "XUMP_RANDOM": "1"})
     failed = re.findall(r"^(?:FAILED|ERROR) (.*)", done.stdout, re.MULTILINE)
     if done.returncode and not failed:
         failed = [f"exit status {done.returncode}: {(done.stdout + done.stderr)[-500:]}"]

@@ -50,6 +50,7 @@ def with_single_hashes(pattern):
 
 @given(st.lists(st.tuples(patterns, items), max_size=12), st.lists(addresses, max_size=6))
 @example([("*.#.*.a", 0), ("*.#.#.*.a", 0)], ["a.a.a"])
+@example([("#", 0), ("#.#", 0), ("#.#.#", 0), ("a.#", 1), ("a.#.#", 1), ("a.#.##", 2), ("a.#.", 3)], ["", "a", "a.##", "a."])
 def test_topics_match_as_the_simple_matcher_says(pairs, values):
     trie = TopicTrie()
     for pattern, item in pairs:

@@ -38,6 +38,15 @@ cdef enum:
 cdef enum: CLOCK_MAX = 0xFFFFFFF0
 
 
+cdef bint only_hashes(const char* at, const char* end) noexcept:
+    """Whether nothing but `#` follows in a pattern, each behind its dot: `a.#.#` is `a.#`."""
+    while at != end:
+        if end - at < 2 or at[1] != c"#" or (end - at > 2 and at[2] != c"."):
+            return False
+        at += 2
+    return True
+
+
 cdef inline size_t edge_home(uint64_t token, uint32_t node) noexcept nogil:
     """A hash whose low bits are the slot where a search for the edge starts."""
     cdef uint64_t hashed = (token ^ (<uint64_t> node << 32)) * <uint64_t> HASH_A
@@ -140,7 +149,7 @@ cdef class TopicTrie:
             last = at == end
             text = NULL
             if token.text_bytes == 1 and token.text[0] == c"#":
-                if last and not below_many:
+                if not below_many and only_hashes(at, end):
                     return &self.nodes[node].tail
                 if behind_many:             # `#.#` is `#`
                     if last:
