@@ -163,9 +163,10 @@ class Queue(QueueHandle):
             start, state, where, limit, reverse: As for `browse`.
 
         Returns:
-            A batch with the columns of `Engine.take_batch`, and `state` (as in `browse`) and `at` (when a delayed message is due,
-            else null). `delivery_count` says how often a message has been taken; `destination` is null unless a selector has
-            stamped one on it. `len()` is the number of rows. `publish_batch` accepts such a batch, delays included.
+            A batch with the columns of `Engine.take_batch`, and `state` (as in `browse`), `at` (when a delayed message is due,
+            else null) and `redelivered` (whether it came back once after it had been handed out). `delivery_count` says how often
+            a message has been taken; `destination` is null unless a selector has stamped one on it. `len()` is the number of
+            rows. `publish_batch` accepts such a batch, delays included.
 
         Raises:
             InvalidFilter: The filter cannot be read.

@@ -49,6 +49,13 @@ def of_all_states(engine, clock):
     return queue
 
 
+def test_what_came_back_says_so(engine, clock):
+    queue = of_all_states(engine, clock)
+    assert [row["redelivered"] for row in rows_of(queue.browse_batch())] == [False] * 5 + [True]
+    engine.publish_batch("q", queue.browse_batch(start=6))
+    assert [row["redelivered"] for row in rows_of(queue.browse_batch(start=7))] == [False]      # another message
+
+
 def test_every_state_has_its_row(engine, clock):
     queue = of_all_states(engine, clock)
     began = clock.now

@@ -19,6 +19,7 @@ from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport message_object
 from xump_ext.route.settling cimport hops_of
+from xump_ext.state.constants cimport HISTORY, MOVED, REDELIVERED, TAKEN
 from xump_ext.state.graph cimport entry_t
 from xump_ext.state.lazy_content cimport content_shown
 
@@ -114,6 +115,9 @@ cdef int row_fill(Core core, batch_row_t* row, const entry_t* entry) except -1:
     row.queue = <void*> name
     row.state = <void*> state
     row.at = delayed_until(entry)
+    # What is in somebody's hands, or was, has its last delivery counted.
+    row.redelivered = entry.flags & REDELIVERED != 0 or entry.delivery_count > (
+        entry.state == TAKEN or entry.state == MOVED or entry.state == HISTORY)
     return 0
 
 

@@ -43,7 +43,7 @@ cdef enum:
     PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "correlation_id", "at", "expires", "priority", "headers")
-cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp", "state"))
+cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp", "state", "redelivered"))
 # columns of a batch that was taken or looked at, which a queue gives anew
 
 cdef int64_t ADDRESS_BYTES_MAX = message.address_bytes_max
@@ -60,7 +60,7 @@ cdef class BatchReader:
     The data is a table of the columns address, body, headers, reply_to, message_id, correlation_id, at, expires and priority;
     each of them may be missing. `headers` is a struct, whose fields are the headers (null is a missing header), or a map of text
     to text or bytes; `at` and `expires` are timestamps, or nanoseconds. The other columns of a batch that was taken or looked
-    at (id, queue, destination, delivery_count, timestamp, state) are ignored. `rows` is the number of rows.
+    at (id, queue, destination, delivery_count, timestamp, state, redelivered) are ignored. `rows` is the number of rows.
 
     Raises TypeError for data or a column of a type that it does not read. Raises ValueError, with column and row, for a column
     of another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.

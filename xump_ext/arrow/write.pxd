@@ -16,6 +16,7 @@ cdef struct batch_row_t:
     # of a message that is looked at
     void* state                 # str
     int64_t at                  # when it is due, in POSIX ns; NEVER: it is not delayed
+    bint redelivered
     uint32_t hops               # no column has it
 
 # Copies these rows into columns; `browsed` ones have more. A column with more bytes than `small_bytes_max` gets offsets of 64

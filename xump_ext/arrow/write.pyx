@@ -18,6 +18,7 @@ and, of messages that are looked at and not taken, as `browse_batch` does,
 
     state           utf8
     at              timestamp[ns, UTC]: when a delayed message is due, else null
+    redelivered     bool: whether it came back once after it had been handed out
 
 `publish_batch` reads these columns again; it ignores those that a queue gives anew.
 
@@ -246,11 +247,12 @@ cdef enum:
     COLUMNS_TAKEN
     COLUMN_STATE = COLUMNS_TAKEN
     COLUMN_AT
+    COLUMN_REDELIVERED
     COLUMNS_BROWSED
 
 cdef tuple NAMES = (
     b"id", b"queue", b"destination", b"delivery_count", b"timestamp", b"address", b"body", b"headers", b"reply_to", b"message_id",
-    b"correlation_id", b"expires", b"priority", b"state", b"at",
+    b"correlation_id", b"expires", b"priority", b"state", b"at", b"redelivered",
 )
 
 
@@ -286,6 +288,7 @@ cdef ArrowBatch batch_of_rows(
     if browsed:
         write_texts(&columns[COLUMN_STATE], COLUMN_STATE, rows, count, small_bytes_max)
         write_moments(&columns[COLUMN_AT], COLUMN_AT, rows, count)
+        write_redelivered(&columns[COLUMN_REDELIVERED], rows, count)
     return batch
 
 
@@ -339,6 +342,15 @@ cdef int write_priorities(written_t* column, const batch_row_t* rows, Py_ssize_t
     cdef Py_ssize_t row
     for row in range(count):
         priorities[row] = rows[row].content.priority
+    return 0
+
+
+cdef int write_redelivered(written_t* column, const batch_row_t* rows, Py_ssize_t count) except -1:
+    cdef Py_ssize_t row
+    numbers_start(column, "b", 1)
+    for row in range(count):
+        if rows[row].redelivered:
+            bit_set(column.buffers[1], row)
     return 0
 
 
