@@ -24,6 +24,8 @@ def module_of(path):
     """The dotted name under which users import a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
+    if parts[:3] == ("xump", "spark", "discovery"):
+        return ".".join(parts[3:])
     return ".".join(("xump", *parts) if parts[0] == "stores" else parts)
 
 

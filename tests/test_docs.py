@@ -21,7 +21,9 @@ from xump import operators
 from xump.store_types import factory_of
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SPARK = ROOT / "docs" / "spark.md"
+"""Needs Spark: `tests/spark/test_page.py` runs it."""
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != SPARK)]
 BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 

@@ -1,0 +1,1 @@
+"""Tests of the Spark connector. They need the extra `spark` and Java: `python -m tests.spark` installs the first and runs them."""

@@ -1,0 +1,21 @@
+"""Runs the tests of the Spark connector; installs pyspark first, if it is not there. `python -m tests.spark [PYTEST'S OPTIONS]`."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def main():
+    if importlib.util.find_spec("pyspark") is None:
+        print("Installing pyspark: some 400 MB, which takes a few minutes.", flush=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "pyspark>=4.2"], check=True)
+    options = ["--doctest-modules", "--strict-markers", "-p", "no:asyncio", "-p", "no:randomly", "-q"]
+    return subprocess.run([sys.executable, "-m", "pytest", "-o", f"addopts={' '.join(options)}", "tests/spark", *sys.argv[1:]],
+                          cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Plain functions: a dataframe into a queue, or the rows of one partition."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow
+from pyspark.sql import DataFrame, Row
+
+from xump.spark.options import check_for, parsed
+from xump.spark.schema import sendable
+from xump.spark.source import XumpDataSource
+
+BATCH_ROWS = 10_000
+"""So many rows of a partition are sent as one batch."""
+
+
+def publish(df: DataFrame, endpoint: str, queue: str, **options: Any) -> None:
+    """Publish a dataframe into a queue, whole and once.
+
+    Args:
+        df: Its columns are `address`, `body`, and perhaps `headers`, `reply_to`, `message_id`, `correlation_id`, `at`, `expires`,
+            `priority`.
+        endpoint: Where the broker listens, `grpc://HOST:PORT`. The executors must reach it.
+        queue: The queue.
+        options: Those of the data source, such as `address`, `token`, `delivery`, `txnAppId`, `txnVersion`.
+
+    Returns when all rows have entered, or wait for room in the queue. Raises what Spark raises for a write that failed.
+
+    In `foreachBatch`, give it `txnAppId=NAME, txnVersion=batch_id`: a batch that comes again is then published once.
+    """
+    df.sparkSession.dataSource.register(XumpDataSource)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    check_for(parsed({"endpoint": endpoint, "queue": queue} | texts), reading=False)
+    df.write.format("xump").mode("append").option("endpoint", endpoint).options(**texts).save(queue)
+
+
+def publish_partition(rows_or_batches: Iterable[Any], endpoint: str, queue: str, **options: Any) -> int:
+    """Publish the rows of a partition at once, at least once: for `foreachPartition`, `mapInArrow` and tasks of your own.
+
+    Args:
+        rows_or_batches: Rows of Spark, dicts, or record batches.
+        endpoint, queue, options: As for `publish`; of the options, those that say how to reach the broker, and `address`.
+
+    Returns:
+        How many rows were published, and are durable if the queue is.
+
+    Raises:
+        BrokerUnreachable, AccessRefused, QueueNotFound: As `xump.broker.Client.publish`. Batches before the error have entered.
+        ValueError, TypeError: A column or an option is wrong, or a row has no address or no body.
+
+    If a task fails, Spark runs it again, and what it had published is published twice.
+    """
+    given = check_for(parsed({"endpoint": endpoint, "queue": queue, "delivery": "at-least-once"}
+                             | {name: str(value) for name, value in options.items()}), reading=False)
+    with given.client as client:
+        return client.publish(given.queue, sendable(_batches(iter(rows_or_batches)), given.address, "the partition")).rows
+
+
+def _batches(found: Iterator[Any]) -> Iterator[pyarrow.RecordBatch]:
+    """Record batches as they are; rows as batches."""
+    first = next(found, None)
+    if first is None:
+        return
+    found = itertools.chain([first], found)
+    if isinstance(first, pyarrow.RecordBatch):
+        yield from found
+        return
+    while rows := [row.asDict(recursive=True) if isinstance(row, Row) else row for row in itertools.islice(found, BATCH_ROWS)]:
+        if not isinstance(rows[0], dict):
+            raise TypeError(f"expected rows of Spark, dicts or record batches, got {type(rows[0]).__name__}")
+        yield from pyarrow.Table.from_pylist(rows).to_batches()
