@@ -33,9 +33,10 @@ def free_port():
 
 
 class Server:
-    """A cluster that can be stopped and started again."""
+    """A cluster that can be stopped and started again: without a port, which another program could take meanwhile."""
 
-    def __init__(self, folder, fsync):
+    def __init__(self, folder, fsync, has_port=True):
+        self.has_port = has_port
         self.folder, self.port, self.programs = Path(folder), free_port(), folder_of_programs()
         self.as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"] if os.geteuid() == 0 else []
         if self.as_user:
@@ -43,7 +44,8 @@ class Server:
         self.user = USER if self.as_user else getpass.getuser()
         self._run("initdb", "-D", f"{folder}/data", "-A", "trust", "-E", "UTF8", "--locale=C", "-N", "-U", self.user)
         with open(f"{folder}/data/postgresql.conf", "a") as file:
-            file.write(f"port = {self.port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{folder}'\n"
+            listens = "127.0.0.1" if has_port else ""
+            file.write(f"port = {self.port}\nlisten_addresses = '{listens}'\nunix_socket_directories = '{folder}'\n"
                        f"fsync = {'on' if fsync else 'off'}\nmax_connections = 100\nmax_prepared_transactions = 10\n"
                        "shared_buffers = 64MB\nclient_connection_check_interval = '500ms'\ndeadlock_timeout = '100ms'\n")
 
@@ -60,6 +62,8 @@ class Server:
         self._run("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")
 
     def url(self, database="postgres"):
+        if not self.has_port:
+            return f"postgresql+psycopg://{self.user}@/{database}?host={self.folder}&port={self.port}"
         return f"postgresql+psycopg://{self.user}@127.0.0.1:{self.port}/{database}"
 
 

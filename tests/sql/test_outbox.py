@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 import xump
-from tests.sql.conftest import business, count, engine_of
+from tests.sql.conftest import BUSINESS, business, count, engine_of
 from xump.sql import ConfigurationError, Outbox, Wake
 
 
@@ -138,7 +138,7 @@ def test_two_relays_share_and_one_that_leaves_gives_its_share_back(database, mad
         assert len(one._slots.mine) == 16
 
 
-def test_a_row_that_cannot_be_sent_holds_its_key_back_and_no_other(database, engine, made):
+def test_x10_poison_key_others_go_on(database, engine, made):
     outbox = Outbox()
     with database.begin() as connection:
         for number in range(6):
@@ -285,7 +285,8 @@ def test_an_exception_in_a_wake_up_is_logged_and_not_raised(database, made, capl
     assert "broken" in caplog.text
 
 
-def test_a_savepoint_of_sqlite_that_is_not_set_up(sqlite_url):
+def test_x6_savepoint_first_sqlite(sqlite_url, made):
+    """As it comes, the driver would commit what is in the savepoint: refused. Set up, it is rolled back with all else."""
     from sqlalchemy import create_engine
 
     database = create_engine(sqlite_url)
@@ -294,4 +295,12 @@ def test_a_savepoint_of_sqlite_that_is_not_set_up(sqlite_url):
             Outbox().publish(connection, "orders")
     with pytest.raises(ConfigurationError, match="configure_sqlite"):
         Outbox().relay(xump.Engine(), engine=database)
+    database.dispose()
+    database = engine_of(sqlite_url)
+    with database.connect() as connection:
+        with connection.begin_nested():
+            Outbox().publish(connection, "orders")
+            business(connection)
+        connection.rollback()
+    assert (count(database, made.outbox), count(database, BUSINESS)) == (0, 0)
     database.dispose()
