@@ -119,3 +119,44 @@ def test_the_broker_tells_whether_it_is_xump(url):
     target._open()
     assert target.atomic
     target.close()
+
+
+COMMIT, PUBLISHED = b"\x00\x5a\x00\x14", b"\x00\x3c\x00\x28"
+COMMITTED, CONFIRMED = b"\x00\x5a\x00\x15", b"\x00\x3c\x00\x50"
+"""tx.commit and basic.publish, and their answers, by class and method."""
+
+
+@pytest.mark.parametrize("step", ["r3_send_failed_not_sent", "r7_batch_sent_confirm_lost"])
+@pytest.mark.parametrize("transactions", [True, False], ids=["transactions", "confirms"])
+def test_the_connection_is_cut_at_the_step(sqlite_url, broker, channel, made, transactions, step):
+    """Before the broker is asked, or when it has done it and its answer comes: sent again, once too often in the second case."""
+    from tests.sql.conftest import engine_of
+    from tests.sql.tap import Tap
+
+    database = engine_of(sqlite_url)
+    outbox = Outbox()
+    with database.begin() as connection:
+        for number in range(3):
+            outbox.publish(connection, "orders", body=b"%d" % number, key="k")
+    tap = Tap(broker.address[1])
+    relay = outbox.relay(AmqpTarget(f"amqp://guest:guest@127.0.0.1:{tap.port}/%2F", transactions), engine=database)
+    is_sent = step == "r7_batch_sent_confirm_lost"
+    if is_sent:
+        tap.arm(answer=COMMITTED if transactions else CONFIRMED)
+    else:
+        tap.arm(request=COMMIT if transactions else PUBLISHED)
+    try:
+        assert relay.step() == 0
+        assert tap.cut.is_set()
+        assert relay.pressed
+        assert count(database, made.outbox, made.outbox.c.attempts == 0) == 3
+        while relay.step():
+            pass
+        relay._leave()
+    finally:
+        tap.close()
+    bodies = [body for _, body in taken(channel)]
+    twice = ([b"0", b"1", b"2"] if transactions else [b"0"]) if is_sent else []
+    assert bodies == [*twice, b"0", b"1", b"2"]
+    assert count(database, made.outbox) == 0
+    database.dispose()
