@@ -1,7 +1,9 @@
 """The inbox without faults: once, handled, stored, processed, retried, dead, forgotten."""
 
+import time
+
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 import xump
@@ -146,6 +148,64 @@ def test_a_dead_message_that_is_dropped_stays_known(database, engine):
     with database.begin() as connection:
         assert inbox.drop(connection, [row["id"] for row in inbox.dead(connection)]) == 1
     assert inbox.receive(database, deliveries(engine, "a")) == 0
+
+
+def leases(database, made):
+    with database.connect() as connection:
+        return list(connection.execute(select(made.inbox.c.lease_until).order_by(made.inbox.c.id)).scalars())
+
+
+def test_leases_are_renewed_of_what_is_claimed_and_not_taken_by_another(database, engine, made):
+    inbox = Inbox()
+    inbox.receive(database, deliveries(engine, "a", "b", "c"))
+    seen = []
+
+    def handler(connection, message):
+        seen.append(message.message_id)
+
+    processor = inbox.process(handler, engine=database, lease=1000)
+    attempt = processor._attempt
+
+    def looked_at(row):
+        if not seen:
+            with database.begin() as connection:
+                connection.execute(made.inbox.update().values(lease_until=0))
+                connection.execute(made.inbox.update().where(made.inbox.c.id == row.id + 1).values(attempts=7))
+            processor._renew()
+            seen.append(leases(database, made))
+        attempt(row)
+
+    processor._attempt = looked_at
+    processor.step()
+    [first, second, third], *handled = seen
+    assert (first > 0, second, third > 0, len(handled), processor.handled) == (True, 0, True, 2, 2)
+    processor._renew()                                  # nothing is claimed any more
+    assert leases(database, made) == [None, 0, None]
+
+
+def test_a_processor_that_runs_renews_while_a_handler_works(postgres_url, engine, made):
+    from tests.sql.conftest import engine_of
+
+    database = engine_of(postgres_url)
+    inbox = Inbox()
+    inbox.receive(database, deliveries(engine, "a", "b"))
+    found = []
+
+    def handler(connection, message):
+        """The first one waits until the lease of the second one has been renewed."""
+        end = time.monotonic() + 60
+        first = leases(database, made)
+        while not found and leases(database, made)[1] == first[1] and time.monotonic() < end:
+            time.sleep(0.01)
+        found.append(leases(database, made)[1] != first[1])
+        if len(found) == 2:
+            processor.stop()
+
+    processor = inbox.process(handler, engine=database, lease=0.3)
+    processor.run()
+    assert (found[0], processor.handled) == (True, 2)
+    assert count(database, made.inbox, made.inbox.c.attempts == 1) == 2
+    database.dispose()
 
 
 @pytest.mark.parametrize("on_dead", ["block", "skip"])

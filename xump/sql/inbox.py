@@ -194,7 +194,7 @@ class Inbox:
             engine: The database.
             workers: How many threads.
             batch: How many messages are claimed at once.
-            lease: For how many seconds a claim is its own: how long a batch may take.
+            lease: For how many seconds a claim is its own; `run` renews it each third.
             poll: After how many seconds it looks again.
             max_attempts: After how many attempts a message is dead.
             retry_delay: Seconds until the next attempt, one after the other.

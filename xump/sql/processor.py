@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, exists, null, or_, select, update
+from sqlalchemy import Connection, exists, null, or_, select, tuple_, update
 from sqlalchemy.exc import DBAPIError
 
 from xump import Message
@@ -41,6 +41,8 @@ class Processor:
         self._max_attempts, self._retry = max_attempts, delays(retry_delay, "retry_delay")
         self._stopped = False
         self._event: Any = None
+        self._held: dict[int, int] = {}     # the attempts of the rows that are claimed, by id
+        self._lock = threading.Lock()
         self.handled = 0
         """How many messages it has handled."""
 
@@ -48,11 +50,15 @@ class Processor:
         """Handle messages until `stop()`, in as many threads as `workers` says."""
         self._event = self._host.event()
         threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._workers - 1)]
-        for thread in threads:
-            thread.start()
-        self._loop()
-        for thread in threads:
-            thread.join()
+        renewing = self._host.every(self._lease / 3e6, self._renew)
+        try:
+            for thread in threads:
+                thread.start()
+            self._loop()
+            for thread in threads:
+                thread.join()
+        finally:
+            renewing()
 
     def _loop(self) -> None:
         while not self._stopped:
@@ -73,16 +79,47 @@ class Processor:
     def step(self) -> int:
         """Claim a batch and handle it. Returns how many messages were claimed."""
         rows = in_own(self._engine, self._claim)
-        for row in rows:
-            try:
-                in_own(self._engine, partial(self._one, row))
-            except DBAPIError as error:
-                if error.connection_invalidated:
-                    raise
-                self._failed(row, error)
-            except Exception as error:
-                self._failed(row, error)
+        with self._lock:
+            self._held |= {row.id: row.attempts for row in rows}
+        try:
+            for row in rows:
+                self._attempt(row)
+                with self._lock:
+                    del self._held[row.id]
+        finally:
+            with self._lock:
+                for row in rows:
+                    self._held.pop(row.id, None)
         return len(rows)
+
+    def _attempt(self, row: Any) -> None:
+        try:
+            in_own(self._engine, partial(self._one, row))
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            self._failed(row, error)
+        except Exception as error:
+            self._failed(row, error)
+
+    def _renew(self) -> None:
+        """Renew the leases of what is claimed. A row that is locked is being handled: no claim takes it, whatever its lease."""
+        table = self._inbox.tables.inbox
+        with self._lock:
+            held = list(self._held.items())
+        if not held:
+            return
+        ours = tuple_(table.c.id, table.c.attempts).in_(held) & table.c.done_at.is_(None)
+
+        def _work(connection: Connection) -> None:
+            ids = list(connection.execute(select(table.c.id).where(ours).with_for_update(skip_locked=True)).scalars())
+            if ids:
+                connection.execute(update(table).where(table.c.id.in_(ids)).values(lease_until=Now() + self._lease))
+
+        try:
+            in_own(self._engine, _work)
+        except DBAPIError:
+            logger.exception("the processor could not renew its leases")
 
     def _claim(self, connection: Connection) -> list[Any]:
         table = self._inbox.tables.inbox
