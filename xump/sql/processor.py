@@ -123,6 +123,17 @@ class Processor:
 
     def _claim(self, connection: Connection) -> list[Any]:
         table = self._inbox.tables.inbox
+        ids = list(connection.execute(self._chosen()).scalars())
+        if not ids:
+            return []
+        claimed = connection.execute(
+            update(table).where(table.c.id.in_(ids)).values(attempts=table.c.attempts + 1, lease_until=Now() + self._lease)
+            .returning(table)).all()
+        return sorted(claimed, key=lambda row: row.id)
+
+    def _chosen(self) -> Any:
+        """The ids of what may be claimed, locked."""
+        table = self._inbox.tables.inbox
         chosen = (select(table.c.id).where(
             table.c.done_at.is_(None), table.c.dead_at.is_(None), table.c.retry_at <= Now(),
             or_(table.c.lease_until.is_(None), table.c.lease_until <= Now())))
@@ -132,14 +143,7 @@ class Processor:
             if self._inbox.on_dead == "skip":
                 earlier.append(other.c.dead_at.is_(None))
             chosen = chosen.where(~exists().where(*earlier))
-        chosen = chosen.order_by(table.c.retry_at, table.c.id).limit(self._batch).with_for_update(skip_locked=True, of=table)
-        ids = list(connection.execute(chosen).scalars())
-        if not ids:
-            return []
-        claimed = connection.execute(
-            update(table).where(table.c.id.in_(ids)).values(attempts=table.c.attempts + 1, lease_until=Now() + self._lease)
-            .returning(table)).all()
-        return sorted(claimed, key=lambda row: row.id)
+        return chosen.order_by(table.c.retry_at, table.c.id).limit(self._batch).with_for_update(skip_locked=True, of=table)
 
     def _one(self, row: Any, connection: Connection) -> None:
         table = self._inbox.tables.inbox
