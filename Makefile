@@ -19,10 +19,12 @@ help:
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^## /    /p' Makefile
 
-## demo      run a year of flights through one engine, then some through a broker; STORE=lmdb or STORE=ring: on disk, killed half way
+## demo      run a year of flights through one engine, a broker, and Spark; STORE=lmdb or STORE=ring: on disk, killed half way
 demo: $(STAMPS)/core $(STAMPS)/demo
 	$(BIN)/xump demo --store $(STORE)
 	$(BIN)/xump demo --broker
+	if command -v java > /dev/null || [ -n "$${JAVA_HOME:-}" ]; then $(MAKE) --no-print-directory $(STAMPS)/spark; fi
+	$(BIN)/xump demo --spark
 
 ## demo-zeromq   clients, four workers and a pair of Majordomo brokers; kills; what happened, as a table and as build/demo-zeromq.svg
 demo-zeromq: $(STAMPS)/core $(STAMPS)/demo
@@ -113,10 +115,11 @@ $(STAMPS)/core: $(STAMPS)/flags $(wildcard xump_ext/*/*.pyx xump_ext/*/*.pxd)
 	touch $@
 
 # An editable install takes over what was compiled in place.
-$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/bench: pyproject.toml | $(STAMPS)/core
+$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/bench $(STAMPS)/spark: pyproject.toml | $(STAMPS)/core
 	$(PIP) install --no-build-isolation -e '.[$(EXTRAS)]'
 	touch $@
 
 $(STAMPS)/demo: EXTRAS := demo,broker,zeromq
 $(STAMPS)/test: EXTRAS := demo,broker,test
 $(STAMPS)/bench: EXTRAS := bench
+$(STAMPS)/spark: EXTRAS := demo,broker,spark

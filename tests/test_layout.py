@@ -54,6 +54,8 @@ def allowed(importer, name, stub=False):
         return not within(name, "xump") or within(name, "xump.stores")
     if within(importer, "xump.spark") and name in CLIENT:
         return True
+    if importer == "pyspark_xump":
+        return not within(name, "xump") or within(name, "xump.spark")
     own = [apart for apart in APART if within(importer, f"xump.{apart}")]
     return not any(within(name, f"xump.{apart}") for apart in APART if apart not in own) and not within(name, "stores")
 

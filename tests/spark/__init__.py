@@ -1,1 +1,4 @@
-"""Tests of the Spark connector. They need the extra `spark` and Java: `python -m tests.spark` installs the first and runs them."""
+"""Tests of the Spark connector, which need the extra `spark` and Java.
+
+`python -m tests.spark` installs the first and runs them.
+"""

@@ -1,4 +1,7 @@
-"""Runs the tests of the Spark connector; installs pyspark first, if it is not there. `python -m tests.spark [PYTEST'S OPTIONS]`."""
+"""Runs the tests of the Spark connector; installs pyspark first, if it is not there.
+
+    python -m tests.spark [OPTIONS OF PYTEST]
+"""
 
 import importlib.util
 import subprocess
@@ -13,7 +16,9 @@ def main():
         print("Installing pyspark: some 400 MB, which takes a few minutes.", flush=True)
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "pyspark>=4.2"], check=True)
     options = ["--doctest-modules", "--strict-markers", "-p", "no:asyncio", "-p", "no:randomly", "-q"]
-    return subprocess.run([sys.executable, "-m", "pytest", "-o", f"addopts={' '.join(options)}", "tests/spark", *sys.argv[1:]],
+    pandas = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+    return subprocess.run([sys.executable, "-m", "pytest", "-o", f"addopts={' '.join(options)}", "-W", pandas,
+                           *(sys.argv[1:] or ["tests/spark", "xump/spark"])],
                           cwd=ROOT, check=False).returncode
 
 

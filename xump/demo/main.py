@@ -1,4 +1,5 @@
-"""The command `xump demo`: replays the flights in RAM; through a store, with a process killed half way; or through a broker."""
+"""The command `xump demo`: replays the flights in RAM; through a store, with a process killed half way; through a broker; or
+as dataframes of Spark."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ examples:
     xump demo --store lmdb                         the queues on disk; a kill -9 in between, and nothing is lost
     xump demo --store ring && xump stats xump-demo/flights.ring
     xump demo --broker                             through a broker, to clients of RabbitMQ, one of which is killed
+    xump demo --spark                              as dataframes of Spark, one of whose workers is killed; needs xump[spark], Java
 """
 
 STORES = ("ram", "lmdb", "ring")
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         make_folder(Path(options.output))       # before the work, which would be in vain
         if options.broker:
             return _over_broker(options, folder)
+        if options.spark:
+            return _over_spark(options, folder)
         return _in_ram(options, folder) if options.store == "ram" else _killed_half_way(options, folder)
     except DemoError as error:
         print(f"xump: {error}", file=sys.stderr)
@@ -118,6 +122,19 @@ def _over_broker(options: argparse.Namespace, folder: Path) -> int:
     return demo_report.report_broker(outcome, output, screen)
 
 
+def _over_spark(options: argparse.Namespace, folder: Path) -> int:
+    from xump.demo import over_spark, report as demo_report
+
+    if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("pamqp") is None:
+        print(over_spark.MISSING.format("the extra broker"))
+        return 0
+    if (why := over_spark.missing()) is not None:
+        print(why)
+        return 0
+    screen, output = demo_report.Screen(options.quiet), Path(options.output)
+    return demo_report.report_spark(over_spark.run(folder, options.messages, output, screen.show), screen)
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="xump demo", description="Replay a year of flights out of New York through one engine.", epilog=EPILOG,
@@ -130,6 +147,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
                              "way and recovers")
     parser.add_argument("--broker", action="store_true",
                         help="through a broker process instead, to clients that are pika's and aio-pika's; one is killed")
+    parser.add_argument("--spark", action="store_true",
+                        help="as dataframes of Spark into a broker, and back; a worker of Spark is killed")
     parser.add_argument("--output", default="xump-demo", metavar="DIR",
                         help="folder for the pictures and the report (default: ./xump-demo)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -27,6 +27,9 @@ from xump.demo.replay import FLIGHTS_MIN, Before, Replay
 from xump.queue import State
 from xump.topology.drawing import to_dot, to_mermaid
 from xump.topology.picture import to_svg
+
+if TYPE_CHECKING:
+    from xump.demo.over_spark import Outcome as OverSpark
 
 WIDTH = 132
 """Columns of an output that is no terminal."""
@@ -133,6 +136,26 @@ def report_broker(outcome: Outcome, folder: Path, screen: Screen) -> int:
     verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
     print(f"{number_of(outcome.published, 'flight')} through a broker in {outcome.seconds:.2f} s, "
           f"{outcome.published / outcome.seconds:,.0f} flights/s; {verdict}; see {folder / 'broker.svg'}")
+    return int(bool(wrong))
+
+
+def report_spark(outcome: OverSpark, screen: Screen) -> int:
+    """The same for the flights that were dataframes."""
+    table = new_table("The three topologies", "")
+    table.add_column("messages", justify="right", no_wrap=True)
+    for name, count in outcome.handled.items():
+        table.add_row(name, f"{count:,}")
+    screen.show()
+    screen.show(table)
+    wrong = outcome.wrong()
+    screen.show("\nThe books")
+    for sentence in wrong or [
+            f"{number_of(outcome.flights, 'flight')} written by the tasks of Spark, one of which was killed",
+            f"{number_of(outcome.found, 'row')} read back from the history, of {outcome.different:,} different flights",
+            "each flight went to one worker, and to each subscriber whose pattern matches"]:
+        screen.show(f"  {sentence}")
+    verdict = "THE BOOKS DO NOT BALANCE" if wrong else "the books balance"
+    print(f"{number_of(outcome.flights, 'flight')} through Spark and back in {outcome.seconds:.2f} s, with its start; {verdict}")
     return int(bool(wrong))
 
 

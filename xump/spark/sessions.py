@@ -16,6 +16,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from xump.spark.source import XumpDataSource
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -54,7 +56,9 @@ def session(*, master: str = MASTER, app_name: str = "xump", **settings: Any) ->
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in (SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    made.dataSource.register(XumpDataSource)        # an editable install is not among the modules that Spark looks through
+    return made
 
 
 def ensure_java() -> None:

@@ -109,9 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Part(begin, until, incarnation, until - begin + 1 if exact else None) for begin, until in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of a part, in a task."""
-        assert isinstance(partition, Part)
-        return rows_of(self._options, self._shape, partition)
+        """The messages of a part, in a task. Where there are no parts, Spark asks for one of its own: that has none."""
+        return rows_of(self._options, self._shape, partition) if isinstance(partition, Part) else iter(())
 
     def commit(self, end: Offset) -> None:
         """Spark has noted that all up to `end` is done. With `ack=commit`, what it had noted the time before is purged."""

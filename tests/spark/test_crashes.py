@@ -1,0 +1,174 @@
+"""Whatever dies between stage and commit: each row is in the queue once, or none is."""
+
+import os
+import time
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import numbers, rows
+from tests.spark.cut import Process, Wire
+from xump.broker import Client
+
+WAIT = 120
+
+
+@pytest.fixture
+def process(tmp_path):
+    made = Process(tmp_path)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def wired():
+    """Makes wires."""
+    wires = []
+
+    def make(port, at_commit):
+        wires.append(Wire(port, at_commit))
+        return wires[-1]
+
+    yield make
+    for wire in wires:
+        wire.close()
+        assert wire.error is None
+
+
+def seen(process):
+    """The numbers in the queue, and what is staged or entering."""
+    with Client(process.url) as client:
+        found = client.browse("q", columns=["headers"], headers={"n": "int64"}).read_all().column("headers").to_pylist()
+        entering = [one for one in client.queues() if one["entering"] or one["name"].startswith("xump.staging/")]
+    return [one["n"] for one in found], entering
+
+
+def settled(process):
+    """The numbers in the queue, once nothing is entering."""
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        found, entering = seen(process)
+        if not entering:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"still staged or entering: {entering}")
+
+
+def write(frame, url, **options):
+    frame.write.format("xump").mode("append").option("endpoint", url).options(**options).save("q")
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_partition(spark, served):
+    def die_once(batches):
+        for number, batch in enumerate(batches):
+            if number == 1 and TaskContext.get().partitionId() == 1 and TaskContext.get().attemptNumber() == 0:
+                os._exit(1)
+            yield batch
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
+    try:
+        frame = rows(spark, 10_000, 2)
+        write(frame.mapInArrow(die_once, frame.schema), served.url)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert numbers(served.queue) == list(range(10_000))
+    assert [name for name in served.engine.queues if name.startswith("xump.staging/")] == []
+
+
+def test_a_task_that_fails_for_good_leaves_nothing(spark, served):
+    def fail(batches):
+        yield next(batches)
+        raise OSError("no more")
+
+    frame = rows(spark, 100, 2)
+    with pytest.raises(PySparkException, match="no more"):
+        write(frame.mapInArrow(fail, frame.schema), served.url)
+    assert (served.queue.ready, list(served.engine.queues)) == (0, ["q"])
+
+
+def test_tasks_that_end_out_of_order(spark, served):
+    """Partition 0 waits for partition 1."""
+    folder = served.folder
+
+    def in_turn(batches):
+        done = f"{folder}/one is done"
+        if TaskContext.get().partitionId() == 0:
+            deadline = time.monotonic() + WAIT
+            while not os.path.exists(done) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        yield from batches
+        if TaskContext.get().partitionId() == 1:
+            open(done, "w").close()
+
+    frame = rows(spark, 1_000, 2)
+    write(frame.mapInArrow(in_turn, frame.schema), served.url)
+    assert numbers(served.queue) == list(range(1_000))
+
+
+def test_the_answer_to_a_commit_is_lost(spark, process, wired):
+    def lose(send):
+        send()
+        settled_with(process, 1000)
+
+    wire = wired(process.port, lose)
+    write(rows(spark, 1000), wire.url)
+    assert settled(process) == list(range(1000))
+
+
+def settled_with(process, count):
+    deadline = time.monotonic() + WAIT
+    while len(seen(process)[0]) < count:
+        assert time.monotonic() < deadline, "the commit has not come through"
+        time.sleep(0.05)
+
+
+def test_the_broker_is_killed_before_the_commit_reaches_it(spark, process, wired):
+    def restart(send):
+        process.kill()
+        process.start()
+
+    write(rows(spark, 1000), wired(process.port, restart).url)
+    assert settled(process) == list(range(1000))
+
+
+@pytest.mark.parametrize("pause", [0, 0.005, 0.05])
+def test_the_broker_is_killed_in_the_commit(spark, process, wired, pause):
+    def restart(send):
+        send()
+        time.sleep(pause)       # not waited for: it is killed at some step of the commit
+        process.kill()
+        process.start()
+
+    write(rows(spark, 20_000), wired(process.port, restart).url)
+    assert settled(process) == list(range(20_000))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_the_broker_does_not_come_back_in_time(spark, process, wired, sent):
+    """The job fails; what was decided stays, what was not is gone, and running it again with its version publishes it once."""
+    def kill(send):
+        if sent:
+            send()
+            settled_with(process, 1000)
+        process.kill()
+
+    key = {"txnAppId": "job", "txnVersion": 1}
+    with pytest.raises(PySparkException, match="version 1 of 'job' was committed: run it again"):
+        write(rows(spark, 1000), wired(process.port, kill).url, timeoutMs=3000, **key)
+    process.start()
+    assert len(seen(process)[0]) == (1000 if sent else 0)
+    write(rows(spark, 1000), process.url, **key)
+    assert settled(process) == list(range(1000))
+
+
+def test_a_speculative_loser_is_dropped(spark, served):
+    """An attempt beside the winner of its partition was staged, and is not named by the commit."""
+    import pyarrow
+
+    table = pyarrow.table({"address": ["a"], "body": [b"b"]})
+    with Client(served.url) as client:
+        winner = client.stage("run", 0, 1, "q", table)
+        client.stage("run", 0, 2, "q", table)
+        assert client.commit("run", "q", [winner]).rows == 1
+    assert (served.queue.ready, list(served.engine.queues)) == (1, ["q"])

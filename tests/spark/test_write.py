@@ -1,0 +1,188 @@
+"""Dataframes into queues: rows, order, types, nulls, sizes; exactly once and at least once."""
+
+import datetime
+import decimal
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import numbers, rows
+from xump import always, copy_to, deliver
+from xump.broker import Client
+from xump.spark import publish, publish_partition
+
+BOTH = ("exactly-once", "at-least-once")
+
+
+def staged(engine):
+    return [name for name in engine.queues if name.startswith("xump.staging/")]
+
+
+@pytest.mark.parametrize("delivery", BOTH)
+@pytest.mark.parametrize("count", [0, 1, 10, 25_000])
+def test_each_row_is_a_message(spark, served, write, count, delivery):
+    write(rows(spark, count, 3), delivery=delivery)
+    assert sorted(numbers(served.queue)) == list(range(count))
+    if count:
+        message = next(iter(served.queue.browse()))
+        assert (message.address, message.body) == (f"a.{message.headers['n']}", b"%d" % message.headers["n"])
+    assert staged(served.engine) == []
+
+
+def test_a_million_rows(spark, served, write):
+    write(rows(spark, 1_000_000))
+    assert (served.queue.ready, served.engine.queues["q"].entering) == (1_000_000, 0)
+    served.engine.sync()
+    with Client(served.url) as client:
+        ids = client.browse("q", columns=["id"]).read_all().column("id").to_pylist()
+    assert ids == list(range(1, 1_000_001))
+
+
+def test_rows_enter_in_the_order_of_a_global_sort(spark, served, write):
+    write(rows(spark, 5_000, 4).orderBy("headers.n", ascending=False))
+    assert numbers(served.queue) == list(range(4_999, -1, -1))
+
+
+def test_types_of_headers_are_kept(spark, served, write):
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    frame = spark.range(1).selectExpr(
+        "'a' AS address", "cast('x' AS binary) AS body",
+        "named_struct('int', 7, 'long', 1L << 40, 'float', 1.5D, 'yes', true, 'text', 'ü', 'bytes', cast('b' AS binary), "
+        "'none', cast(null AS int), 'price', cast(1.50 AS decimal(10,2)), "
+        "'at', timestamp '2026-01-02 03:04:05 UTC') AS headers")
+    write(frame)
+    [message] = served.queue.browse()
+    assert dict(message.headers) == {
+        "int": 7, "long": 1 << 40, "float": 1.5, "yes": True, "text": "ü", "bytes": b"b",
+        "price": str(decimal.Decimal("1.50")), "at": int(moment.timestamp()) * 1_000_000_000}
+
+
+@pytest.mark.parametrize("headers", ["map('k', 'v')", "array(named_struct('key', 'k', 'value', cast('v' AS binary)))",
+                                     "array(named_struct('key', 'k', 'value', 'v'))"])
+def test_headers_as_a_map_and_as_kafka_has_them(spark, served, write, headers):
+    write(spark.range(1).selectExpr("'a' AS address", "'b' AS body", f"{headers} AS headers"))
+    [message] = served.queue.browse()
+    assert message.headers["k"] in ("v", b"v")
+
+
+def test_the_other_columns(spark, served, write):
+    write(spark.range(1).selectExpr(
+        "'a' AS address", "'b' AS body", "'r' AS reply_to", "'m' AS message_id", "'c' AS correlation_id", "5 AS priority",
+        "timestamp '2126-01-01 00:00:00 UTC' AS expires", "timestamp '2125-01-01 00:00:00 UTC' AS at"))
+    [message] = served.queue.browse(state="delayed")
+    assert (message.reply_to, message.message_id, message.correlation_id, message.priority) == ("r", "m", "c", 5)
+
+
+def test_wide_headers(spark, served, write):
+    fields = ", ".join(f"'h{n}', id + {n}" for n in range(300))
+    write(spark.range(20).selectExpr("'a' AS address", "'b' AS body", f"named_struct({fields}) AS headers"))
+    assert all(message.headers["h299"] - message.headers["h0"] == 299 for message in served.queue.browse())
+
+
+@pytest.mark.parametrize("column", ["address", "body"])
+@pytest.mark.parametrize("delivery", BOTH)
+def test_a_null_is_an_error_that_names_the_row(spark, served, write, column, delivery):
+    frame = rows(spark, 100, 1).selectExpr(
+        *(f"if(headers.n = 41, null, {name}) AS {name}" if name == column else name for name in ("address", "body")))
+    with pytest.raises(PySparkException, match=f"{column} is null in row 41 of partition 0"):
+        write(frame, delivery=delivery)
+    assert (served.queue.ready, staged(served.engine)) == (0, [])
+
+
+def test_one_address_for_all(spark, served, write):
+    write(rows(spark, 3).select("body"), address="all")
+    assert {message.address for message in served.queue.browse()} == {"all"}
+
+
+@pytest.mark.parametrize("columns, options, text", [
+    (["address"], {}, "column body is missing"),
+    (["body"], {}, "column address is missing"),
+    (["address", "body"], {"address": "x"}, "give one of them"),
+    (["address", "body", "1 AS size"], {}, "unknown column 'size'"),
+    (["address", "body", "1 AS header"], {}, "did you mean headers"),
+    (["address", "1 AS body"], {}, "column body is of type int; allowed: string, binary"),
+    (["address", "body", "array(1) AS headers"], {}, "column headers is of type"),
+    (["address", "body", "named_struct('a', array(1)) AS headers"], {}, "header a is of type array<int>"),
+    (["address", "body"], {"delivry": "x"}, "did you mean delivery"),
+    (["address", "body"], {"delivery": "twice"}, "allowed are exactly-once, at-least-once"),
+    (["address", "body"], {"timeoutMs": "soon"}, "allowed is a whole number from 1 on"),
+    (["address", "body"], {"txnAppId": "a"}, "belong together"),
+    (["address", "body"], {"txnVersion": 1}, "belong together"),
+    (["address", "body"], {"selector": "a = 1"}, "option selector is for reading"),
+    (["address", "body"], {"txnAppId": "a", "txnVersion": 1, "delivery": "at-least-once"}, "are for delivery='exactly-once'"),
+    (["address", "body"], {"queue": "other"}, "give it once"),
+])
+def test_what_is_wrong_is_said_before_any_task_runs(spark, served, write, columns, options, text):
+    frame = rows(spark, 3).selectExpr(*columns)
+    with pytest.raises(PySparkException, match=text):
+        write(frame, **options)
+    assert served.queue.ready == 0
+
+
+def test_a_broker_that_is_not_there(spark, served):
+    frame = rows(spark, 3)
+    with pytest.raises(PySparkException, match="grpc://127.0.0.1:1"):
+        frame.write.format("xump").mode("append").option("endpoint", "grpc://127.0.0.1:1").save("q")
+
+
+def test_a_queue_that_is_not_there(spark, served, write):
+    with pytest.raises(PySparkException, match="no queue 'nope'"):
+        write(rows(spark, 3), "nope")
+
+
+def test_a_transit_queue_takes_rows_at_least_once_only(spark, served, write):
+    served.engine.create_queue("t", transit=True)
+    served.engine.create_selector("t", when=always, do=copy_to("q"))
+    with pytest.raises(PySparkException, match="is a transit queue"):
+        write(rows(spark, 3), "t")
+    write(rows(spark, 3), "t", delivery="at-least-once")
+    assert sorted(numbers(served.queue)) == [0, 1, 2]
+
+
+def test_a_version_is_published_once(spark, served, write):
+    for _ in range(2):
+        write(rows(spark, 5), txnAppId="app", txnVersion=3)
+    assert served.queue.ready == 5
+    write(rows(spark, 5), txnAppId="app", txnVersion=4)
+    assert served.queue.ready == 10
+    with pytest.raises(PySparkException, match="version"):
+        write(rows(spark, 5), txnAppId="app", txnVersion=2)
+    assert (served.queue.ready, staged(served.engine)) == (10, [])
+
+
+def test_a_queue_at_its_limit_whose_consumer_waits_for_the_job(spark, served, write):
+    """The commit is decided when there is no room; the rows enter as the consumer takes."""
+    queue = served.engine.create_queue("small", store="disk", limit=10)
+    write(rows(spark, 100), "small")
+    served.engine.create_selector("small", when=always, do=deliver("worker"), credit=5)
+    taken = []
+    while len(taken) < 100:
+        for delivery in served.engine.take(5, timeout=60):
+            taken.append(delivery.message.headers["n"])
+            delivery.ack()
+    assert (sorted(taken), queue.ready) == (list(range(100)), 0)
+
+
+def test_plain_functions(spark, served):
+    publish(rows(spark, 10), served.url, "q", txnAppId="f", txnVersion=1)
+    publish(rows(spark, 10), served.url, "q", txnAppId="f", txnVersion=1)
+    assert served.queue.ready == 10
+    url = served.url
+    rows(spark, 10).foreachPartition(lambda rows: publish_partition(rows, url, "q"))
+    assert served.queue.ready == 20
+
+    def send(batches):
+        import pyarrow
+
+        yield pyarrow.RecordBatch.from_pydict({"rows": [publish_partition(batches, url, "q")]})
+
+    counted = rows(spark, 10, 2).mapInArrow(send, "rows long").collect()
+    assert (sorted(row.rows for row in counted), served.queue.ready) == ([5, 5], 30)
+    assert publish_partition([], url, "q") == 0
+    assert publish_partition([{"address": "a", "body": b"b"}], url, "q") == 1
+
+
+def test_where_overwriting_was_meant(spark, served):
+    with pytest.raises(PySparkException):
+        rows(spark, 3).write.format("xump").mode("overwrite").option("endpoint", served.url).save("q")
+    assert served.queue.ready == 0
