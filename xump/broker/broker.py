@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -102,6 +102,8 @@ class Broker:
         """The name of the cluster that clients are told."""
         self.limits = Limits() if limits is None else limits
         """How much a client may ask for."""
+        self.beside: dict[str, Callable[[], Mapping[str, float]]] = {}
+        """Numbers of other things, by name, that the live page and `/metrics` show. The functions must not block."""
         self.connections: dict[Connection, None] = {}
         """The clients, in the order in which they came."""
         self.buffer = memoryview(bytearray(BUFFER_BYTES))

@@ -7,6 +7,7 @@ effect is in the connection that it was given has that effect once. Everything e
 from xump.sql.cleaner import Cleaner
 from xump.sql.errors import ConfigurationError, MissingId, SchemaMismatch, SqlError, TransactionAborted
 from xump.sql.inbox import Inbox
+from xump.sql.metrics import Metrics
 from xump.sql.outbox import Outbox
 from xump.sql.outcomes import Down, Pressed, Refused, Target
 from xump.sql.processor import Processor
@@ -23,6 +24,7 @@ __all__ = [
     "ConfigurationError",
     "Down",
     "Inbox",
+    "Metrics",
     "MissingId",
     "Outbox",
     "Pressed",

@@ -9,8 +9,9 @@ of two moments; those of one queue are of one.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -74,6 +75,7 @@ async def metrics(call: Call) -> web.Response:
     lines: list[str] = []
     for name, kind, told in (*CLIENTS, *QUEUE, *SELECTOR, *STORE):
         lines += (f"# HELP {name} {told}", f"# TYPE {name} {kind}", *families[name])
+    lines += _beside(call.broker)
     return web.Response(body="\n".join([*lines, ""]).encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -140,6 +142,14 @@ def _selector(selector: Any, host: str, families: Families) -> None:
 def _count_clients(broker: Broker, families: Families) -> None:
     families["xump_connections"].append(f"xump_connections {len(broker.connections)}")
     families["xump_channels"].append(f"xump_channels {sum(len(one.channels) for one in broker.connections)}")
+
+
+def _beside(broker: Broker) -> Iterator[str]:
+    """What others show: gauges named after whose they are."""
+    for whose, look in broker.beside.items():
+        for number, value in look().items():
+            name = re.sub(r"\W", "_", f"xump_{whose}_{number}", flags=re.ASCII)
+            yield from (f"# HELP {name} {number} of {whose}.", f"# TYPE {name} gauge", f"{name} {value}")
 
 
 def escaped(text: str) -> str:

@@ -78,6 +78,7 @@ async def overview(call: Call) -> web.Response:
                 {"name": name, "size_bytes": store.size_bytes, "live_bytes": store.live_bytes}
                 for name, store in call.engine.stores.items()],
             "connections": list(connections(call.broker)),
+            "beside": [{"name": name, "numbers": dict(look())} for name, look in call.broker.beside.items()],
         })
 
 

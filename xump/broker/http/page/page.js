@@ -82,6 +82,12 @@ function show(all) {
     cell(row, one.peer);
     cell(row, one.channels, "number");
   });
+  $("beside-section").hidden = !all.beside.length;
+  fill("beside", all.beside, (row, one) => {
+    cell(row, one.name);
+    const numbers = Object.entries(one.numbers).map(([name, value]) => `${name.replaceAll("_", " ")}: ${short(value)}`);
+    cell(row, numbers.join(" · "), one.numbers.dead ? "bad" : "");
+  });
   const found = all.queues.find((queue) => queue.name === open);
   if (found) $("hold").textContent = found.held ? "Release" : "Hold";
   $("actions").hidden = $("publish").hidden = !all.user.may_configure;
