@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 import zmq
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 """A message that has not come by then will not come. No test waits for that to happen."""
 
 

@@ -1,25 +1,52 @@
 """A cable that can be cut: forwards TCP connections to a port, until it is cut, and again when it is mended."""
 
+import itertools
+import os
 import selectors
 import socket
+import sys
 import threading
+
+FIRST_PORT = 20_000
+_ports = itertools.count(FIRST_PORT)
+
+
+def own_host():
+    """A loopback address that no other process has: on Linux all of 127.0.0.0/8 is this machine's, and a process number has 22
+    bits. So what is free here stays free until it is bound, however many tests run beside this one."""
+    number = os.getpid()
+    return f"127.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}" if sys.platform == "linux" else "127.0.0.1"
 
 
 def free_endpoint():
-    """An endpoint that can be bound at once. A socket of ZeroMQ would give its port back some time after it was closed."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    """An endpoint that can be bound at once, and that was not given out before.
+
+    A port that the system chooses could be chosen again before it is bound, and a socket of ZeroMQ would give it back some time
+    after it was closed.
+    """
+    host = own_host()
+    for port in _ports:
+        try:
+            socket.create_server((host, port)).close()
+        except OSError:
+            continue                        # somebody listens there; the next one
+        return f"tcp://{host}:{port}"
+    raise AssertionError("all ports are taken")
+
+
+END = b"e"
 
 
 class Cable:
     """Listens at `endpoint`, and forwards to another one. `cut` lets nothing through, and says nothing to either end."""
 
     def __init__(self, to):
-        self._to = ("127.0.0.1", int(to.rsplit(":", 1)[1]))
+        host, port = to.removeprefix("tcp://").rsplit(":", 1)
+        self._to = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._ear, self._bell = socket.socketpair()
-        self._whole, self._cuts, self._ends = True, False, False
+        self._whole, self._cuts = True, False
         self._other = {}
         self._selector = selectors.DefaultSelector()
         for one in (self._listener, self._ear):
@@ -37,16 +64,16 @@ class Cable:
         self._bell.send(b"!")
 
     def close(self):
-        self._ends = True
-        self._bell.send(b"!")
+        self._bell.send(END)                # no flag: the thread would see it, and close its end, before it is sent
         self._thread.join()
         self._bell.close()
 
     def _run(self):
-        while not self._ends:
+        ends = False
+        while not ends:
             for key, _ in self._selector.select():
                 if key.fileobj is self._ear:
-                    self._ear.recv(100)
+                    ends = END in self._ear.recv(100)
                     if self._cuts:          # also if it was mended meanwhile
                         self._cuts = False
                         for one in list(self._other):

@@ -158,7 +158,7 @@ def test_a_worker_whose_function_raises_leaves_and_another_gets_the_request(cont
 
     thread = threading.Thread(target=run, args=(breaks,))
     thread.start()
-    with Client(broker.endpoints[0], timeout=20.0, context=context) as client:
+    with Client(broker.endpoints[0], timeout=60.0, context=context) as client:
         assert client.request(b"s", b"x") == [b"second"]
     thread.join()
     breaks.close()
@@ -172,7 +172,7 @@ def test_a_worker_whose_function_raises_leaves_and_another_gets_the_request(cont
 def test_majordomo_all_ours(context, serve, work, version, protocol):
     broker = serve(MajordomoBroker(HOST, context=context))
     work(Worker(broker.endpoints[0], b"echo", protocol=protocol, context=context))
-    with Client(broker.endpoints[0], version=version, timeout=20.0, context=context) as client:
+    with Client(broker.endpoints[0], version=version, timeout=60.0, context=context) as client:
         for number in range(20):
             assert client.request(b"echo", b"%d" % number, b"") == [b"%d" % number, b""]
         assert client.request(b"mmi.service", b"echo") == [b"200"]
@@ -239,7 +239,7 @@ def test_many_requests_at_once_each_gets_its_own_reply(context, serve, work, ver
         work(Worker(broker.endpoints[0], b"echo", context=context))
 
     async def ask():
-        async with aio.Client(broker.endpoints[0], version=version, timeout=20.0, in_flight=20) as client:
+        async with aio.Client(broker.endpoints[0], version=version, timeout=60.0, in_flight=20) as client:
             return await asyncio.gather(*(client.request(b"echo", b"%d" % number) for number in range(200)))
 
     assert asyncio.run(ask()) == [[b"%d" % number] for number in range(200)]
@@ -273,7 +273,7 @@ def test_with_keys_only_who_has_them_is_served(context, serve, work):
     broker = serve(MajordomoBroker(HOST, keys=Keys(public, secret), context=context))
     keys = Keys(own, own_secret, server=public)
     work(Worker(broker.endpoints[0], b"echo", keys=keys, context=context))
-    with Client(broker.endpoints[0], keys=keys, timeout=20.0, context=context) as client:
+    with Client(broker.endpoints[0], keys=keys, timeout=60.0, context=context) as client:
         assert client.request(b"echo", b"x") == [b"x"]
     with Client(broker.endpoints[0], timeout=0.1, retries=0, context=context) as stranger:
         with pytest.raises(RequestTimeout):
@@ -307,7 +307,7 @@ def test_the_command_line(tmp_path, context):
                      "--", "tr", "a-z", "A-Z")
     public, secret = zmq.auth.load_certificate(own_keys)
     keys = Keys(public, secret, zmq.auth.load_certificate(tmp_path / "broker.key")[0])
-    with Client(endpoint, keys=keys, timeout=20.0, context=context) as client:
+    with Client(endpoint, keys=keys, timeout=60.0, context=context) as client:
         assert client.request(b"upper", b"hello") == [b"HELLO"]
     assert worker.end() == 0
     assert broker.end(signal.SIGINT) == 0

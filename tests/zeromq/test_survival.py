@@ -37,6 +37,8 @@ def bound(make):
 class World:
     """What all systems need: threads that end, and servers that end as if they were killed, without a word."""
 
+    patient = True
+    """Whether clients ask for as long as it may take: they do where the table says that there is an answer in the end."""
     serves_itself = True
     """Whether servers do the work: then they end only when it is done."""
 
@@ -76,7 +78,7 @@ class World:
 
     def raw(self, kind, endpoint):
         socket = self.context.socket(kind)
-        socket.linger, socket.rcvtimeo = 0, 30_000
+        socket.linger, socket.rcvtimeo = 0, 60_000
         socket.connect(endpoint)
         return socket
 
@@ -86,7 +88,7 @@ class Broker(World):
 
     serves_itself = False
     protocol, ready, options = "mdp2", [b"MDPW02", b"\1", b"s"], {}
-    tries = {"timeout": 0.4, "retries": 100}
+    timeout = 0.4
 
     def __init__(self, ends):
         super().__init__(ends)
@@ -106,15 +108,11 @@ class Broker(World):
         worker = Worker(self.worker_end, b"s", protocol=self.protocol, back_off=(0.05, 0.1), context=self.context, **FAST)
         thread = threading.Thread(target=worker.run, args=(self.work,))
         thread.start()
-
-        def end():
-            self.go_on.set()
-            if thread.is_alive():
-                worker.stop()
-                thread.join()
-                worker.close()
-        self.ends.callback(end)
-        return end
+        end = ExitStack()                   # to close it again does nothing
+        for step in (worker.close, thread.join, worker.stop, self.go_on.set):
+            end.callback(step)
+        self.ends.callback(end.close)
+        return end.close
 
     def bad_worker(self):
         """One that takes a request; returns its socket."""
@@ -127,8 +125,13 @@ class Broker(World):
         while len(socket.recv_multipart()) < 3:
             pass                            # heartbeats
 
-    def client(self, **options):
-        return Client(self.cable.endpoint, context=self.context, **{**self.tries, **options})
+    @property
+    def tries(self):
+        """How often clients ask: where there is no answer, one comes to nothing as surely as many."""
+        return {"timeout": self.timeout, "retries": 200 if self.patient else 5}
+
+    def client(self):
+        return Client(self.cable.endpoint, context=self.context, **self.tries)
 
     def ask(self, client):
         return client.request(b"s", b"x")[0]
@@ -138,8 +141,7 @@ class Broker(World):
         return
 
     def answered(self, failure):
-        few = {"retries": 3} if failure == "machine fails" and not hasattr(self, "other") else {}
-        with self.client(**few) as client:
+        with self.client() as client:
             if failure == "worker comes back":
                 self.go_on.set()
                 end = self.add_worker()
@@ -238,8 +240,8 @@ class Paranoid(Broker):
     def start(self):
         self.kill = self.run(bound(lambda: PirateBroker(self.front, self.back, context=self.context, **FAST)))
 
-    def client(self, **options):
-        return LazyPirate(self.cable.endpoint, context=self.context, **{**self.tries, **options})
+    def client(self):
+        return LazyPirate(self.cable.endpoint, context=self.context, **self.tries)
 
     def ask(self, client):
         return client.request(b"x")[0]
@@ -247,7 +249,6 @@ class Paranoid(Broker):
 
 class Simple(Paranoid):
     protocol = "simple"
-    tries = {"timeout": 0.4, "retries": 5}
 
     def start(self):
         self.kill = self.run(bound(lambda: PirateBroker(self.front, self.back, paranoid=False, context=self.context)))
@@ -290,7 +291,7 @@ class Star(Broker):
             self.start_one(0, self.front)       # the primary again
 
     def start_one(self, at, end, passive=None):
-        pair = Pair(("primary", "backup")[at], self.links[at], self.links[1 - at], heartbeat=0.4)
+        pair = Pair(("primary", "backup")[at], self.links[at], self.links[1 - at], heartbeat=1.0)
         server = bound(lambda: MajordomoBroker(end, context=self.context, pair=pair, **FAST))
         if passive is not None:
             server.star.changed = lambda state: passive.set()
@@ -308,14 +309,16 @@ class Star(Broker):
         finally:
             self.front = front
 
-    def client(self, **options):
-        return Client(self.cable.endpoint, self.other, context=self.context, **{**self.tries, **options})
+    def client(self):
+        return Client(self.cable.endpoint, self.other, context=self.context, **self.tries)
 
 
 class OneServer(Broker):
     """A Lazy Pirate and a server: the server is worker and broker in one."""
 
     endpoints = 1
+    patient = True
+    """Whether clients ask for as long as it may take: they do where the table says that there is an answer in the end."""
     serves_itself = True
 
     def __init__(self, ends):
@@ -332,7 +335,7 @@ class OneServer(Broker):
             identity=self.cable.endpoint if at == 0 else None))))
 
     def client(self):
-        return LazyPirate(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=0.4, retries=5)
+        return LazyPirate(self.cable.endpoint, *self.fronts[1:], context=self.context, **self.tries)
 
     def ask(self, client):
         return client.request(b"x")[0]
@@ -367,7 +370,7 @@ class First(OneServer):
     endpoints = 2
 
     def client(self):
-        return OneAtATime(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=0.4, rounds=20)
+        return OneAtATime(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=0.4, rounds=100)
 
 
 class Second(OneServer):
@@ -378,7 +381,7 @@ class Second(OneServer):
         self.numbered = True
 
     def client(self):
-        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=20.0)
+        return Shotgun(self.cable.endpoint, *self.fronts[1:], context=self.context, timeout=60.0)
 
 
 class Third(OneServer):
@@ -386,7 +389,7 @@ class Third(OneServer):
 
     def client(self):
         return Addressed(
-            self.cable.endpoint, *self.fronts[1:], context=self.context, ping=0.1, ttl=0.5, timeout=0.4, tries=20)
+            self.cable.endpoint, *self.fronts[1:], context=self.context, ping=0.1, ttl=0.5, timeout=0.4, tries=200)
 
 
 SYSTEMS = {
@@ -416,4 +419,5 @@ def test_who_survives_what(system, failure, tmp_path):
     with ExitStack() as ends:
         kind = SYSTEMS[system]
         world = kind(ends, tmp_path) if kind is Titanic else kind(ends)
-        assert world.answered(failure) == (table()[system, failure] == "yes")
+        world.patient = table()[system, failure] == "yes"
+        assert world.answered(failure) == world.patient

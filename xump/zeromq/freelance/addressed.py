@@ -37,7 +37,7 @@ class Addressed:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
         self._what, self._clock = ", ".join(endpoints), clock
         self._asked: deque[tuple[tuple[bytes, ...], Future[list[bytes]]]] = deque()
-        self._closing = False
+        self._closing, self._coming = False, threading.Lock()
         self._socket = connect(context or zmq.Context.instance(), zmq.ROUTER, endpoints[0], keys)
         try:
             for endpoint in endpoints[1:]:
@@ -55,11 +55,12 @@ class Addressed:
 
     def submit(self, *body: bytes) -> Future[list[bytes]]:
         """Ask, and return a future of the frames of the reply; in asyncio, `await asyncio.wrap_future(client.submit(…))`."""
-        if self._closing:
-            raise ValueError("the client is closed")
         future: Future[list[bytes]] = Future()
-        self._asked.append((body, future))
-        self._ring()
+        with self._coming:                  # so that the thread, when it ends, ends all that came
+            if self._closing:
+                raise ValueError("the client is closed")
+            self._asked.append((body, future))
+            self._ring()
         return future
 
     def request(self, *body: bytes) -> list[bytes]:
@@ -72,10 +73,12 @@ class Addressed:
 
     def close(self) -> None:
         """End the thread, and close the socket. Requests that are out end with RequestTimeout."""
-        if not self._closing:
-            self._closing = True
-            self._ring()
-            self._thread.join()
+        with self._coming:
+            if not self._closing:
+                self._closing = True
+                self._ring()
+        self._thread.join()
+        self._bell.close()                  # not before: it may be rung until then
 
     def __enter__(self) -> Addressed:
         return self
@@ -106,10 +109,11 @@ class Addressed:
                 self._agent.request(body, self._settling(future), self._clock())
             self._read()
             self._agent.tick(self._clock())
-        for future in [*out, *(future for _, future in self._asked)]:
+        waiting = [future for _, future in self._asked if future.set_running_or_notify_cancel()]
+        for future in [*out, *waiting]:
             future.set_exception(RequestTimeout(f"the client of {self._what} was closed before the reply came"))
-        for end in (self._socket, self._bell, self._ear):
-            end.close()
+        self._socket.close()
+        self._ear.close()
 
     def _settling(self, future: Future[list[bytes]]) -> Callable[[list[bytes] | None], None]:
         def _settle(reply: list[bytes] | None) -> None:

@@ -43,8 +43,14 @@ class FreelanceServer(Server):
         super().__init__(context, clock, engine)
         if threads < 1:
             raise ValueError(f"threads is {threads}, and must be at least 1")
-        _endpoint = _with_port(endpoint)
-        _socket = self._open(_endpoint, keys, public, identity=(identity or _endpoint).encode())
+        while True:
+            _endpoint = _with_port(endpoint)
+            try:
+                _socket = self._open(_endpoint, keys, public, identity=(identity or _endpoint).encode())
+                break
+            except zmq.ZMQError as error:       # another program may have taken the port that was free
+                if _endpoint == endpoint or error.errno != zmq.EADDRINUSE:
+                    raise
         self._function = function
         self._threads = threads
         self._hands: ThreadPoolExecutor

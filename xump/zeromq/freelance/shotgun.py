@@ -15,6 +15,10 @@ import zmq
 from xump.errors import RequestTimeout
 from xump.zeromq.sockets import Keys, receive
 
+SEND_MS = 1
+"""So long a send waits for a connection that was there when poll looked. Not 0: then libzmq would say of any frame of a message
+that its connection has gone; so it says it of the first, and drops the rest in silence."""
+
 
 class Shotgun:
     """Asks all servers at once. They must echo the number: `FreelanceServer(numbered=True)`, or the guide's.
@@ -39,7 +43,7 @@ class Shotgun:
             for endpoint in endpoints:
                 socket = (context or zmq.Context.instance()).socket(zmq.DEALER)
                 self._sockets.append(socket)
-                socket.linger, socket.immediate = 0, True
+                socket.linger, socket.immediate, socket.sndtimeo = 0, True, SEND_MS
                 if keys is not None:
                     keys.put(socket, serves=False)
                 socket.connect(endpoint)
@@ -59,8 +63,7 @@ class Shotgun:
             poller.register(socket, zmq.POLLIN | zmq.POLLOUT)
         while (left := end - time.monotonic()) > 0:
             for socket, events in poller.poll(max(1, int(left * 1000))):
-                if events & zmq.POLLOUT:
-                    socket.send_multipart([b"", number, *body])
+                if events & zmq.POLLOUT and sent(socket, [b"", number, *body]):
                     poller.register(socket, zmq.POLLIN)
                 if events & zmq.POLLIN:
                     frames = receive(socket)
@@ -78,3 +81,12 @@ class Shotgun:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
+    """Send, if the server is still there: it may have gone since poll saw it, and there may never be another connection."""
+    try:
+        socket.send_multipart(frames)
+    except zmq.Again:
+        return False
+    return True
