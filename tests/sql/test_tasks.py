@@ -174,6 +174,25 @@ def test_cancelled_only_while_it_waits(database, tasks, ran):
     assert (seen, len(ran), other > number) == ([False], 1, True)
 
 
+def test_an_interrupt_ends_the_worker_and_is_no_failure_of_the_task(database, tasks, made):
+    @tasks.task()
+    def interrupted():
+        raise KeyboardInterrupt
+
+    @tasks.task(max_attempts=1)
+    def leaves():
+        raise SystemExit
+
+    with database.begin() as connection:
+        leaves.enqueue(connection)
+        interrupted.enqueue(connection)
+    worker = tasks.worker()
+    with pytest.raises(KeyboardInterrupt):
+        worker.drain()
+    assert (worker.failed, count(database, made.worker)) == (1, 0)
+    assert rows(database, made.task, made.task.c.name, made.task.c.attempts) == [("interrupted", 1)]     # till its lease is over
+
+
 def test_kept_for_a_while(database, made):
     tasks = Tasks(database, keep=100)
 

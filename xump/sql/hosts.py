@@ -33,6 +33,19 @@ class ThreadPlaces:
         self._pool.shutdown()
 
 
+class OwnPlace:
+    """The thread that asks: for one that has nothing else to do meanwhile. It spares two changes of threads for each function."""
+
+    def start(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Run it now. `argument.error` is what it raised: Ctrl-C is for this thread, not for the function."""
+        function(argument)
+        if isinstance(argument.error, KeyboardInterrupt):
+            raise argument.error
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+
 class LoopPlaces:
     """Tasks of the event loop."""
 
@@ -74,9 +87,9 @@ class ThreadHost:
         """Call what may block."""
         return function(*arguments)
 
-    def places(self, count: int) -> ThreadPlaces:
-        """Where so many functions run at once."""
-        return ThreadPlaces(count)
+    def places(self, count: int, most: int) -> ThreadPlaces | OwnPlace:
+        """Where so many functions run at once, and no more than `most` are given."""
+        return OwnPlace() if most == 1 else ThreadPlaces(count)
 
     def every(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
         """Call a function each so many seconds, beside what goes on here; returns what ends it."""
@@ -149,7 +162,7 @@ class LoopHost:
         """Call what may block in a thread."""
         return await_only(asyncio.to_thread(function, *arguments))
 
-    def places(self, count: int) -> LoopPlaces:
+    def places(self, count: int, most: int) -> LoopPlaces:
         """Where so many functions run at once."""
         return LoopPlaces(count)
 

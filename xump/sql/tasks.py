@@ -300,6 +300,8 @@ class Tasks:
     ) -> Worker:
         """Make a worker, which runs tasks in threads. Any number of them may run, in any number of processes.
 
+        With one place, and no `prefetch`, tasks run in the thread that calls `run` or `drain`.
+
         Args:
             concurrency: How many tasks run at once.
             prefetch: How many more are claimed, and wait for a free thread.

@@ -37,6 +37,7 @@ logger = logging.getLogger("xump.sql")
 BEAT_SECONDS = 2.0
 """How often a worker says that it lives."""
 UNKNOWN_DELAY = 10_000_000
+TOGETHER_SECONDS = 0.001
 
 
 class LeaseLost(Exception):
@@ -129,10 +130,14 @@ class Worker:
         leave = self._tasks.wake.join(event)
         in_own(self._engine, self._arrive)
         beating = self._host.every(min(BEAT_SECONDS, self._lease / 3), self._beat)
-        places = self._host.places(self._concurrency)
+        places = self._host.places(self._concurrency, self._places)
+        pause = self._host.event()
         looks_until = next_look = 0.0
         try:
             while True:
+                if self._ended and len(self._running) - len(self._ended) > self._concurrency:
+                    # Some that were claimed wait for a place: they may end at once, too, and are finished in one turn then.
+                    self._host.wait(pause, TOGETHER_SECONDS)
                 woken = event.is_set()
                 event.clear()
                 now = time.monotonic()
