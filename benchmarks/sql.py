@@ -1,8 +1,6 @@
-"""Tasks and outbox beside a PostgreSQL, which is started here, with fsync on. `python -m benchmarks.sql`.
+"""Tasks beside a PostgreSQL, which is started here, with fsync on. `python -m benchmarks.sql`; of the outbox it is `sql_relay`.
 
 - Enqueue: 1,000 in one transaction, beside SQLAlchemy Core's INSERT ... RETURNING into the same table. Bar: 1 / 1.2 of its rate.
-- Relay: 20,000 rows of 100 bytes into a queue of an engine in the same process, in a ring store; the rows are deleted when the
-  store is synced. Beside DELETE ... RETURNING by hand, 1,000 at a time. Bar: 0.5 of its rate.
 - Tasks: tasks that do nothing, through one worker process and through eight, each with one place; each finish is committed. From
   the first task's run to the last one's. Beside procrastinate, which keeps what is done (as Xump with `keep`) or deletes it, and
   pgqueuer, which claims one or, as it does by itself, ten, and writes what is finished ten at a time, or after 0.1 s. Bars: 3.0
@@ -23,7 +21,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,14 +31,12 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Engine, cast, create_engine, insert, text
 
-import xump
-from benchmarks.harness import BODY, Contestant, Table, Times, compare, describe, parser_of, speed_table, take_turns, verdict
+from benchmarks.harness import Contestant, Table, Times, compare, describe, parser_of, speed_table, take_turns, verdict
 from tests.sql import postgres
-from xump.sql import Outbox, Tasks, Wake, init, tables
+from xump.sql import Tasks, Wake, init, tables
 from xump.sql.moments import Now
 
 BATCH = 1_000
-OUTBOX_ROWS = 20_000
 END_SECONDS = 120.0
 PAUSE_SECONDS = 0.02
 SAMPLES = 200
@@ -191,41 +186,6 @@ class Bench:
                     connection.execute(statement, values).scalar_one()
             return (perf_counter_ns() - begun) / count
 
-    def delete_by_hand(self, rows: int) -> float:
-        """A row."""
-        self._write_rows(rows)
-        statement = text(f"DELETE FROM xump_outbox WHERE id = ANY(ARRAY(SELECT id FROM xump_outbox ORDER BY id LIMIT {BATCH})) "
-                         "RETURNING *")
-        begun, deleted = perf_counter_ns(), 0
-        while deleted < rows:
-            with self.engine.begin() as connection:
-                deleted += len(connection.execute(statement).all())
-        return (perf_counter_ns() - begun) / rows
-
-    def relay(self, rows: int) -> float:
-        """A row."""
-        self._write_rows(rows)
-        with tempfile.TemporaryDirectory(dir="/tmp") as folder, xump.Engine() as engine:
-            engine.create_store("disk", "ring", path=f"{folder}/store.xump")
-            queue = engine.create_queue("orders", store="disk", dedup=3600)
-            relay = Outbox().relay(engine, engine=self.engine, batch=BATCH)
-            begun = perf_counter_ns()
-            while relay.sent < rows:
-                relay.step()
-            took = (perf_counter_ns() - begun) / rows
-            if queue.ready != rows:
-                raise RuntimeError(f"{rows} rows were sent, and {queue.ready} are there")
-            relay._leave()
-        return took
-
-    def _write_rows(self, rows: int) -> None:
-        self._execute("TRUNCATE xump_outbox")
-        with self.engine.begin() as connection:
-            connection.execute(text(
-                "INSERT INTO xump_outbox (slot, queue, address, body, message_id, created) SELECT number % 16, 'orders', 'new', "
-                ":body, 'm' || number, 0 FROM generate_series(1, :rows) AS number"), {"body": BODY, "rows": rows})
-        self._execute("VACUUM ANALYZE xump_outbox")
-
 
 @contextmanager
 def processes(kind: str, url: str, count: int) -> Iterator[list[Any]]:
@@ -295,10 +255,6 @@ def main(arguments: list[str] | None = None) -> None:
             print("  enqueue")
             compare(table, take_turns({"core": partial(bench.enqueue, False, BATCH), "xump": partial(bench.enqueue, True, BATCH)},
                                       options.rounds), "core", ["xump"], 1 / 1.2)
-            rows = OUTBOX_ROWS // share
-            print("  relay into a durable engine")
-            compare(table, take_turns({"delete by hand": partial(bench.delete_by_hand, rows), "xump": partial(bench.relay, rows)},
-                                      options.rounds), "delete by hand", ["xump"], 0.5)
             tasks_through(bench, table, options.rounds, share)
             latencies(bench, options.rounds, SAMPLES // share)
         finally:
