@@ -61,11 +61,22 @@ class Wire:
         self._seen = False
         self.error = None
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._listening]
+        self._threads = []
         self.url = f"grpc://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start(self._accept)
+
+    def _start(self, target, *arguments):
+        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))
+        self._threads[-1].start()
 
     def close(self):
-        self._listening.close()
+        for one in self._open:
+            hang_up(one)
+        for thread in self._threads:
+            thread.join(60)
+        for one in self._open:
+            one.close()
 
     def _accept(self):
         while True:
@@ -78,8 +89,9 @@ class Wire:
             except OSError:
                 client.close()
                 continue
-            for source, to, watched in ((client, broker, True), (broker, client, False)):
-                threading.Thread(target=self._pass_on, args=(source, to, watched), daemon=True).start()
+            self._open += [client, broker]
+            self._start(self._pass_on, client, broker, True)
+            self._start(self._pass_on, broker, client, False)
 
     def _pass_on(self, source, to, watched):
         try:
@@ -92,13 +104,18 @@ class Wire:
             pass        # the other side is gone: this one hears of it below
         except BaseException as error:
             self.error = error
-        for end in (source, to):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue        # it is closed already
+        hang_up(source)
+        hang_up(to)
 
     def _is_first(self):
         with self._once:
             first, self._seen = not self._seen, True
             return first
+
+
+def hang_up(end):
+    """End a connection, or a wait for one; whatever waits for it hears of that."""
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return      # it has ended already

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row
 
 from xump.spark.options import check_for, parsed
 from xump.spark.schema import sendable
-from xump.spark.source import XumpDataSource
+from xump.spark.source import ensure_source
 
 BATCH_ROWS = 10_000
 """So many rows of a partition are sent as one batch."""
@@ -31,7 +31,7 @@ def publish(df: DataFrame, endpoint: str, queue: str, **options: Any) -> None:
 
     In `foreachBatch`, give it `txnAppId=NAME, txnVersion=batch_id`: a batch that comes again is then published once.
     """
-    df.sparkSession.dataSource.register(XumpDataSource)
+    ensure_source(df.sparkSession)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     check_for(parsed({"endpoint": endpoint, "queue": queue} | texts), reading=False)
     df.write.format("xump").mode("append").option("endpoint", endpoint).options(**texts).save(queue)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from xump.spark.source import XumpDataSource
+from xump.spark.source import ensure_source
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -57,7 +57,7 @@ def session(*, master: str = MASTER, app_name: str = "xump", **settings: Any) ->
     for name, value in (SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     made = builder.getOrCreate()
-    made.dataSource.register(XumpDataSource)        # an editable install is not among the modules that Spark looks through
+    ensure_source(made)
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -53,3 +55,10 @@ class XumpDataSource(DataSource):
 
     def __reduce__(self) -> Any:
         return type(self), (dict(self.options),)
+
+
+def ensure_source(spark: SparkSession) -> None:
+    """Tell a session of the data source, if Spark does not find it by itself: an editable install is in no folder that it looks
+    through."""
+    if not any(found.name == "pyspark_xump" for found in pkgutil.iter_modules()):
+        spark.dataSource.register(XumpDataSource)
