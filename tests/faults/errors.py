@@ -73,6 +73,11 @@ class Watched(Recorded):
                 raise Failed(note) from error
         return super().both(called, note, any_error)
 
+    def hear(self, error):
+        if isinstance(error, DISK):
+            raise Failed("wait_to_be_told()") from error
+        super().hear(error)
+
 
 def turned_down(world: Watched) -> bool:
     """Whether a COPY found no room in a store whose disk was full: the model, which has no disk, goes another way then."""
@@ -237,7 +242,9 @@ class Attempt:
             if len(world.stores) == 1:
                 matching(observed, [Moment(model) for model in moments])
             else:
-                check_pair(observed, [Moment(model) for model in moments])
+                # A call may return before all that it set going between the stores, which stops where a disk fails.
+                check_pair(observed, [Moment(model) for model in moments],
+                           earlier=[Moment(model) for model in world.moments[: world.confirmed]])
         except Violation as violation:
             self.problems.append(f"after it, {world.phase}: {shown(str(violation))}")
         except Exception as error:

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -121,7 +122,11 @@ class KilledChain:
         self.counts.killed += 1
         judge = Judge(world, self.folder / "state", self.chance, self.counts)
         self.state = State.of(live)
-        found = judge.verdict(self.state, window.killed, window.begun, True)
+        try:
+            found = judge.verdict(self.state, window.killed, window.begun, True)
+        except Violation:
+            self.counts.evidence = partial(judge.evidence, self.state, window.killed, window.begun)
+            raise
         if not found or any(one.hidden() != found[0].hidden() for one in found):
             return False
         self.model = found[-1].model

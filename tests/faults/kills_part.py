@@ -74,7 +74,8 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
         counts = KilledChain(f"{job['seed']} {number}", job["mix"], folder).run()
         shutil.rmtree(folder)
         if counts.violations:
-            counts.violations[0] += shrinking.told(partial(chain_without, job, number), folder, tries=4)
+            counts.violations[0] += shrinking.told(partial(chain_without, job, number), folder, tries=4,
+                                                   evidence=counts.evidence)
         done += max(counts.killed, 1)
         say({"chain": number, "violations": counts.violations[:3], **{name: getattr(counts, name) for name in TOLD}})
         number += job["stride"]

@@ -15,8 +15,9 @@ message,
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from xump import INFINITE, always, deliver
 
 Seen = dict[str, Any]
 HOPS = 8        # its place in what is seen of a message
+DELETED = re.compile(r" \(deleted [0-9]+\)$")        # the end of the name of a queue that makes way for a newer one
 
 
 class Violation(Exception):
@@ -152,31 +154,48 @@ def tag_of(body: bytes) -> bytes:
     return bytes(body.partition(b" ")[0])
 
 
-def check_pair(observed: Observed, moments: list[Moment], apart: bool = False) -> None:
+def check_pair(observed: Observed, moments: list[Moment], apart: bool = False, earlier: Sequence[Moment] = ()) -> None:
     """Two stores: the rules above. Raises `Violation`. `apart`: each may go back to a moment of its own, so that a message on its
-    way may be in neither (a power failure, where nothing is synced)."""
+    way may be in neither (a power failure, where nothing is synced). `earlier`: what was there then, and is over, may be there
+    still."""
     assert observed.seen is not None
     now, sights = places(observed.seen), [moment.seen() for moment in moments]
+    before = [moment.seen() for moment in earlier]
     were = [places(sight) for sight in sights]
+    known = {name for sight in [*sights, *before] for name in sight["messages"]}
     for name in observed.seen["messages"].keys() | set.intersection(*(set(sight["messages"]) for sight in sights)):
         if all(name in sight["messages"] for sight in sights) and name not in observed.seen["messages"]:
             raise Violation(f"queue {name!r} is gone")
-        if not any(name in sight["messages"] for sight in sights) and name not in observed.seen["messages"]:
+        if DELETED.sub("", name) not in known:
             raise Violation(f"queue {name!r} was never there")
-    check_places(now, were, sights)
+    trimmed = {at for at in set.intersection(*map(set, were)) - set(now) if is_trimmed(at, were, observed.seen)}
+    check_places(now, were, sights, [places(sight) for sight in before], trimmed)
     if not apart:
         check_lineages(now, were)
     check_entered(observed.seen, sights)
     check_marks(observed, moments)
 
 
-def check_places(now: Places, were: list[Places], sights: list[Seen]) -> None:
+def is_trimmed(at: tuple[str, int], were: list[Places], found: Seen) -> bool:
+    """Whether a message has left a history that was read from the log. Some that had left it before, in the order in which they
+    were processed, are in the log as long as their ends wait for another store; then the last are kept by id."""
+    name, id = at
+    if name not in found["properties"] or any(place[at][0] != "history" for place in were):
+        return False
+    kept = [message[0] for message in found["messages"][name]["history"]]
+    return len(kept) == found["properties"][name][2] and id < min(kept, default=0)
+
+
+def check_places(
+    now: Places, were: list[Places], sights: list[Seen], before: list[Places], trimmed: set[tuple[str, int]]
+) -> None:
+    """`before`: what was there earlier, and may be still."""
     newer = {tag(message) for at, (_, message) in now.items() if is_newer(at, sights[0])}
-    for at in set.intersection(*map(set, were)) - set(now):
+    for at in set.intersection(*map(set, were)) - set(now) - trimmed:
         if tag(were[0][at][1]) not in newer:        # else it is on its way, and the fault found it elsewhere
             raise Violation(f"message {at[1]} of queue {at[0]!r} is lost: {were[0][at]}")
     for at, (_, message) in now.items():
-        known = [place[at][1] for place in were if at in place]
+        known = [place[at][1] for place in [*were, *before] if at in place]
         waits_again = message[HOPS] == 0 and any(     # a dead letter: its hops start at 0
             message[:HOPS] + message[HOPS + 1 :] == one[:HOPS] + one[HOPS + 1 :] for one in known)
         if known and message not in known and not waits_again:
@@ -210,7 +229,7 @@ def check_entered(found: Seen, sights: list[Seen]) -> None:
 def check_marks(observed: Observed, moments: list[Moment]) -> None:
     """A message that waits in one more place than it ever did comes as redelivered from the later one. If it has ended there
     before the fault, nothing tells the first store, and it comes unmarked from there. Nor is it marked where it came by a copy in
-    RAM, or went on within the first store (docs/stores.md)."""
+    RAM (docs/stores.md)."""
     if observed.emptied is None or observed.seen is None:
         return
     most = Counter[bytes]()
@@ -222,16 +241,9 @@ def check_marks(observed: Observed, moments: list[Moment]) -> None:
     given = {(queue, message[0]) for message, _, queue, *_ in observed.emptied}
     expired = {tag(message) for at, (state, message) in places(observed.seen).items() if state == "ready" and at not in given}
     now = waiting(observed.seen)
-    in_one_store = {name for name in now if len({store_of(observed.seen, at[0]) for at, (state, message) in places(
-        observed.seen).items() if state == "ready" and tag(message) == name}) == 1}
-    unmarked = {name for name, number in now.items() if number > max(1, most[name])} - in_one_store
-    unmarked -= marked | strayed | expired
+    unmarked = {name for name, number in now.items() if number > max(1, most[name])} - marked - strayed - expired
     if unmarked:
         raise Violation(f"twice, and not marked as redelivered: {sorted(unmarked)}")
-
-
-def store_of(found: Seen, queue: str) -> str:
-    return str(found["properties"][queue][0])
 
 
 def waiting(found: Seen) -> Counter[bytes]:

@@ -13,9 +13,10 @@ import re
 import shutil
 import traceback
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import xump
@@ -24,10 +25,12 @@ from tests.faults.disk import Disk, State
 from tests.faults.oracle import Moment, Observed, Violation, check_bodies, check_pair, emptied, matching, seen
 from tests.faults.programs import BEGUN, DURABILITIES, DURABLE, MIXES, OPTIONS, Program, Recorded, kind_of
 from tests.faults.shim import Event, Kind
+from tests.model.seen import differences
 from xump.errors import StoreCorrupt
 
 SESSIONS, STEPS = 4, 40     # of a chain; of a session
 DRAWN_MAX = 10              # states drawn after one event
+EVENTS_TOLD = 40            # those before a violation that does not come again
 EMPTIED = 0.3               # of the states are emptied by a consumer, too
 
 CANARIES: dict[str, Callable[[random.Random, Event], bool]] = {
@@ -70,6 +73,8 @@ class Counts:
     mixed: int = 0
     """And those that it left as no single moment."""
     violations: list[str] = field(default_factory=list)
+    evidence: Callable[[], str] | None = None
+    """Tells of the first violation: the calls, the events, and what was found beside the moments."""
 
 
 class Judge:
@@ -117,6 +122,14 @@ class Judge:
             self.counts.mixed += 1
             return []
         return [moment for moment in moments if moment.seen() == observed.seen and moment.emptied() == observed.emptied]
+
+    def evidence(self, state: State, first: int, last: int, events: Sequence[Event] = ()) -> str:
+        """What tells of a violation, if that never comes again."""
+        observed = self.observed.get(state.key(), Observed()).seen
+        lines = ["the calls:", *map(shown, self.world.journal), "the events before it:", *map(told_of, events)]
+        for number in sorted({first, last}):
+            lines += [f"found, beside moment {number}:", differences(self.moments[number].seen(), observed or {})]
+        return "\n".join(map(shown, lines))
 
     def may_be_lost(self) -> bool:
         """Whether a power failure may cost the whole store (docs/stores.md)."""
@@ -252,6 +265,9 @@ class Chain:
                 try:
                     found = judge.verdict(state, first, window.begun, killed)
                 except Violation as violation:
+                    if self.counts.evidence is None:
+                        self.counts.evidence = partial(
+                            judge.evidence, state, first, window.begun, events[max(0, number - EVENTS_TOLD) : number + 1])
                     self.tell(violation, number, killed, event)
                     if self.is_over():
                         return
@@ -275,6 +291,14 @@ class Chain:
         self.counts.violations.append(
             f"seed {self.seed!r}, mix {self.mix!r}, durability {self.durability}, session {self.counts.sessions}, "
             f"{how} after event {number} ({event.kind.name} {event.name}): {shown(str(violation))}")
+
+
+def told_of(event: Event) -> str:
+    """An event in a line, without what it wrote."""
+    if event.kind == Kind.MARK:
+        number, what = divmod(event.offset, 3)
+        return f"call {number} {('begins', 'has returned', 'is durable')[what]}"
+    return f"{event.kind.name} {event.name} at {event.offset}"
 
 
 def shown(text: str) -> str:

@@ -37,7 +37,7 @@ One store, alone or beside queues in RAM, must be exactly one moment of the mode
 begun one: queues, properties, counts, frontiers, messages, their order, history, and what comes as redelivered. In two stores
 nothing may be lost, and nothing twice but what was on its way, marked as [stores.md](stores.md#between-two-stores) says. The same
 is done to the `repair` of stores with a flipped bit: repaired once more, each state must be what an undisturbed repair leaves,
-with the damaged bytes in quarantine. Five of eleven chains are `"sync"`, the others `"group"`, `"process"` or `"none"`. "Lost
+with the damaged bytes in quarantine. Five of twelve chains are `"sync"`, the others `"group"`, `"process"` or `"none"`. "Lost
 whole" counts states of the last two that a power failure made unreadable, "mixed" those in which it left a store as no single
 moment, without a word.
 """
@@ -111,7 +111,7 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
         told = {name: getattr(counts, name) for name in TOLD}
         if counts.violations and job["mix"] in MIXES:
             counts.violations[0] += shrinking.told(partial(chain_without, job, number), Path(job["folder"]),
-                                                   seconds=job.get("seconds", shrinking.SECONDS))
+                                                   seconds=job.get("seconds", shrinking.SECONDS), evidence=counts.evidence)
         say(told | {"chain": number, "done": done, "violations": counts.violations[:3]})
         number += job["stride"]
 

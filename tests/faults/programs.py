@@ -34,7 +34,8 @@ OPTIONS = {
     "ring": {"segment_bytes": 1 << 16, "min_bytes": 0, "max_bytes": 1 << 23},
 }
 # How the stores of a chain are durable, and how long groups gather; most calls are confirmed one by one.
-DURABILITIES = [("sync", 0)] * 5 + [("group", 60_000)] * 2 + [("group", 1), ("process", 0), ("process", 0), ("none", 60_000)]
+DURABILITIES = [("sync", 0)] * 5 + [("group", 60_000)] * 2 + [
+    ("group", 1), ("group", 30), ("process", 0), ("process", 0), ("none", 60_000)]
 BODY_BYTES = [0, 8, 8, 8, 100, 100, 100, 700, 700, 5_000, 5_000, 20_000]
 
 
@@ -107,8 +108,19 @@ class Recorded(World):
             except xump.StoreFull as error:     # the model knows no room
                 raise Over from error
         done = super().both(called, note, any_error)
-        self.end(note == "sync()")
+        self.end(note == "sync()" or (note.startswith("commit(") and len(self.stores) == 1))
         return done
+
+    def commit(self, store):
+        """One store alone writes and syncs what it has: if all ends then, it is ahead of the other one."""
+        def commit(engine, side):
+            errors = []
+            for committer in engine._committers() if side else ():
+                if committer.name == store:
+                    committer.flush(errors)
+            if errors:
+                raise errors[0]
+        self.both(commit, f"commit({store!r})")
 
     def wait_to_be_told(self):
         self.begin()
@@ -170,7 +182,7 @@ class Program(Drawing, Flow):
     CALLS = (["publish"] * 8 + ["take"] * 5 + ["conclude"] * 5 + ["transact", "on_queue", "sync"] * 2 + [
              "publish_many", "publish_batch", "take_batch", "ack_many", "grant", "pay", "switch", "replay", "hold_for_a_while",
              "link", "delete", "delete_selector", "delete_queue", "reopen", "meddle", "set_meta"]
-             + ["stage", "adopt", "enter"] * 2)
+             + ["stage", "adopt", "enter"] * 2 + ["commit"] * 3)
     MORE_CALLS = ["wait"] * 4 + ["tick", "get", "get"]      # no loop over deliveries: that is many calls
 
     def __init__(self, chance: random.Random, open_world, queues=None):
@@ -252,6 +264,9 @@ class Program(Drawing, Flow):
 
     def ack_many(self):
         self.world.ack_many([self.chance.randint(0, 50) for _ in range(3)])
+
+    def commit(self):
+        self.world.commit(self.chance.choice(self.world.stores))
 
     def selector(self):
         return self.chance.choice(sorted(self.world.engine.selectors) or [1])

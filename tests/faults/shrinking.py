@@ -19,8 +19,9 @@ Ran = tuple[list[str], Steps]
 
 
 def told(run: Callable[[Collection[tuple[int, int]], Path], Ran], folder: Path, tries: int = 1,
-         seconds: float = SECONDS) -> str:
-    """The smallest chain that fails: its calls, session by session, and its first violation. `run(left_out, folder)` runs it."""
+         seconds: float = SECONDS, evidence: Callable[[], str] | None = None) -> str:
+    """The smallest chain that fails: its calls, session by session, and its first violation. `run(left_out, folder)` runs it.
+    `evidence` tells of one that does not fail again."""
     began = time.monotonic()
     steps, last = [], None
 
@@ -41,7 +42,7 @@ def told(run: Callable[[Collection[tuple[int, int]], Path], Ran], folder: Path, 
             steps, last = made.made, (violations, made)
             break
     if last is None:
-        return "\nit does not fail when it is run again"
+        return f"\nit does not fail when it is run again; what it was:\n{evidence() if evidence else 'not known'}"
     smallest(list(steps), fails)
     violations, made = last
     lines = [f"session {number}:\n    " + "\n    ".join(map(shown, journal)) for number, journal in enumerate(made.journals)]

@@ -33,7 +33,9 @@ def enter(engine, queue, message, visited, *, parent=None, dead=False, dead_entr
     entry.logged = entry.delivery_count, entry.redelivered
     entry.owner = None if queue.durable else owner
     above = (None if parent is None else owner_of(engine, parent)) or came
-    entry.foreign = above is not None and queue.durable and (above.queue.store != queue.store or above.foreign)
+    # With two durable stores, also one that stayed in its own: what it came from may have copies that are on their way.
+    entry.foreign = above is not None and queue.durable and (
+        above.queue.store != queue.store or above.foreign or len(engine.stores) > 2)
     if came is not None and not queue.durable and parent is owner is None:
         engine.strayed.add(message.body)
     if end is not None:

@@ -78,7 +78,7 @@ class Entry:
         self.nack_number = 0            # of its last nack, engine-wide
         self.owner = None               # in RAM: the durable entry of which this one has the last word
         self.logged = 0, False          # delivery_count and redelivered, as its store has them
-        self.foreign = False            # it came by MOVE or COPY from a message in another durable store
+        self.foreign = False            # it came by MOVE or COPY from a message that a crash may bring back
         self.recovered = False          # it was routed before its store was opened, and its queue is held since
 
     @property

@@ -213,8 +213,12 @@ class Pair:
         self.engine.when_durable(told.put)
         if not self.written:
             self.model.when_durable(lambda error: None)
-        assert told.get(timeout=60) is None, self.told("when_durable told of an error")
+        self.hear(told.get(timeout=60))
         self.compare()
+
+    def hear(self, error):
+        """What `when_durable` has told."""
+        assert error is None, self.told(f"when_durable told of {error!r}")
 
     @recorded
     def reopen(self, crash=False):

@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from xump_ext.log.adopt cimport adoptions_leave
-from xump_ext.log.fences cimport end_waits, fence_push, fences_needed, log_mark, settle_or_fence
+from xump_ext.log.fences cimport end_is_held, end_waits, fence_push, fences_needed, log_mark, settle_or_fence
 from xump_ext.log.owners cimport Owner, owner_of, owners_leave
 from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.meta cimport map_leave
@@ -33,9 +33,10 @@ from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
 from xump_ext.records.kinds cimport (
-    ENTER, GONE, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY,
-    RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
-    RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
+    DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE,
+    RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED,
+    RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t,
+    state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, name_of, padded, payload_of, rare_of, timed_of
 from xump_ext.state.constants cimport (
@@ -156,33 +157,46 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
 
 
 cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noexcept:
-    """Find the origin: the nearest message upstream that a durable queue holds for this one. False: there is none."""
+    """Find the origin: the nearest message upstream that a durable queue holds for this one. False: there is none.
+
+    If the end of a message of this store waits behind fences, or that it was copied, a crash brings it back beside what it became
+    here. Then it has to go on once more, for its copies may be missing in the other store; and what it became is doubtful.
+    """
     cdef queue_t* queue
     cdef Owner owner
-    cdef store_t* other
+    cdef store_t* other = store.engine.gone_store
+    cdef bint twice = other == store and store.engine.gone_held
     memset(found, 0, sizeof(rare_t))
     while parent != NULL and not parent.queue.durable and not parent.flags & OWNED:
         parent = parent.parent
     if parent == NULL:
-        other = store.engine.gone_store
-        if other != NULL and (other != store or store.engine.gone_foreign):
+        if other != NULL and (other != store or store.engine.gone_foreign or twice):
             # The end of that one, or a frontier past it, waits until this message is durable, so a crash may leave both.
             found.origin_store = 0 if other == store else other.salt
-            found.origin_queue, found.origin_id = store.engine.gone_queue, store.engine.gone_id
-            found.foreign = other == store
+            if not twice:
+                found.origin_queue, found.origin_id = store.engine.gone_queue, store.engine.gone_id
+            found.foreign = DOUBTFUL if other == store else 0
         return found.origin_id != 0 or found.foreign
     if parent.flags & OWNED:
         owner = owner_of(parent)
         found.origin_queue = owner.queue
         found.origin_id = owner.id
-        found.origin_store = 0 if owner.store == store else owner.store.salt
-        found.foreign = owner.store == store and owner.foreign
+        if owner.store != store:
+            found.origin_store = owner.store.salt
+        elif end_waits(store_queue(store, owner.queue), owner.id):
+            found.foreign = DOUBTFUL | NOT_HIDING
+        elif owner.foreign or twice:
+            found.foreign = DOUBTFUL
     else:
         queue = parent.queue
         found.origin_queue = queue.number
         found.origin_id = parent.id
-        found.origin_store = 0 if queue.store == store else queue.store.salt
-        found.foreign = queue.store == store and parent.flags & FOREIGN != 0
+        if queue.store != store:
+            found.origin_store = queue.store.salt
+        elif end_is_held(parent):
+            found.foreign = DOUBTFUL | NOT_HIDING
+        elif parent.flags & FOREIGN or twice:
+            found.foreign = DOUBTFUL
     return True
 
 

@@ -20,6 +20,7 @@ cdef bint fences_stuck(const store_t* store) noexcept
 
 # Whether the end of this message waits behind fences.
 cdef bint end_waits(queue_t* queue, uint64_t id) noexcept
+cdef bint end_is_held(const entry_t* entry) noexcept
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1
 # Writes a MARK, which completes the ENTER: how often the entry was delivered, whether it came back, is in the history, or is
 # routed out of turn.

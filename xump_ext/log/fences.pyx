@@ -168,6 +168,11 @@ cdef bint end_waits(queue_t* queue, uint64_t id) noexcept:
         queue.late_waits and id >= queue.late_safe)
 
 
+cdef bint end_is_held(const entry_t* entry) noexcept:
+    """The same for an entry; the end of one that has MARKs goes behind those."""
+    return end_waits(entry.queue, entry.id) or (entry.flags & STAINED and entry.queue.store.fence_count)
+
+
 cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stained) except -1:
     cdef store_t* store = queue.store
     if end_waits(queue, id) and not SETTLEMENT:

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint16_t, uintptr_t
 
-from xump_ext.log.fences cimport log_mark, settle_or_fence
+from xump_ext.log.fences cimport end_is_held, end_waits, log_mark, settle_or_fence
 from xump_ext.log.live_sizes cimport live_remove
 from xump_ext.log.writer cimport entry_charge, settle_record, store_queue, touch
 from xump_ext.records.kinds cimport MARK, RECORD_MARKED, RECORD_ROUTED, RECORD_UNROUTED, SETTLE
@@ -79,10 +79,12 @@ cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
     if entry.queue.durable:
         engine.gone_store, engine.gone_queue, engine.gone_id = entry.queue.store, entry.queue.number, entry.id
         engine.gone_foreign = entry.flags & FOREIGN != 0
+        engine.gone_held = end_is_held(entry)
     else:
         owner = owner_of(entry)
         engine.gone_store, engine.gone_queue, engine.gone_id = owner.store, owner.queue, owner.id
         engine.gone_foreign = owner.foreign
+        engine.gone_held = end_waits(store_queue(owner.store, owner.queue), owner.id)
     return 0
 
 

@@ -63,7 +63,9 @@ store, and so is any selection of records that leaves out what later records und
     80  reply_to_bytes u16       65535: there is none; so for the next two
     82  message_id_bytes u16
     84  destination_bytes u16
-    86  foreign u16       1: its origin, or what it is a COPY of, is of this store, and came from another one
+    86  foreign u16       its origin, or what it is a COPY of, is of this store, and
+                            1: came from another one, or may come again after a crash, since copies of it went to another one
+                            3: and these copies may be missing there: its origin is hidden only if that is routed
     with the flag TIMED, behind that:
      0  expires i64       of the message itself; the highest number: never
      8  due i64           the end of the delay that it entered with; the highest number: it had none
@@ -96,9 +98,9 @@ there is to say. In a log they may come in another order than they were written:
 
 The crc of a record is salted with the store's own number, so a record of another store is not valid here. In a group, SETTLE
 records apply after all others. An entry with an origin in its own store hides that origin: when the log is read, the origin of
-a live entry that is not HISTORIC is settled. The flag EXACT of a STATE says that it is of the last group before the store was
-closed: `handed` is 0, and each entry says for itself whether it was handed out. UPSTREAM_FAILED beside it says that another store
-of the engine had failed: it may have messages again that came here.
+a live entry that is not HISTORIC is settled (`foreign` may say otherwise). The flag EXACT of a STATE says that it is of the last
+group before the store was closed: `handed` is 0, and each entry says for itself whether it was handed out. UPSTREAM_FAILED beside
+it says that another store of the engine had failed: it may have messages again that came here.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -140,6 +142,9 @@ cdef enum:
     NO_TEXT = 65535         # the length of a missing text
     REASONS_STORED = 16     # counters of a STATE, by reason
     KEY_BYTES = 13          # of a key in a store that finds records by key
+    # of `foreign` of an ENTER
+    DOUBTFUL = 1
+    NOT_HIDING = 2
 
 cdef packed struct head_t:
     uint32_t crc

@@ -26,10 +26,11 @@ from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE,
-    RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED,
-    RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t,
-    meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t, state_record_t, timed_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED,
+    OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED,
+    RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, adopt_record_t,
+    enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
+    state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
@@ -55,6 +56,7 @@ cdef struct origin_t:
     uint64_t id
     uint32_t child_queue
     uint64_t child_id
+    bint waits              # for its copies in other stores, until it is routed
 
 
 # Counts entries while they are read. The engine counts them later: it may run meanwhile, and its counts must be right.
@@ -302,12 +304,13 @@ cdef class Recovery:
     cdef int remember_origin(self, const enter_record_t* record, const rare_t* rare) except -1:
         array_grow(&self.origins, self.origin_count, &self.origin_capacity, sizeof(origin_t))
         (<origin_t*> self.origins)[self.origin_count] = origin_t(
-            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id)
+            rare.origin_queue, rare.origin_id, record.head.queue, record.head.id, rare.foreign & NOT_HIDING != 0)
         self.origin_count += 1
         return 0
 
     cdef list hidden(self):
-        """(queue, id) of each origin whose message lives on downstream."""
+        """(queue, id) of each origin whose message lives on downstream. One whose copies went to another store, and may not have
+        got there, is not hidden: it is routed again, and what lives on downstream is doubtful."""
         cdef list found = []
         cdef origin_t* origin
         cdef entry_t* child
@@ -318,7 +321,8 @@ cdef class Recovery:
             if origin.child_queue in self.found and origin.queue in self.found:
                 child = index_get(&self.recovered(origin.child_queue).index, origin.child_id)
                 entry = index_get(&self.recovered(origin.queue).index, origin.id)
-                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY:
+                if child != NULL and child.state != HISTORY and entry != NULL and entry.state != HISTORY and not (
+                        origin.waits and not was_routed(entry, self.recovered(origin.queue))):
                     found.append((origin.queue, origin.id))
         return found
 
@@ -450,6 +454,13 @@ cdef dict properties_of(const queue_record_t* record, object dead_letter, object
 
 cdef object none_if_unlimited(uint64_t limit):
     return None if limit == UNLIMITED else limit
+
+
+cdef bint was_routed(const entry_t* entry, const recovered_t* queue) noexcept:
+    """Whether the log says so, as `restore.pyx` reads it."""
+    if entry.extra != NULL and entry.extra.logged != LOGGED_NOTHING:
+        return entry.extra.logged == LOGGED_ROUTED
+    return entry.id < queue.state.frontier
 
 
 cdef int timed_given(entry_t* entry, const timed_t* timed) except -1:

@@ -25,6 +25,7 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_
     cdef bint copied = False
     cdef selector_t* selector
     cdef uint32_t i
+    engine.copies_leave = engine.store_count > 1 and entry.queue.durable and copies_leave(entry, route)
     for i in range(route.copy_count):
         prefetch_tail(route.copies[i].target)
         selector = route.copies[i].selector
@@ -34,6 +35,28 @@ cdef bint make_copies(engine_t* engine, entry_t* entry, route_t* route, visited_
             copied = True
             make_copy(engine, selector, entry, visited)
     return copied
+
+
+cdef bint copies_leave(entry_t* entry, route_t* route) except -1:
+    """Whether a copy may go to another store than the message is in, or become a dead letter there. Then a crash may bring the
+    message back unrouted, and the copies in its own store are made twice."""
+    cdef store_t* store = entry.queue.store
+    cdef queue_t* target
+    cdef letters_t to
+    cdef uint32_t i
+    if route.copy_count == 0:
+        return False
+    if hops_of(entry.queue.engine, entry) >= entry.queue.engine.hop_limit:
+        return is_elsewhere(dead_letter_of(entry.queue.engine, entry, &to.namer), store)
+    for i in range(route.copy_count):
+        target = target_of(route.copies[i].selector, content_at(entry))
+        if target != NULL and (is_elsewhere(target, store) or is_elsewhere(own_dead_letter(target), store)):
+            return True
+    return False
+
+
+cdef inline bint is_elsewhere(const queue_t* queue, const store_t* store) noexcept:
+    return queue != NULL and queue.durable and queue.store != store
 
 
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
@@ -76,6 +99,7 @@ cdef int enter_copy(
         behind, number, id = engine.gone_store, engine.gone_queue, engine.gone_id
         if behind == target.store:
             engine.gone_queue = engine.gone_id = 0      # which does not end with it
+            engine.gone_held |= engine.copies_leave
     enter(engine, target, content, hops, 0, flags, NULL, visited)
     engine.gone_store = NULL
     went_to(engine, target)

@@ -19,7 +19,7 @@ from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
 from xump_ext.state.constants cimport (
-    BOUND, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
+    BOUND, FOREIGN, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
     REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of
@@ -61,7 +61,7 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
     """Takes an outstanding entry back: deletes what it became, from the lowest link up. The entry is in no list then."""
     cdef entry_t* lowest = entry
     cdef entry_t* parent
-    cdef uint64_t nack
+    cdef uint64_t nack, stores = 0
     while lowest.state == MOVED:
         lowest = lowest.below.child
     while lowest != entry:
@@ -73,6 +73,10 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
         else:
             leave_ready(engine, lowest)
         parent = lowest.parent
+        if lowest.queue.durable:
+            stores |= <uint64_t> 1 << lowest.queue.store.slot
+        if parent.queue.durable and stores & ~(<uint64_t> 1 << parent.queue.store.slot):
+            parent.flags |= FOREIGN     # a crash may bring back what it was elsewhere
         lowest.parent = NULL
         parent.below.any = NULL
         parent.delivery_count = lowest.delivery_count

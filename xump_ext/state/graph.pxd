@@ -603,6 +603,8 @@ cdef struct engine_t:
     uint32_t gone_queue      # the number of its queue
     uint64_t gone_id         # and its id there
     bint gone_foreign        # whether it came from another store
+    bint gone_held           # whether its end, or that it was copied, waits behind fences: a crash may bring it back
+    bint copies_leave        # a copy of the message that is being copied goes to another store than the message is in
     bint store_failed        # one of the durable stores has failed, or did before it was deleted
     void* claim              # Owner that the next entry gets, or NULL
     void* owners             # dict of an entry's address to its Owner: the durable message that hears of its end

@@ -1,0 +1,88 @@
+"""The judge of two stores: what it allows, and what it finds."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.faults import shrinking
+from tests.faults.oracle import Moment, Observed, Violation, check_pair
+from tests.faults.power import Steps
+
+STORES = {"a": "one", "b": "one", "c": "two"}
+
+
+def message(id, body=b"1.1 x", hops=0):
+    return id, "x", body, {}, None, None, None, 0, hops
+
+
+def sight(history_limit=None, entered=(), **queues):
+    """`queues`: by name, the messages that are ready, or of a history. `entered`: ids issued, where more than are there."""
+    messages = {name.removesuffix("_history"): {"ready": [], "history": []} for name in queues}
+    for name, found in queues.items():
+        messages[name.removesuffix("_history")]["history" if name.endswith("_history") else "ready"] += found
+    counts = {name: max([dict(entered).get(name, 0), *(one[0] for found in states.values() for one in found)])
+              for name, states in messages.items()}
+    return {"messages": messages, "queues": {name: {"entered": count} for name, count in counts.items()},
+            "properties": {name: (STORES.get(name, "one"), None, history_limit) for name in messages}}
+
+
+def moment(*args, **queues):
+    return Moment(SimpleNamespace(strayed=set()), sight(*args, **queues))
+
+
+def delivered(queue, one, redelivered):
+    return one, None, queue, redelivered, 1
+
+
+def judge(now, *moments, emptied=None, **options):
+    check_pair(Observed(now, emptied), list(moments), **options)
+
+
+def test_a_queue_that_was_never_there():
+    judge(sight(a=[]), moment(a=[]))
+    judge(sight(**{"a": [], "a (deleted 1)": []}), moment(a=[]))
+    with pytest.raises(Violation, match="queue 'b' was never there"):
+        judge(sight(a=[], b=[]), moment(a=[]))
+    judge(sight(a=[], b=[]), moment(a=[]), earlier=[moment(a=[], b=[])])
+
+
+def test_what_is_over_may_be_there_where_a_disk_failed():
+    before, now = moment(a=[message(1)]), sight(a=[message(1)])
+    over = moment(a=[], entered={"a": 1}.items())
+    with pytest.raises(Violation, match="message 1 of queue 'a' is there again"):
+        judge(now, over)
+    judge(now, over, earlier=[before])
+    with pytest.raises(Violation, match="message 1 of queue 'a' is .*, and was"):
+        judge(sight(a=[message(1, b"1.2 y")]), over, earlier=[before])
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("queues", [("a", "b"), ("a", "c")])
+def test_what_is_there_twice_is_marked(queues, marked):
+    """In one store, too."""
+    first, second = queues
+    before = moment(**{first: [message(1)], second: []})
+    now = sight(**{first: [message(1)], second: [message(1)]})
+    after = moment(**{first: [], second: [message(1)]}, entered={first: 1}.items())
+    emptied = [delivered(first, message(1), False), delivered(second, message(1), marked)]
+    if marked:
+        judge(now, before, after, emptied=emptied)
+    else:
+        with pytest.raises(Violation, match="twice, and not marked as redelivered"):
+            judge(now, before, after, emptied=emptied)
+
+
+def test_a_history_is_trimmed_by_id():
+    """2 was processed before 1, and would have been the next to go; its end waited for another store, so 1 went."""
+    one, two, three = (message(id, b"1.%d x" % id) for id in (1, 2, 3))
+    before, after = moment(2, a_history=[two, one]), moment(2, a_history=[one, three])
+    judge(sight(2, a_history=[two, three]), before, after)
+    with pytest.raises(Violation, match="message 1 of queue 'a' is lost"):
+        judge(sight(2, a_history=[three]), before, after)
+    with pytest.raises(Violation, match="message 3 of queue 'a' is lost"):
+        judge(sight(2, a_history=[one, two]), moment(2, a_history=[one, three]), earlier=[before])
+
+
+def test_a_chain_that_does_not_fail_again_shows_what_it_was(tmp_path):
+    said = shrinking.told(lambda left_out, folder: ([], Steps()), tmp_path, tries=2, evidence=lambda: "the calls:\npublish()")
+    assert said.endswith("it does not fail when it is run again; what it was:\nthe calls:\npublish()")
