@@ -153,6 +153,10 @@ class AsyncClient:
         """As `Client.queues`."""
         return await self._call(self._client.queues)
 
+    async def clock(self) -> int:
+        """As `Client.clock`."""
+        return await self._call(self._client.clock)
+
     async def sync(self, queue: str | None = None) -> None:
         """As `Client.sync`."""
         await self._call(self._client.sync, queue)

@@ -365,6 +365,10 @@ class Client:
         found: list[dict[str, Any]] = self._ask("queues")
         return found
 
+    def clock(self) -> int:
+        """The broker's clock, in POSIX nanoseconds: what `at` and `expires` are judged by."""
+        return int(self._ask("clock")["now"])
+
     def sync(self, queue: str | None = None) -> None:
         """Wait until all that was done before is on the disk. Raises `TimeoutError` after 20 seconds; call it again."""
         self._ask("sync", queue=queue)

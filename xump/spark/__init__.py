@@ -10,12 +10,13 @@ they reach.
     writer          stages in tasks, and commits on the driver
     reader          reads a queue in ranges of ids; `stream_reader` goes on with what comes
     publishing      plain functions: a dataframe, or the rows of a partition
-    replay          publishes rows in the rhythm of a column of times
+    replaying       publishes rows in the rhythm of a column of times, with a `progress` bar
     sessions        a local session with the settings that work
 """
 
 from xump.spark.publishing import publish, publish_partition
+from xump.spark.replaying import Progress, Replayed, replay
 from xump.spark.sessions import session
 from xump.spark.source import XumpDataSource
 
-__all__ = ["XumpDataSource", "publish", "publish_partition", "session"]
+__all__ = ["Progress", "Replayed", "XumpDataSource", "publish", "publish_partition", "replay", "session"]

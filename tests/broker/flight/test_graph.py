@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_a_topology_is_applied_and_read(engine, client):
     assert client.stats()["queues"]["audit"]["ready"] == 1
     assert client.stats()["selectors"].keys() == engine.stats()["selectors"].keys()
     client.sync()
+
+
+def test_the_clock_is_that_of_the_broker(client):
+    before = time.time_ns()
+    assert before <= client.clock() <= time.time_ns()
 
 
 def test_stores_are_not_opened_from_afar(client, tmp_path):

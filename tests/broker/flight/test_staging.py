@@ -197,6 +197,16 @@ def test_a_run_that_nobody_goes_on_with_is_dropped(engine, flying, client):
         client.commit("run", "jobs", [part])
 
 
+def test_what_waits_for_a_target_that_is_deleted_is_dropped(engine, jobs, flying, client):
+    engine.create_queue("other")
+    client.stage("run", 0, 0, "jobs", rows("a"))
+    client.stage("run", 1, 0, "other", rows("b"))
+    engine.delete_queue("jobs")
+    staging = flying.flight.staging_of(flying.vhosts["/"])
+    staging.look_after(staging._alive["run"])
+    assert staged(engine) == ["xump.staging/run/1-0"]
+
+
 @pytest.mark.parametrize("wrong, error", [
     ({"run": "a/b"}, ValueError), ({"run": ""}, ValueError), ({"run": "x" * 201}, ValueError), ({"partition": -1}, ValueError),
     ({"key": ("", 1)}, ValueError), ({"key": ("app", -1)}, ValueError), ({"target": "nowhere"}, QueueNotFound),

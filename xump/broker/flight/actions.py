@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ def ping(call: Call, options: Options) -> Any:
     """Whether the broker is there, and knows the user."""
     only(options)
     return {"vhost": call.vhost.name, "user": call.user.name}
+
+
+def clock(call: Call, options: Options) -> Any:
+    """The broker's clock, in POSIX nanoseconds."""
+    only(options)
+    return {"now": time.time_ns()}
 
 
 def queues(call: Call, options: Options) -> Any:
@@ -213,8 +220,8 @@ def abort(call: Call, options: Options) -> Any:
 
 ACTIONS: dict[str, Action] = {
     action.__name__: action
-    for action in (ping, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, offsets, plan, ack, nack, stage,
-                   commit, abort)
+    for action in (ping, clock, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, offsets, plan, ack, nack,
+                   stage, commit, abort)
 }
 """All actions by name."""
 

@@ -273,8 +273,11 @@ class Staging:
         return {"state": ABORTED if decision is None else decision.state, "again": decision is not None}
 
     def look_after(self, now: float) -> None:
-        """Drop runs that have given no sign of life for too long."""
+        """Drop runs that have given no sign of life for too long, and what waits for a target that was deleted."""
         with self._lock:
+            for attempt in list(self._attempts.values()):
+                if attempt.sealed and attempt.target not in self._engine.queues:
+                    self._drop(attempt)
             for run in self._open:
                 self._alive[run] = now
             late = [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]
