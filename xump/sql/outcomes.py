@@ -59,12 +59,10 @@ def by_halves(
     held = set() if held is None else held
 
     def part(given: list[Row]) -> None:
-        free = []
-        for row in given:
-            if held.isdisjoint((("key", row.key), ("queue", row.queue))):
-                free.append(row)
-            else:
-                outcomes[row.id] = Pressed("it waits behind another row")
+        free = given if not held else [row for row in given if held.isdisjoint((("key", row.key), ("queue", row.queue)))]
+        if len(free) < len(given):
+            there = {row.id for row in free}
+            outcomes.update((row.id, Pressed("it waits behind another row")) for row in given if row.id not in there)
         if not free:
             return
         try:
@@ -81,8 +79,7 @@ def by_halves(
             if isinstance(error, Pressed):
                 held.add(("queue", row.queue))
         else:
-            for row in free:
-                outcomes[row.id] = learned.get(row.id)
+            outcomes.update((row.id, learned.get(row.id)) for row in free)
 
     part(list(rows))
     return [outcomes[row.id] for row in rows]
