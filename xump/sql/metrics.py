@@ -26,6 +26,7 @@ logger = logging.getLogger("xump.sql")
 COUNTS = {"outbox": "sent", "inbox": "handled", "tasks": "finished"}
 """What a relay, a processor and a worker count."""
 Numbers = dict[str, float]
+"""By name."""
 
 
 class Metrics:
@@ -51,10 +52,10 @@ class Metrics:
     ) -> None:
         if micros(every, "every") == 0:
             raise ValueError(f"every must be more than 0 seconds, got {every!r}")
-        given = {"outbox": outbox, "inbox": inbox, "tasks": tasks}
-        self._each: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
-        unknown = set(loops or ()) - set(self._each)
-        if unknown or not self._each:
+        _given = {"outbox": outbox, "inbox": inbox, "tasks": tasks}
+        self._each: dict[str, Any] = {name: one for name, one in _given.items() if one is not None}
+        _unknown = set(loops or ()) - set(self._each)
+        if _unknown or not self._each:
             raise ValueError("give at least one of outbox, inbox, tasks, and loops only of those, by these names; "
                              f"got {sorted(self._each)} and loops of {sorted(loops or ())}")
         self._engine, self._loops, self._every = own(engine), dict(loops or {}), every
