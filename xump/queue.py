@@ -295,7 +295,7 @@ class Queue(QueueHandle):
         """
         if upto is not None:
             check_count("upto", upto, 0, ID_MAX, "an id or None")
-        return self.engine._purge(self, ID_MAX if upto is None else upto)
+        return self.engine._purge(self, ID_MAX if upto is None else upto, COUNT_MAX, 0)[0]
 
 
 def _check_browsing(state: object, limit: object, reverse: object) -> None:

@@ -267,3 +267,37 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(BadUsers, match=re.escape(said)):
         read_users(path)
+
+
+VHOSTS = '\n[vhosts."/"]\n[vhosts."/staging"]\n[users."anna".vhosts."/staging"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"\n'
+
+
+@pytest.mark.parametrize("store", ["ram", "ring"])
+def test_each_virtual_host_has_queues_of_its_own(serve, tmp_path, store):
+    path = users_file(tmp_path / "users.toml")
+    path.write_text(path.read_text() + VHOSTS)
+    options = ["--users", str(path)]
+    if store != "ram":
+        options += ["--store", store, "--path", str(tmp_path / "broker.xump")]
+    served = serve(*options)
+    for vhost in ("/", "/staging"):
+        channel = served.connect("anna", "secret", virtual_host=vhost).channel()
+        channel.queue_declare("jobs", durable=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "jobs", vhost.encode())
+    if store != "ram":
+        served.end()
+        served = serve(*options)
+    for vhost in ("/staging", "/"):
+        channel = served.connect("anna", "secret", virtual_host=vhost).channel()
+        assert [*bodies(channel, "jobs")] == [vhost.encode()]
+    with pytest.raises(exceptions.ProbableAccessDeniedError, match="vhost /other not found"):
+        served.connect("anna", "secret", virtual_host="/other")
+
+
+def test_a_virtual_host_that_is_new_comes_with_the_next_start(serve, tmp_path):
+    path = users_file(tmp_path / "users.toml")
+    served = serve("--users", str(path))
+    path.write_text(path.read_text() + VHOSTS)
+    served.process.send_signal(signal.SIGHUP)
+    assert "virtual hosts that are new come with the next start: '/staging'" in served.process.stderr.readline()

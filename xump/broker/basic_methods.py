@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from xump.broker.consumers import Consumer
+from xump.broker.ending import shutdown
 from xump.broker.errors import ProtocolError, precondition, refused
 from xump.broker.methods import Call, encode
 from xump.broker.tables import INTEGERS, TYPE_NAMES
@@ -34,6 +35,8 @@ def qos(channel: Channel, call: Call) -> None:
 
 def consume(channel: Channel, call: Call) -> None:
     """basic.consume."""
+    if channel.connection.broker.is_ending:
+        raise shutdown()
     name = call.queue or channel.last_queue
     channel.connection.check("read", "queue", name)
     tag = call.consumer_tag or f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from xump import __version__
+from xump.broker import ending
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.connection import Connection
-from xump.broker.errors import ProtocolError
 from xump.broker.limits import Limits
+from xump.broker.memory import Memory
 from xump.broker.users import Users, guest
 from xump.broker.vhost import Vhost
 
@@ -96,6 +97,8 @@ class Broker:
         """What makes connections secure, or None."""
         self.product = product
         """What clients are told that it is."""
+        self.is_ending = False
+        """Whether it ends: no consumer comes any more."""
         self.version = __version__ if product == "Xump" else "3.13.0"
         """The version that clients are told."""
         self.name = f"xump@{self._host}"
@@ -104,6 +107,8 @@ class Broker:
         """How much a client may ask for."""
         self.beside: dict[str, Callable[[], Mapping[str, float]]] = {}
         """Numbers of other things, by name, that the live page and `/metrics` show. The functions must not block."""
+        self.memory = Memory(self, self.limits.memory_bytes)
+        """Whether messages take too much memory."""
         self.connections: dict[Connection, None] = {}
         """The clients, in the order in which they came."""
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -133,6 +138,7 @@ class Broker:
 
     async def start(self) -> None:
         """Listen."""
+        self.is_ending = False
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         """The thread of the loop."""
@@ -155,10 +161,18 @@ class Broker:
             await self.stop()
             raise
 
-    async def stop(self, timeout: float = 5.0) -> None:
-        """Stop listening, tell the clients, wait for their answers for at most `timeout` seconds, and end."""
+    async def stop(self, timeout: float = 5.0, *, ack_timeout: float = 0.0, hurry: asyncio.Event | None = None) -> None:
+        """End in good order: stop listening, cancel consumers, flush confirms, tell the clients, and end.
+
+        Args:
+            timeout: So many seconds at most to write what was published, and again to wait for answers of clients.
+            ack_timeout: So many seconds at most to wait until clients have acknowledged what was delivered to them. What is left
+                then is delivered again after the next start, if its queue is durable.
+            hurry: Set it to end that wait.
+        """
         if self._server is None:
             return
+        self.is_ending = True
         self._server.close()
         if self.http is not None:
             await self.http.stop()
@@ -166,11 +180,17 @@ class Broker:
             await self.flight.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if ack_timeout > 0:
+            ending.cancel_consumers(self)
+            await ending.acknowledged(self, ack_timeout, hurry or asyncio.Event())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await ending.confirmed(self)
         all_closed = self._all_closed = asyncio.Event()
         if not self.connections:
             all_closed.set()
         for connection in list(self.connections):
-            connection.close(ProtocolError(320, "broker forced connection closure with reason 'shutdown'", 0))
+            connection.close(ending.shutdown())
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await all_closed.wait()
@@ -214,10 +234,10 @@ class Broker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float = 5.0, *, ack_timeout: float = 0.0) -> None:
         """End a broker that runs in a thread of its own, as `stop` does."""
         if self._thread is not None:
-            asyncio.run_coroutine_threadsafe(self.stop(timeout), self.loop).result()
+            asyncio.run_coroutine_threadsafe(self.stop(timeout, ack_timeout=ack_timeout), self.loop).result()
             self._thread.join()
             self._thread = None
 

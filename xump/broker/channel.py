@@ -253,6 +253,8 @@ class Channel:
         for row in settled:
             if self.unacked.settle_all([(row.kind, row.tag, row.multiple, row.requeue)]) is not None:
                 raise _unknown(row)
+        if published and self.connection.broker.memory.look():
+            self.connection.block()
         if any(outcome.durable for outcome in outcomes):
             self.vhost.when_durable(lambda error: self._committed(then, error))
         else:

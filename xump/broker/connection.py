@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pamqp import commands
 
@@ -21,8 +21,10 @@ from xump.broker.channel import Channel
 from xump.broker.channel_methods import carry_out
 from xump.broker.envelope import envelope_of, with_header
 from xump.broker.errors import ProtocolError, precondition, reply_text
+from xump.broker.memory import REASON
 from xump.broker.methods import UnknownMethod, decode, encode
 from xump.broker.tables import Table, Typed
+from xump.errors import Closed
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
 from xump_ext.amqp.output import Output
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from xump_ext.message.message import Message
 
 logger = logging.getLogger("xump")
+
+T = TypeVar("T")
 
 FLUSH_BYTES = 64 << 10
 """What deliveries gather before it is written."""
@@ -82,8 +86,9 @@ class Connection(asyncio.BufferedProtocol):
         self._flushing = False
         self._draining = False
         self._outgoing: Outgoing | None = None
-        self._reading = True
-        self._pressed = False
+        self._held: set[str] = set()        # why nothing is read: `output`, `stores`, `memory`, `busy`, `ending`
+        self._later = b""                   # what had come already when it became busy
+        self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     # ---- what the loop calls
@@ -119,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client has gone."""
         self._end()
         self.broker.lost(self)
+        self.broker.memory.waiting.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -130,10 +136,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It has read most of that."""
         self.paused = False
-        if not self._reading and self.state != "closed":
-            self._reading = True
-            if not self._pressed:
-                self.transport.resume_reading()
+        self._go_on("output")
         self.drain_soon()
 
     # ---- reading
@@ -166,12 +169,16 @@ class Connection(asyncio.BufferedProtocol):
                 continue                # go on until the codec has nothing more: what it holds is in the buffer
             if found == METHOD:
                 self._guard(decoder.channel, lambda: self._method(decoder.channel, decoder.payload))
+                if "busy" in self._held:
+                    self._later = decoder.rest()
+                    return
             elif found == CHANNEL_ERROR:
                 self._close_channel(decoder.channel, ProtocolError(decoder.code, decoder.text, decoder.method))
             elif found == ERROR:
                 self.fail(ProtocolError(decoder.code, decoder.text, decoder.method))
 
     def _rows(self) -> None:
+        published = False
         with self.vhost.engine.not_waiting():
             for number, are_publishes, first, end in self.decoder.runs():
                 channel = self.channels.get(number)
@@ -179,21 +186,83 @@ class Connection(asyncio.BufferedProtocol):
                     continue            # closed by an error in a row before
                 do = channel.publish if are_publishes else channel.settle
                 self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
+                published = published or are_publishes
+        if published and self.broker.memory.look():
+            self.block()
         if self.vhost.engine.pressed and self.state == "running":
             self._wait_for_stores()
 
     def _wait_for_stores(self) -> None:
         """A store has to catch up: nothing more is read from this client until it has."""
-        if self._pressed:
-            return
-        self._pressed = True
-        self.transport.pause_reading()
-        self.vhost.engine.when_relieved(lambda error: self.broker.loop.call_soon_threadsafe(self._relieved))
+        if "stores" not in self._held:
+            self._hold("stores")
+            self.vhost.engine.when_relieved(lambda error: self.broker.loop.call_soon_threadsafe(self._go_on, "stores"))
 
-    def _relieved(self) -> None:
-        self._pressed = False
-        if self._reading and self.state != "closed":
+    def _hold(self, why: str) -> None:
+        """Nothing more is read for now. The client's silence does not count meanwhile."""
+        if not self._held:
+            self.transport.pause_reading()
+        self._held.add(why)
+
+    def _go_on(self, why: str) -> None:
+        """This is no reason any more."""
+        if why not in self._held:
+            return
+        self._held.remove(why)
+        if not self._held and self.state != "closed":
+            self.received = self.broker.loop.time()
             self.transport.resume_reading()
+
+    def read_no_more(self) -> None:
+        """The broker ends: what comes from now on is not carried out."""
+        if self.state == "running":
+            self._hold("ending")
+
+    def block(self) -> None:
+        """It has published while messages take too much memory: it is not read until there is less."""
+        if "memory" in self._held or self.state != "running":
+            return
+        self._hold("memory")
+        self.broker.memory.waiting[self] = None
+        if self.capable("connection.blocked"):
+            self.send(0, encode(commands.Connection.Blocked, reason=REASON))
+
+    def unblock(self) -> None:
+        """There is less."""
+        if self.capable("connection.blocked") and self.state == "running":
+            self.send(0, encode(commands.Connection.Unblocked))
+        self._go_on("memory")
+
+    def do_later(self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
+        """Carry out work of a method that takes long, and then the rest of the method, before anything that came after it."""
+        self._hold("busy")
+        method = int.from_bytes(self.decoder.payload[:4], "big")
+        self._task = self.broker.loop.create_task(self._do_later(channel, work, then, method))
+
+    async def _do_later(
+        self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None], method: int
+    ) -> None:
+        try:
+            done, error = await work, None
+        except Closed:
+            return
+        except Exception as raised:
+            error = raised
+
+        def finish() -> None:
+            """In the place of the method."""
+            if error is not None:
+                raise error
+            then(done)
+
+        if channel.open and self.state == "running":
+            self._guard(channel.number, finish, method)
+        later, self._later = self._later, b""
+        self._go_on("busy")
+        if self.state != "closed":
+            self.decoder.feed(later, len(later))
+            self._read()
+            self.flush()
 
     def _guard(self, number: int, do: Callable[[], Any], method: int | None = None) -> None:
         """Carry out something of a channel; an error ends the channel or the connection."""
@@ -302,9 +371,8 @@ class Connection(asyncio.BufferedProtocol):
         if len(self.output) and self.state != "closed":
             self.transport.write(self.output.take())
             self.sent = self.broker.loop.time()
-            if self._reading and self.transport.get_write_buffer_size() > self.limits.output_bytes_max:
-                self._reading = False
-                self.transport.pause_reading()
+            if self.transport.get_write_buffer_size() > self.limits.output_bytes_max:
+                self._hold("output")
 
     @property
     def outgoing(self) -> Outgoing:
@@ -354,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         if now - self.sent >= self.heartbeat / 2:
             self.output.heartbeat()
             self.flush()
-        if self._reading and now - self.received > 2 * self.heartbeat:
+        if not self._held and now - self.received > 2 * self.heartbeat:
             logger.warning("connection %s is closed: missed heartbeats, timeout %d s", self.peer, self.heartbeat)
             self.abort()
 
@@ -411,6 +479,8 @@ class Connection(asyncio.BufferedProtocol):
         self.state = "closing"
         self.send(0, _close(commands.Connection.Close, error))
         self.flush()
+        for why in self._held - {"busy", "output"}:
+            self._go_on(why)            # its answer is to be read
         self._wait_for(self.limits.handshake_seconds)
 
     def closed_by_client(self) -> None:

@@ -21,6 +21,9 @@ class Limits:
     """Bytes of a body: 406."""
     bytes_in_flight_max: int = 256 << 20
     """Bytes of the bodies and headers that a connection is sending at the same time: 506."""
+    memory_bytes: int | None = None
+    """Bytes that messages take in memory; while there are more, a client that publishes is not read (`connection.blocked`), and
+    HTTP and Flight let nothing in. None: two fifths of the machine's memory, or of the control group's."""
     consumer_timeout: float | None = 1800.0
     """After how many seconds without an answer to a delivery its channel is closed, with 406; None: never. Looked at once a
     minute."""

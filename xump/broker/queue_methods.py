@@ -12,6 +12,7 @@ from xump.broker.errors import ProtocolError, precondition
 from xump.broker.exchange_methods import check_name, check_not_default
 from xump.broker.exchanges import Destination, check_binding
 from xump.broker.methods import Call, encode
+from xump.broker.purging import is_large, purge as purge_queue
 from xump.broker.queue_arguments import COMPARED, check_arguments, check_equivalent, check_field
 
 if TYPE_CHECKING:
@@ -77,16 +78,25 @@ def delete(channel: Channel, call: Call) -> None:
     name = call.queue or channel.last_queue
     channel.connection.check("configure", "queue", name)
     queue = channel.vhost.find_queue(name)
-    count = 0
-    if queue is not None:
+
+    def deleted(count: int) -> None:
+        """It has gone, with so many messages."""
+        if not call.nowait:
+            channel.connection.send(channel.number, encode(commands.Queue.DeleteOk, message_count=count))
+
+    if queue is None:
+        deleted(0)
+    else:
         channel.check_owner(queue)
         if call.if_unused and len(queue.consumers):
             raise precondition(f"{queue.what} in use")
         if call.if_empty and queue.handle.ready:
             raise precondition(f"{queue.what} not empty")
-        count = channel.vhost.delete_queue(queue)
-    if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Queue.DeleteOk, message_count=count))
+        if is_large(queue.handle):
+            channel.connection.do_later(
+                channel, purge_queue(queue.handle), lambda count: deleted(count + channel.vhost.delete_queue(queue)))
+        else:
+            deleted(channel.vhost.delete_queue(queue))
 
 
 def purge(channel: Channel, call: Call) -> None:
@@ -94,9 +104,16 @@ def purge(channel: Channel, call: Call) -> None:
     name = call.queue or channel.last_queue
     channel.connection.check("read", "queue", name)
     queue = channel.queue(call.queue)
-    count = queue.handle.purge()
-    if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Queue.PurgeOk, message_count=count))
+
+    def purged(count: int) -> None:
+        """So many messages have gone."""
+        if not call.nowait:
+            channel.connection.send(channel.number, encode(commands.Queue.PurgeOk, message_count=count))
+
+    if is_large(queue.handle):
+        channel.connection.do_later(channel, purge_queue(queue.handle), purged)
+    else:
+        purged(queue.handle.purge())
 
 
 def bind(channel: Channel, call: Call) -> None:

@@ -10,14 +10,15 @@ import ssl
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import xump
 from xump.broker.broker import Broker
 from xump.broker.limits import Limits
-from xump.broker.users import BadUsers, hash_password, read_users
+from xump.broker.users import BadUsers, Users, hash_password, read_users
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import SIDECAR
 from xump.errors import XumpError
@@ -34,23 +35,35 @@ def serve(options: argparse.Namespace) -> int:
     if options.store != "ram" and options.path is None:
         raise CommandError(f"--store {options.store} needs --path, where it lies on disk")
     try:
-        with xump.Engine(hop_limit=HOP_LIMIT) as engine:
-            if options.store != "ram":
-                engine.create_store(STORE, options.store, path=options.path)
-            if topology is not None:
-                engine.apply(topology)
-            with engine.building():             # what the store has kept is routed from here on
-                pass
-            return asyncio.run(_serve(engine, options))
+        users, names = (None, [MAIN]) if options.users is None else read_users(options.users)
+        with ExitStack() as stack:
+            engines = {name: stack.enter_context(xump.Engine(hop_limit=HOP_LIMIT)) for name in dict.fromkeys([MAIN, *names])}
+            for name, engine in engines.items():
+                if options.store != "ram":
+                    engine.create_store(STORE, options.store, path=path_of(options.path, name))
+                if topology is not None and name == MAIN:
+                    engine.apply(topology)
+                with engine.building():         # what the store has kept is routed from here on
+                    pass
+            return asyncio.run(_serve(engines, users, options))
     except (XumpError, BadUsers, OSError, ValueError) as error:
         raise CommandError(str(error)) from None
 
+
+def path_of(path: str, vhost: str) -> str:
+    """Where the store of a virtual host lies: that of `/` at the path itself, the others beside it."""
+    return path if vhost == MAIN else f"{path}.{quote(vhost, safe='')}"
+
+
+MAIN = "/"
+"""The virtual host that is always there; a topology is for it."""
 
 STORE = "broker"
 """The name of the store for durable queues."""
 
 
-DEFAULTS = {"amqp": "127.0.0.1:5672", "store": "ram", "product": "Xump", "private_targets": False, "insecure": False}
+DEFAULTS = {"amqp": "127.0.0.1:5672", "store": "ram", "product": "Xump", "ack_timeout": 5, "private_targets": False,
+            "insecure": False}
 """Options that neither the command line nor the topology gives."""
 
 
@@ -74,22 +87,21 @@ def _topology(name: str | None) -> dict[str, Any] | None:
         raise CommandError(f"{name} is not TOML: {error}", ExitCode.PROBLEM_FOUND) from None
 
 
-async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
+async def _serve(engines: dict[str, xump.Engine], users: Users | None, options: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     store = "ram" if options.store == "ram" else STORE
-    engines, users = {"/": engine}, None
-    if options.users is not None:
-        users, vhosts = read_users(options.users)
-        for name in vhosts:
-            if name != "/":
-                raise CommandError(f"{options.users}: xump serve has the virtual host '/' only, got {name!r}")
     broker = Broker(
         engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product,
         http=options.http, private_targets=options.private_targets, flight=options.flight, limits=_limits(options),
         flight_certificate=_pem(options) if options.flight is not None else None)
-    ending = asyncio.Event()
+    ending, hurry = asyncio.Event(), asyncio.Event()
+
+    def asked() -> None:
+        """To end; again: at once."""
+        (hurry if ending.is_set() else ending).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
+        loop.add_signal_handler(number, asked)
     if options.users is not None:
         loop.add_signal_handler(signal.SIGHUP, _read_again, broker, options.users)
     async with broker:
@@ -99,6 +111,7 @@ async def _serve(engine: xump.Engine, options: argparse.Namespace) -> int:
             fly = "" if broker.flight is None else f", Flight on {broker.flight.url}"
             print(f"xump serve: AMQP on {host}:{port}{web}{fly}", flush=True)
             await ending.wait()
+            await broker.stop(ack_timeout=options.ack_timeout, hurry=hurry)
     return ExitCode.OK
 
 
@@ -119,7 +132,11 @@ def _told(path: str | None, url: str | None) -> Iterator[None]:
 def _read_again(broker: Broker, path: str) -> None:
     """The users have changed; if the file is wrong, those of before stay."""
     try:
-        broker.users = read_users(path)[0]
+        broker.users, vhosts = read_users(path)
+        new = [name for name in vhosts if name not in broker.vhosts]
+        if new:
+            names = ", ".join(map(repr, new))
+            print(f"xump serve: virtual hosts that are new come with the next start: {names}", file=sys.stderr, flush=True)
     except (BadUsers, OSError) as error:
         print(f"xump serve: the users stay as they were: {error}", file=sys.stderr, flush=True)
 
@@ -138,7 +155,7 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    given = {name: getattr(options, name) for name in ("staging_bytes", "staging_seconds")}
+    given = {name: getattr(options, name) for name in ("memory_bytes", "staging_bytes", "staging_seconds")}
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 

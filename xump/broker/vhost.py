@@ -225,7 +225,7 @@ class Vhost:
     def delete_queue(self, queue: BrokerQueue) -> int:
         """Delete a queue with its bindings; its consumers are told. Returns how many messages were ready in it."""
         ready = queue.handle.ready if self.engine.queues.get(queue.name) is queue.handle else 0
-        self.engine.delete_queue(queue.name)
+        self.engine.delete_queue(queue.handle)
         self._ended(queue)
         return ready
 

@@ -8,8 +8,9 @@ from typing import Any
 from xump.cli.exit import CommandError
 
 SERVE_EPILOG = """\
-When it is ready, the command prints one line that says where it listens. SIGTERM and Ctrl-C end it: clients are told, and what is
-durable is written. SIGHUP reads the file of users again.
+When it is ready, the command prints one line that says where it listens. SIGTERM and Ctrl-C end it: consumers are cancelled,
+their acks are waited for, what is durable is written and confirmed, and clients are told. A second one ends the wait for acks.
+SIGHUP reads the file of users again. Virtual hosts that the file has beside / keep their durable queues at PATH.NAME.
 
 examples:
     xump serve                                     on 127.0.0.1:5672, all in memory; user guest, password guest
@@ -51,6 +52,10 @@ def add_commands(commands: Any, form: Any) -> None:
     serve.add_argument("--staging-bytes", metavar="N", type=int, help="how much may be staged over Flight; default: 16 GiB")
     serve.add_argument(
         "--staging-seconds", metavar="S", type=float, help="after how long without a sign of life it is dropped; default: 86400")
+    serve.add_argument(
+        "--memory-bytes", metavar="N", type=int, help="publishers wait while messages take more; default: 2/5 of the memory")
+    serve.add_argument(
+        "--ack-timeout", metavar="S", type=int, help="at the end, wait so long for acks of what was delivered; default: 5")
     serve.add_argument("--private-targets", action="store_true", default=None, help="let webhooks call private addresses, too")
     serve.add_argument("--store", choices=("ram", "ring", "lmdb"), help="where durable queues keep their messages")
     serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")

@@ -92,6 +92,8 @@ class Decoder:
         """Give the first bytes of `data`, which must stay as they are until `next` has returned NEED and `clear` ran."""
     def next(self) -> int:
         """Read on. Returns METHOD, ERROR, CHANNEL_ERROR, ROWS, or NEED when all is read."""
+    def rest(self) -> bytes:
+        """Take out what was fed and is not read yet, to feed it again later."""
     def rows(self) -> list[Publish | Settle]:
         """The rows since the last `clear`, in their order."""
     def row(self, number: int) -> Publish | Settle:

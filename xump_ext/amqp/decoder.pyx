@@ -236,6 +236,12 @@ cdef class Decoder:
         self._at = self._end
         return DONE
 
+    def rest(self):
+        """Take out what was fed and is not read yet, as bytes, to feed it again later; for when `next` has returned METHOD."""
+        rest = PyBytes_FromStringAndSize(<const char *> self._at, self._end - self._at)
+        self._at = self._end
+        return rest
+
     def rows(self):
         """The rows since the last `clear`, in their order, as `Publish` and `Settle`."""
         cdef uint64_t number

@@ -47,6 +47,7 @@ cdef class BatchReader:
     cdef Py_ssize_t chunk_at    # chunk of the next row
     cdef int64_t row_at         # number of the next row in that chunk
     cdef slot_t* slots
+    cdef int64_t noted          # bytes of the data, as far as it says
 
     # Makes the contents of the next rows, at most `room`; the caller owns one reference to each. Returns their number, 0 at the
     # end. Raises MemoryError only: then no content is made, and the position stays where it was.

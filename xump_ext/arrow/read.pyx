@@ -13,7 +13,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, uint8_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
 from xump_ext.arrow.c_data cimport ArrowArrayStream, bit_at, int32_at
@@ -26,6 +26,7 @@ from xump_ext.arrow.headers cimport (
     HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
 )
 from xump_ext.memory.short_copy cimport ascii_only, same_short
+from xump_ext.memory.slab cimport bytes_noted
 from xump_ext.message import message
 from xump_ext.message.content cimport content_of_buffers, content_release, no_parts, parts_t, pointer_or_null
 from xump_ext.message.headers cimport headers_of
@@ -85,9 +86,14 @@ cdef class BatchReader:
                             f"do; got {type(data).__name__}")
         for chunk in range(self.chunk_count):
             self.open_chunk(&self.chunks[chunk])
+        size = getattr(data, "nbytes", 0)       # of pyarrow's tables and batches: rows may wait in their columns for long
+        if isinstance(size, int) and 0 <= size < INT64_MAX:
+            self.noted = size
+            bytes_noted(size)
 
     def __dealloc__(self):
         cdef Py_ssize_t chunk, slot
+        bytes_noted(-self.noted)
         for chunk in range(self.chunk_count):
             chunk_close(&self.chunks[chunk], &self.headers)
         PyMem_Free(self.chunks)

@@ -538,25 +538,30 @@ cdef class Core(EngineReading):
         finally:
             self.unlock()
 
-    def _purge(self, QueueHandle handle, uint64_t upto):
-        """Delete the ready and the delayed messages with ids up to this one; return how many."""
+    def _purge(self, QueueHandle handle, uint64_t upto, uint64_t most, uint64_t after):
+        """Delete ready and delayed messages with ids from `after` + 1 to `upto`, looking at most at so many. Return how many
+        were deleted, and the id that was looked at last; 0: all were."""
         cdef queue_t* queue
         cdef entry_t* entry
-        cdef uint64_t count = 0
+        cdef uint64_t count = 0, id = 0, left = 0
         self.begin_call()
         try:
             queue = handle.live()
             if queue.staged:
                 check_takes_rows(queue)
-            entry = index_from(&queue.index, 1)
+            entry = index_from(&queue.index, after + 1)
             while entry != NULL and entry.id <= upto:
+                if most == 0:
+                    left = id
+                    break
+                most -= 1
                 id = entry.id
                 if entry.state == UNROUTED or entry.state == WAITING or entry.state == BOUND or entry.state == DELAYED:
                     message_delete(&self.e, entry)
                     count += 1
                 entry = index_from(&queue.index, id + 1)
             go_on(&self.e)
-            return count
+            return count, left
         finally:
             self.unlock()
 

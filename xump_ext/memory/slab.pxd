@@ -13,7 +13,7 @@ malloc and are kept.
 All engines of a process share the cells, under the interpreter's lock.
 """
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
 cdef extern from *:
@@ -56,6 +56,7 @@ cdef struct slab_t:
     chunk_t* kept                   # unused chunks from malloc, linked by `next`
     uint32_t from_malloc            # chunks from malloc, the unused ones included
     region_t* regions               # those with room
+    int64_t used                    # bytes: chunks with cells, larger cells, and what is noted beside them
 
 cdef slab_t cells
 
@@ -67,6 +68,10 @@ cdef void cell_large_put(void* cell, size_t size) noexcept
 cdef void* zeroed_get(size_t size) except NULL       # a cell whose bytes are 0; large ones are zeroed page by page, when touched
 cdef void* memory_large(size_t size) except NULL     # released with free()
 cdef void* memory_zeroed(size_t size) noexcept nogil     # the same, zeroed; NULL without memory
+
+cdef inline void bytes_noted(int64_t size) noexcept:
+    """So many bytes more belong to messages, though they are in no cell; below 0: fewer."""
+    cells.used += size
 
 cdef inline uint32_t cell_bytes(size_t size) noexcept:
     return <uint32_t> ((size + 7) & ~<size_t> 7)

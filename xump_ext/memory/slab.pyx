@@ -56,10 +56,12 @@ cdef void* cell_large(size_t size) except NULL:
     """A cell outside the chunks. From half a huge page on it is mapped: such tables come and go, and malloc would keep them."""
     cdef void* memory
     if not CELLS or size < REGION_BYTES // 2:
-        return memory_large(size)
-    memory = table_map(size)
-    if memory == NULL:
-        raise MemoryError()
+        memory = memory_large(size)
+    else:
+        memory = table_map(size)
+        if memory == NULL:
+            raise MemoryError()
+    cells.used += <int64_t> size
     return memory
 
 
@@ -71,6 +73,7 @@ cdef void* zeroed_get(size_t size) except NULL:
 
 
 cdef void cell_large_put(void* cell, size_t size) noexcept:
+    cells.used -= <int64_t> size
     if not CELLS or size < REGION_BYTES // 2:
         free(cell)
     else:
@@ -121,6 +124,7 @@ cdef chunk_t* chunk_new(uint32_t cell_bytes) except NULL:
     chunk.live = 0
     chunk.region = region
     chunk.cell_bytes = cell_bytes
+    cells.used += CHUNK_BYTES
     chunk_listed(chunk)
     return chunk
 
@@ -157,6 +161,7 @@ cdef void chunk_emptied(chunk_t* chunk) noexcept:
         chunk.previous.next = chunk.next
     if chunk.next != NULL:
         chunk.next.previous = chunk.previous
+    cells.used -= CHUNK_BYTES
     if chunk.region != NULL:
         region_give(chunk.region, chunk)
     else:
@@ -231,6 +236,18 @@ cdef void region_give(region_t* region, chunk_t* chunk) noexcept:
 cdef void region_end(region_t* region) noexcept:
     region_unlisted(region)
     region_unmap(region_start(region))
+
+
+# ---- what is in use
+
+def memory_bytes():
+    """How many bytes the engines of this process use for messages, and for what is known of them: an int.
+
+    That is memory of the core, bodies and annexes that are objects of Python, and batches of Arrow data that wait in their
+    columns. A body that many messages share counts for each of them. It is not what the process has from the system: stores
+    have buffers and caches of their own. Cost: O(1).
+    """
+    return cells.used
 
 
 # ---- checks

@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XINCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from xump_ext.memory.slab cimport cell_get
+from xump_ext.memory.slab cimport bytes_noted, cell_get
 from xump_ext.message.headers cimport annex_of, annex_t, content_t, correlation_of, expires_of, trailer_place, trailer_t
 from xump_ext.message.times cimport NEVER
 
@@ -43,7 +43,10 @@ cdef inline content_t* content_alloc(
     content.priority = 0
     content.has_trailer = has_trailer
     content.is_hashed = False
-    content.body_bytes = inline_bytes if body == NULL else <uint32_t> PyBytes_GET_SIZE(<object> body)
+    content.body_bytes = inline_bytes
+    if body != NULL:
+        content.body_bytes = <uint32_t> PyBytes_GET_SIZE(<object> body)
+        bytes_noted(content.body_bytes)
     content.address = address
     content.body = body
     content.reply_to = content.message_id = content.destination = NULL

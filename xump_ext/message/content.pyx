@@ -7,10 +7,10 @@ what a program gives. The headers are part of the content; `message/headers.pyx`
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF, Py_XINCREF
-from libc.stdint cimport UINT32_MAX, uintptr_t
+from libc.stdint cimport UINT32_MAX, int64_t, uintptr_t
 from libc.string cimport memcpy
 
-from xump_ext.memory.slab cimport cell_put
+from xump_ext.memory.slab cimport bytes_noted, cell_put
 from xump_ext.message.headers cimport (
     ADDRESS_BYTES_MAX, BODY_BYTES_MAX, WITH_ANNEX, annex_release, annex_share, checked_utf8, headers_dict, headers_measure,
     headers_of, headers_write, trailer_of,
@@ -77,7 +77,11 @@ cdef inline void parts_fill(content_t* content, const parts_t* parts) noexcept:
 
 
 cdef void content_free(content_t* content) noexcept:
-    cdef size_t size = sizeof(content_t) + content.header_bytes + (content.body_bytes if content.body_inline else 0)
+    cdef size_t size = sizeof(content_t) + content.header_bytes
+    if content.body_inline:
+        size += content.body_bytes
+    else:
+        bytes_noted(-<int64_t> content.body_bytes)
     if content.has_trailer:
         Py_XDECREF(<PyObject*> trailer_of(content).correlation_id)
         annex_release(trailer_of(content).annex)

@@ -18,7 +18,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from xump_ext.memory.slab cimport cell_get, cell_put
+from xump_ext.memory.slab cimport bytes_noted, cell_get, cell_put
 
 cdef extern from "Python.h":
     void PyErr_Clear()
@@ -218,10 +218,12 @@ cdef annex_t* annex_new(uint32_t kind, object data) except NULL:
     annex.kind = kind
     Py_INCREF(data)
     annex.data = <void*> data
+    bytes_noted(PyBytes_GET_SIZE(data))
     return annex
 
 
 cdef void annex_free(annex_t* annex) noexcept:
+    bytes_noted(-PyBytes_GET_SIZE(<object> annex.data))
     Py_XDECREF(<PyObject*> annex.data)
     free(annex.fields.at)
     cell_put(annex, sizeof(annex_t))

@@ -24,7 +24,7 @@ import pyarrow
 from pyarrow import flight
 
 from xump.broker.flight.producers import Producer
-from xump.broker.flight.room import Publish, Wait, publish_all
+from xump.broker.flight.room import Publish, Wait, publish_all, wait_for_memory
 from xump.errors import QueueFull
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
         for chunk in chunks(call, reader):
             if chunk.data is None:
                 continue
+            wait_for_memory(call.face.broker.memory, waits(call, on_full))
             if producer is not None:
                 answer = producer.publish(chunk.data, waits(call, on_full))
             else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xump.errors import QueueFull
+
+if TYPE_CHECKING:
+    from xump.broker.memory import Memory
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.001, 0.1
 """A batch that waits for room looks for it so often: each time after twice as long."""
@@ -41,3 +44,14 @@ def publish_all(rows: int, publish: Publish, wait: Wait | None) -> dict[str, Any
         size = min(2 * size, rows - done)
         pause, since = PAUSE_SECONDS_MIN, time.monotonic()
     return {"rows": rows, "first": first, "last": last}
+
+
+def wait_for_memory(memory: Memory, wait: Wait | None) -> None:
+    """Return when messages do not take too much memory."""
+    pause, since = PAUSE_SECONDS_MIN, time.monotonic()
+    while memory.is_too_much():
+        error = QueueFull(memory.said())
+        if wait is None:
+            raise error
+        wait(pause, since, error)
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from xump.broker.http import access
-from xump.broker.http.problems import Problem
+from xump.broker.http.problems import RETRY_SECONDS, Problem
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -81,6 +81,11 @@ class Call:
         for name in self.request.query:
             if name not in names and name != "vhost":
                 raise Problem(400, f"no parameter {name!r} here; there are {', '.join((*names, 'vhost'))}")
+
+    def check_memory(self) -> None:
+        """Raise `Problem` 503 if messages take too much memory to publish more."""
+        if self.broker.memory.look():
+            raise Problem(503, self.broker.memory.said(), Retry_After=str(RETRY_SECONDS))
 
     async def json(self) -> dict[str, Any]:
         """The body, a JSON object. Raises `Problem` 400."""

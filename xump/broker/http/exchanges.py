@@ -21,6 +21,7 @@ async def publish(call: Call) -> web.Response:
     name = call.name("exchange")
     call.check("write", name)
     call.only("address", "reply_to", "message_id", "correlation_id", "ttl", "priority")
+    call.check_memory()
     try:
         exchange = call.vhost.exchange(name)
     except ProtocolError as error:

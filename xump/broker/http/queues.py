@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 import xump.aio
+from xump.broker import purging
 from xump.broker.http import cloudevents
 from xump.broker.http.call import Call, answer, number, one_of, seconds
 from xump.broker.http.messages import LINES, read_lines, shown
@@ -47,6 +48,7 @@ async def publish(call: Call) -> web.Response:
     name = call.name()
     call.check("write", name)
     call.only(*PUBLISHED)
+    call.check_memory()
     body = await call.body()
     options = {key: value for key, parse in PUBLISHED.items() if (value := call.parameter(key, parse)) is not None}
     address = options.pop("address", None)
@@ -144,8 +146,11 @@ async def delete(call: Call) -> web.Response:
     """Delete a queue with its messages."""
     call.check("configure", call.name())
     call.only()
+    queue = call.engine.queues.get(call.name())
     with asking():
-        return answer({"deleted": call.engine.delete_queue(call.name())})
+        if queue is not None and purging.is_large(queue):
+            await purging.purge(queue)
+        return answer({"deleted": queue is not None and call.engine.delete_queue(queue)})
 
 
 async def browse(call: Call) -> web.Response:
@@ -212,7 +217,7 @@ async def purge(call: Call) -> web.Response:
     queue = call.queue("configure")
     call.only()
     with asking():
-        return answer({"purged": queue.purge()})
+        return answer({"purged": await purging.purge(queue)})
 
 
 async def requeue(call: Call) -> web.Response:

@@ -1,0 +1,142 @@
+"""The end in good order: consumers are cancelled, acks are waited for, confirms are written, then connections are closed."""
+
+import asyncio
+import signal
+import threading
+
+import pytest
+
+from tests.broker.raw_client import Link
+from tests.broker.steps import Connect
+from tests.broker.test_clients_that_misbehave import content, queue_of
+from tests.broker.test_consumers import consume, delivered, read_deliveries
+from tests.broker.test_serve import serve  # noqa: F401 — a fixture
+from xump.broker import Broker
+
+LONG = 60.0
+
+
+@pytest.fixture
+def linked(engine):
+    """A broker, and a way to connect to it."""
+    links = []
+    with Broker(engine, amqp="127.0.0.1:0") as broker:
+
+        def connect():
+            links.append(Link("a", broker.address, []))
+            links[-1].connect(Connect())
+            return links[-1]
+
+        yield broker, connect
+    for link in links:
+        link.socket.close()
+
+
+def ending(broker, **options):
+    """Begins to end the broker; the thread that it is joined by."""
+    thread = threading.Thread(target=broker.close, kwargs=options)
+    thread.start()
+    return thread
+
+
+def consumer_of(link, count):
+    queue_of(link)
+    for number in range(count):
+        link.write(b"".join(content(b"%d" % number)))
+    consume(link, "c")
+    read_deliveries(link, count)
+
+
+def test_consumers_are_cancelled_and_acks_are_waited_for(linked, engine):
+    broker, connect = linked
+    link = connect()
+    consumer_of(link, 3)
+    thread = ending(broker, ack_timeout=LONG)
+    assert link.read_until({"basic.cancel"})
+    engine.publish("jobs", "jobs", b"late")
+    link.send(1, "basic.ack", delivery_tag=2, multiple=True)
+    link.send(1, "basic.nack", delivery_tag=3, requeue=True)
+    assert link.read_until({"connection.close"})
+    assert link.last["reply_code"] == 320 and delivered(link) == [1, 2, 3]
+    thread.join()
+    assert [message.body for message in engine.queues["jobs"].browse()] == [b"2", b"late"]
+
+
+def test_what_is_not_acked_in_time_returns(linked, engine):
+    broker, connect = linked
+    link = connect()
+    consumer_of(link, 3)
+    thread = ending(broker, ack_timeout=0.1)
+    assert link.read_until({"connection.close"})
+    thread.join()
+    assert engine.queues["jobs"].ready == 3
+
+
+def test_nobody_begins_to_consume_any_more(linked):
+    broker, connect = linked
+    link, other = connect(), connect()
+    consumer_of(link, 1)
+    thread = ending(broker, ack_timeout=LONG)
+    assert link.read_until({"basic.cancel"})
+    other.send(1, "basic.consume", queue="jobs", consumer_tag="c")
+    assert other.read_until({"connection.close"}) and other.last["reply_code"] == 320
+    link.send(1, "basic.ack", delivery_tag=1)
+    assert link.read_until({"connection.close"})
+    thread.join()
+
+
+def test_what_was_published_is_confirmed_before_the_end(engine, tmp_path):
+    """Also if the disk is slow: the close comes after the confirms."""
+    engine.create_store("disk", "ring", path=str(tmp_path / "disk.xump"), group_ms=100)
+    with Broker(engine, amqp="127.0.0.1:0", store="disk") as broker:
+        link = Link("a", broker.address, [])
+        try:
+            link.connect(Connect())
+            queue_of(link, durable=True)
+            link.send(1, "confirm.select")
+            assert link.read_until({"confirm.selectok"})
+            link.write(b"".join(b"".join(content(b"x")) for _message in range(100)))
+            link.send(2, "queue.declare", queue="jobs", passive=True)       # all were taken, when this is answered
+            assert link.read_until({"queue.declareok"})
+            thread = ending(broker)
+            assert link.read_until({"connection.close"})
+            assert list(link.confirmed[1].values()) == ["ack"] * 100
+            thread.join()
+        finally:
+            link.socket.close()
+
+
+def test_a_consumer_with_nothing_does_not_hold_up_the_end(linked):
+    broker, connect = linked
+    link = connect()
+    consumer_of(link, 0)
+    thread = ending(broker, ack_timeout=LONG)
+    assert link.read_until({"connection.close"})
+    thread.join()
+    assert [said[1] for said in link.said][-2:] == ["basic.cancel", "connection.close"]
+
+
+def test_sigterm_waits_for_acks_and_a_second_one_does_not(serve):  # noqa: F811
+    served = serve("--ack-timeout", "600")
+    link = Link("a", served.address, [])
+    try:
+        link.connect(Connect())
+        consumer_of(link, 2)
+        served.process.send_signal(signal.SIGTERM)
+        assert link.read_until({"basic.cancel"})
+        link.send(1, "basic.ack", delivery_tag=1)
+        served.process.send_signal(signal.SIGTERM)
+        assert link.read_until({"connection.close"}) and link.last["reply_code"] == 320
+        assert served.process.wait(60) == 0
+    finally:
+        link.socket.close()
+
+
+def test_it_ends_in_a_loop_of_the_caller(engine):
+    async def main():
+        async with Broker(engine, amqp="127.0.0.1:0") as broker:
+            hurry = asyncio.Event()
+            hurry.set()
+            await broker.stop(ack_timeout=LONG, hurry=hurry)
+
+    asyncio.run(main())

@@ -1,0 +1,135 @@
+"""While messages take too much memory, who publishes is not read, and everybody else goes on."""
+
+import gc
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.broker.raw_client import Link
+from tests.broker.steps import Connect
+from tests.broker.test_clients_that_misbehave import content, queue_of, ready
+from xump.broker import Broker, Limits
+from xump.broker.memory import bytes_max
+from xump_ext.memory.slab import memory_bytes
+
+ROOM = 8 << 20
+BODY = b"x" * (1 << 20)
+
+
+@pytest.fixture
+def full(engine):
+    """A broker whose bound is reached after some large messages."""
+    gc.collect()                    # what earlier tests have left does not go while this one counts
+    limits = Limits(memory_bytes=memory_bytes() + ROOM)
+    with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", limits=limits) as broker:
+        yield broker
+
+
+@pytest.fixture
+def connect(full):
+    links = []
+
+    def one(name="a"):
+        links.append(Link(name, full.address, []))
+        links[-1].connect(Connect())
+        return links[-1]
+
+    yield one
+    for link in links:
+        link.socket.close()
+
+
+def large(key="jobs", channel=1):
+    """A message of a MiB."""
+    frames = list(content(BODY, key, channel))
+    pieces = [BODY[at:at + 131_064] for at in range(0, len(BODY), 131_064)]
+    bodies = [bytes([3, 0, channel]) + len(piece).to_bytes(4, "big") + piece + b"\xCE" for piece in pieces]
+    return b"".join([*frames[:2], *bodies])
+
+
+def fill(broker, publisher, other):
+    """Publish until there is too much. Returns how many messages were published."""
+    count = 0
+    while not broker.memory.is_high:
+        publisher.write(large())
+        count += 1
+        while not broker.memory.is_high and ready(other) < count:
+            pass
+    return count
+
+
+def test_who_publishes_waits_until_there_is_less(full, connect):
+    publisher, consumer = connect(), connect("b")
+    queue_of(publisher)
+    count = fill(full, publisher, consumer)
+    assert publisher.read_until({"connection.blocked"})
+    assert publisher.last == {"reason": "low on memory"}
+    publisher.write(large())
+    before = ready(consumer)                # others are answered
+    assert before <= count
+    consumer.send(1, "queue.purge", queue="jobs")
+    assert consumer.read_until({"queue.purgeok"})
+    assert publisher.read_until({"connection.unblocked"})
+    publisher.send(2, "queue.declare", queue="jobs", passive=True)
+    assert publisher.read_until({"queue.declareok"})
+    assert publisher.last["message_count"] == count + 1 - before      # what it sent meanwhile was not lost
+
+
+def test_consumers_free_what_publishers_wait_for(connect):
+    publisher, consumer = connect(), connect("b")
+    queue_of(publisher)
+    publisher.send(1, "confirm.select")
+    assert publisher.read_until({"confirm.selectok"})
+    count = 3 * ROOM // len(BODY)
+    consumer.send(1, "basic.consume", queue="jobs", consumer_tag="c", no_ack=True)
+    assert consumer.read_until({"basic.consumeok"})
+    got = 0
+    for number in range(count):
+        publisher.write(large())
+        while got < number - 2:             # it is a little behind
+            got += consumer.event() is not None
+    while len(publisher.confirmed.get(1, ())) < count:
+        publisher.event()
+    assert list(publisher.confirmed[1].values()) == ["ack"] * count
+
+
+def test_what_cannot_wait_is_refused(full, connect, engine):
+    link = connect()
+    queue_of(link)
+    while not full.memory.is_too_much():
+        engine.publish("jobs", "jobs", BODY)
+    for path in ("queues/jobs", "exchanges/amq.topic?address=x"):
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(full.http.url + path, b"x")
+        assert raised.value.code == 503 and raised.value.headers["Retry-After"]
+        assert b"Limits.memory_bytes" in raised.value.read()
+    engine.queues["jobs"].purge()
+    while full.memory.is_high:
+        ready(link)
+    urllib.request.urlopen(full.http.url + "queues/jobs", b"x").close()
+    assert ready(link) == 1
+
+
+def test_a_connection_that_waits_can_be_closed(full, connect):
+    link, other = connect(), connect("b")
+    queue_of(link)
+    fill(full, link, other)
+    assert link.read_until({"connection.blocked"})
+    full.close()
+    assert link.read_until({"connection.close"}) and link.last["reply_code"] == 320
+    assert not full.memory.waiting
+
+
+def test_bytes_are_counted_and_given_back(engine):
+    before = memory_bytes()
+    jobs = engine.create_queue("jobs")
+    engine.publish_many(jobs, [("jobs", bytes(10_000))] * 100)
+    assert memory_bytes() - before >= 1_000_000
+    jobs.purge()
+    assert memory_bytes() - before < 500_000
+
+
+def test_the_bound_is_a_share_of_what_there_is():
+    assert bytes_max(5) == 5
+    assert 1 << 20 < bytes_max(None) < 1 << 50

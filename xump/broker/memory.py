@@ -1,0 +1,82 @@
+"""The bound on memory: who publishes while messages take too much of it is not read any more, until there is less."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xump_ext.memory.slab import memory_bytes
+
+if TYPE_CHECKING:
+    from xump.broker.broker import Broker
+    from xump.broker.connection import Connection
+
+logger = logging.getLogger("xump")
+
+SHARE = 0.4
+"""Of the machine's memory, or of what its control group lets the process have, as in RabbitMQ."""
+RELEASED = 0.8
+"""Below this part of the bound publishers go on: at the bound itself they would stop and go all the time."""
+LOOK_SECONDS = 0.05
+"""How often it is looked at while publishers wait."""
+GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+REASON = "low on memory"
+"""What clients are told; RabbitMQ's words."""
+
+
+def bytes_max(given: int | None) -> int:
+    """The bound: what was given, or a share of the memory that there is."""
+    if given is not None:
+        return given
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for file in GROUP_FILES:
+        try:
+            there = min(there, int(Path(file).read_text()))
+        except (OSError, ValueError):       # no such file, or `max`
+            continue
+    return int(there * SHARE)
+
+
+class Memory:
+    """Watches how much memory messages take. Counted is what the engines of the process have, not the process as a whole."""
+
+    def __init__(self, broker: Broker, given: int | None) -> None:
+        self._broker = broker
+        self.bytes_max = bytes_max(given)
+        """How many bytes are too many."""
+        self.is_high = False
+        """Whether publishers wait."""
+        self.waiting: dict[Connection, None] = {}
+        """Clients that have published meanwhile, and are not read until there is less."""
+
+    def look(self) -> bool:
+        """Whether there is too much now. In the broker's loop only; any thread may call `is_too_much`."""
+        if self.is_high or memory_bytes() <= self.bytes_max:
+            return self.is_high
+        self.is_high = True
+        logger.warning(
+            "publishers wait: messages take %d bytes of memory, and the bound is %d (Limits.memory_bytes)", memory_bytes(),
+            self.bytes_max)
+        self._broker.loop.call_later(LOOK_SECONDS, self._look_again)
+        return True
+
+    def is_too_much(self) -> bool:
+        """Whether nothing more should be published now."""
+        return self.is_high or memory_bytes() > self.bytes_max
+
+    def said(self) -> str:
+        """What is said to those who cannot be made to wait."""
+        return (f"the broker's messages take {memory_bytes()} bytes of memory, and its bound is {self.bytes_max} "
+                "(Limits.memory_bytes): try again when some were consumed")
+
+    def _look_again(self) -> None:
+        if memory_bytes() > RELEASED * self.bytes_max:
+            self._broker.loop.call_later(LOOK_SECONDS, self._look_again)
+            return
+        self.is_high = False
+        logger.warning("publishers go on: messages take %d bytes of memory", memory_bytes())
+        waiting, self.waiting = self.waiting, {}
+        for connection in waiting:
+            connection.unblock()

@@ -1,0 +1,4 @@
+"""The slab allocator: cells for all that the engines of a process have."""
+
+def memory_bytes() -> int:
+    """How many bytes the engines of this process use for messages, and for what is known of them."""
