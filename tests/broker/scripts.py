@@ -367,6 +367,8 @@ MORE = {
     "direct reply-to with acks": [consume("amq.rabbitmq.reply-to", "r")],
     "direct reply-to without a consumer": [queue(), publish(reply_to="amq.rabbitmq.reply-to"), wait()],
     "declare the reply-to": [queue("amq.rabbitmq.reply-to", passive=True)],
+    "headers larger than the consumer's frames": [      # they have no frames to be divided into
+        queue(), publish(headers={"long": "x" * 5000}), Connect("b", frame_max=4096), get(on="b1")],
 }
 
 SCRIPTS = {**CONNECTIONS, **DECLARATIONS, **EXCHANGES, **MESSAGES, **DEAD_LETTERS, **MORE}
