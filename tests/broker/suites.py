@@ -120,8 +120,8 @@ def run(name: str, host: str, port: str, more: list[str]) -> bool:
         pytest = [sys.executable, "-m", "pytest", "-q", "-W", "ignore"]
         for plugin in ("randomly", "xdist", "cacheprovider"):
             pytest += ["-p", f"no:{plugin}"]
-        done = subprocess.run(
-            [*pytest, *(Path("t", "integration", f"{test}.py") for test in suite.tests), *more], cwd=place, env=environment, check=False)
+        files = [Path("t", "integration", f"{test}.py") for test in suite.tests]
+        done = subprocess.run([*pytest, *files, *more], cwd=place, env=environment, check=False)
         return done.returncode == 0
 
 
