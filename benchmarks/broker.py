@@ -169,7 +169,14 @@ def turn(address: tuple[str, int], durable: bool, count: int) -> dict[str, float
 
 @contextmanager
 def xump(store: str) -> Iterator[tuple[str, int]]:
-    """`xump serve`."""
+    """`xump serve`; its address."""
+    with serving(store) as (address, _process):
+        yield address
+
+
+@contextmanager
+def serving(store: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """`xump serve`; its address and process."""
     with tempfile.TemporaryDirectory() as folder:
         options = [] if store == "ram" else ["--store", store, "--path", f"{folder}/broker.xump"]
         with subprocess.Popen([sys.executable, "-m", "xump", "serve", "--amqp", "127.0.0.1:0", *options],
@@ -178,7 +185,7 @@ def xump(store: str) -> Iterator[tuple[str, int]]:
             said = re.search(r"on (.+):(\d+)", process.stdout.readline())
             assert said is not None
             try:
-                yield said[1], int(said[2])
+                yield (said[1], int(said[2])), process.pid
             finally:
                 process.terminate()
 
