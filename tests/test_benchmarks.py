@@ -11,6 +11,7 @@ import pytest
 from benchmarks import changes, plots, record
 from benchmarks.__main__ import run, summary
 from benchmarks.cost_laws import judge
+from benchmarks.instructions import PROGRAMS
 from benchmarks.harness import Table, compare, speed_table, take_turns
 from benchmarks.record import Benchmark, Row
 
@@ -55,6 +56,15 @@ def test_bars_and_laws_are_counted(capsys):
         "| [rates](#rates) | 2 | 1 | theirs (0.33) |",
         "| [laws](#laws) | 2 | 1 | publish, backlog: to go on (10.00) |",
     ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_whose_instructions_are_counted_runs(name):
+    """Its first calls; what they count is not looked at."""
+    calls, weight = PROGRAMS[name]()
+    assert weight >= 1
+    for _, call in zip(range(3), calls, strict=False):
+        call()
 
 
 def test_costs_are_judged_by_their_growth():

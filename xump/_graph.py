@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from xump._arguments import (
     COUNT_MAX,
@@ -30,7 +30,7 @@ from xump._arguments import (
 from xump._mappings import Registry, SelectorRegistry
 from xump._meta import first_items
 from xump._names import name_of
-from xump._queue_properties import NAMES, check_staged, check_transit, checked_properties, differing
+from xump._queue_properties import DEFAULTS, NAMES, check_staged, check_transit, checked_properties, differing
 from xump._windows import Windows
 from xump.actions import Action, Field
 from xump.conditions import Condition, Role
@@ -54,6 +54,11 @@ if TYPE_CHECKING:
 SELECTOR_PROPERTIES = ("source", "when", "do", "credit", "enabled", "ack_timeout", "rank", "ahead", "window", "start")
 
 
+# Defaults of `create_queue`, which knows them when it sees them.
+RAM: Final = "ram"
+NO_HISTORY: Final = 0
+REFUSE: Final = "refuse"
+DROP: Final = "drop"
 DESTINATIONS_MAX = 256      # names that are remembered to tell of mistyped ones; with more, none is told
 
 
@@ -145,9 +150,9 @@ class Graph(Windows):
         self,
         name: str | None = None,
         *,
-        store: str | Store = "ram",
+        store: str | Store = RAM,
         limit: int | None = None,
-        history_limit: int | None = 0,
+        history_limit: int | None = NO_HISTORY,
         auto_delete: bool = False,
         dead_letter: str | Queue | None = None,
         rewriter: str | Sequence[str] | None = None,
@@ -159,8 +164,8 @@ class Graph(Windows):
         dedup: float | None = None,
         dedup_limit: int = DEDUP_LIMIT,
         limit_bytes: int | None = None,
-        when_full: WhenFull = "refuse",
-        unmatched: Unmatched = "drop",
+        when_full: WhenFull = REFUSE,
+        unmatched: Unmatched = DROP,
         transit: bool = False,
         staged: bool = False,
         meta: Mapping[str, bytes] | None = None,
@@ -228,14 +233,20 @@ class Graph(Windows):
         Traceback (most recent call last):
         xump.errors.Conflict: queue 'jobs' exists with limit=1000; you asked for limit=5
         """
-        given = (           # in the order of `NAMES`
-            limit, history_limit, auto_delete, dead_letter, rewriter, delivery_limit, retry_delay, ttl, priority, group, dedup,
-            dedup_limit, limit_bytes, when_full, unmatched, transit, staged)
         if name is not None:
             name = queue_name(name, "queue name")
-        properties = checked_properties(given)
+        # Most queues have the defaults, which are known without a look at each.
+        given: tuple[Any, ...] = DEFAULTS
+        if not (limit is None and dead_letter is None and rewriter is None and delivery_limit is None and retry_delay is None
+                and ttl is None and priority is None and group is None and dedup is None and limit_bytes is None
+                and auto_delete is False and transit is False and staged is False and history_limit is NO_HISTORY
+                and dedup_limit is DEDUP_LIMIT and when_full is REFUSE and unmatched is DROP):
+            given = (           # in the order of `NAMES`
+                limit, history_limit, auto_delete, dead_letter, rewriter, delivery_limit, retry_delay, ttl, priority, group,
+                dedup, dedup_limit, limit_bytes, when_full, unmatched, transit, staged)
+        properties = {} if given is DEFAULTS else checked_properties(given)
         items = {} if meta is None else first_items(name, meta)
-        store_name = name_of(store.name if isinstance(store, Store) else store, "store")
+        store_name = store if store is RAM else name_of(store.name if isinstance(store, Store) else store, "store")
         if properties:
             check_transit(store_name, properties)
             check_staged(properties)

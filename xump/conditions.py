@@ -252,12 +252,19 @@ def where(filter: FilterSource) -> Where:
     return Where(filter)
 
 
+_FIELDS: dict[type, tuple[str, ...]] = {}
+"""The names of the fields of a dataclass: there are a handful of classes, and each selector that is created asks for two."""
+
+
 def check_made(value: Any) -> None:
     """Raises TypeError and ValueError unless a dataclass is as its `__init__` leaves it, which may not have been called.
 
     A filter is not read again: the core checks the tree of a filter.
     """
-    missing = [field.name for field in fields(value) if not hasattr(value, field.name)]
+    names = _FIELDS.get(type(value))
+    if names is None:
+        names = _FIELDS[type(value)] = tuple(field.name for field in fields(value))
+    missing = [name for name in names if not hasattr(value, name)]
     if missing:
         raise TypeError(f"a {type(value).__name__} without {' and '.join(missing)} was not created by calling its class or "
                         "function")

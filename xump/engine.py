@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 logger.addHandler(logging.NullHandler())
+
+
+class BuildingBlock:
+    """What `Engine.building` returns. A class and not a generator: a block costs half of one."""
+
+    __slots__ = ("_engine", "_thread")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._thread = 0        # the one that entered; it may be left in another one
+
+    def __enter__(self) -> None:
+        engine = self._engine
+        if self._thread:
+            raise RuntimeError("this building block was entered already; call engine.building() for each block")
+        engine._building(1)
+        self._thread = thread = threading.get_ident()
+        engine._builders[thread] = engine._builders.get(thread, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        engine, thread = self._engine, self._thread
+        depth = engine._builders[thread] - 1
+        if depth:
+            engine._builders[thread] = depth
+        else:
+            del engine._builders[thread]
+        if not engine.closed:
+            engine._building(-1, engine._reopened)
 
 
 class Engine(Staged):
@@ -74,8 +102,7 @@ class Engine(Staged):
 
     # ---- building, publishing, transactions
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
+    def building(self) -> AbstractContextManager[None]:
         """A context manager in which nothing is routed, so that no message meets half of a graph.
 
         Messages that are published in the block wait. When the block ends, also by an exception, the graph is run once over
@@ -95,17 +122,7 @@ class Engine(Staged):
         ...     archive.ready, news.outstanding
         (1, 1)
         """
-        self._building(1)
-        thread = threading.get_ident()
-        self._builders[thread] = self._builders.get(thread, 0) + 1
-        try:
-            yield
-        finally:
-            self._builders[thread] -= 1
-            if not self._builders[thread]:
-                del self._builders[thread]
-            if not self.closed:
-                self._building(-1, self._reopened)
+        return BuildingBlock(self)
 
     def publish_batch(self, queue: str | Queue, data: ArrowData) -> range:
         """Publish the rows of Arrow data: a table or record batch of pyarrow, a DataFrame of Polars, a relation of DuckDB.

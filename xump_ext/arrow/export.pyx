@@ -17,6 +17,11 @@ cdef extern from *:
     int64_t __atomic_add_fetch(int64_t*, int64_t, int) noexcept nogil
     int __ATOMIC_ACQ_REL
 
+cdef enum:
+    # Up to sixteen columns of 112 bytes, two buffers each that are empty or have a few bytes, and what a row of short texts adds.
+    ARENA_BYTES = 2_560
+    ARENA_ROW_BYTES = 320
+    ARENA_ROWS_MAX = 16
 
 # ---- the table
 
@@ -25,19 +30,39 @@ cdef table_t* table_new() except NULL:
     if table == NULL:
         raise MemoryError()
     table.references = 1
+    table.root.arena = &table.arena
     table.root.format = "+s"
     table.root.buffer_count = 1
     return table
 
 
+cdef int arena_start(table_t* table, int64_t rows) except -1:
+    cdef arena_t* arena = &table.arena
+    table.root.arena = arena
+    if rows > ARENA_ROWS_MAX:
+        return 0
+    arena.bytes = <char*> malloc(ARENA_BYTES + ARENA_ROW_BYTES * rows)       # quicker than calloc: it keeps small ones at hand
+    if arena.bytes == NULL:
+        raise MemoryError()
+    arena.size = ARENA_BYTES + ARENA_ROW_BYTES * rows
+    memset(arena.bytes, 0, arena.size)
+    return 0
+
+
+cdef void* piece_alloc_apart(int64_t size) except NULL:
+    cdef void* piece = calloc(size + 1, 1)
+    if piece == NULL:
+        raise MemoryError()
+    return piece
+
+
 cdef int children_alloc(written_t* column, int64_t rows, int64_t count) except -1:
     cdef int64_t child
-    column.children = <written_t*> calloc(count, sizeof(written_t))
-    if column.children == NULL:
-        raise MemoryError()
+    column.children = <written_t*> piece_alloc(column.arena, count * sizeof(written_t))
     column.child_count = count
     for child in range(count):
         column.children[child].rows = rows
+        column.children[child].arena = column.arena
     return 0
 
 
@@ -49,6 +74,7 @@ cdef table_t* table_share(table_t* table) noexcept nogil:
 cdef void table_release(table_t* table) noexcept nogil:
     if __atomic_add_fetch(&table.references, -1, __ATOMIC_ACQ_REL) == 0:
         column_free(&table.root)
+        free(table.arena.bytes)
         free(table)
 
 
@@ -56,10 +82,10 @@ cdef void column_free(written_t* column) noexcept nogil:
     cdef int64_t at
     for at in range(column.child_count):
         column_free(&column.children[at])
-    free(column.children)
+    piece_free(column.arena, column.children)
     for at in range(3):
-        free(column.buffers[at])
-    free(column.name)
+        piece_free(column.arena, column.buffers[at])
+    piece_free(column.arena, column.own_name)
 
 
 # ---- schemas and arrays: two trees of structs of the same shape

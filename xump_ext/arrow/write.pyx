@@ -45,12 +45,12 @@ from cpython.mem cimport PyMem_Free
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int32_t, uint8_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from xump_ext.arrow.c_data cimport ARROW_FLAG_NULLABLE
 from xump_ext.arrow.column cimport utf8_valid
-from xump_ext.arrow.export cimport children_alloc, written_t
+from xump_ext.arrow.export cimport arena_start, children_alloc, is_inside, piece_alloc, piece_free, written_t
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free, u32_vector_t
 from xump_ext.message.headers cimport (
     HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, field_count, header_next,
@@ -89,33 +89,27 @@ cdef struct writer_t:
 # The fields of the struct, found in a first pass.
 cdef struct fields_t:
     int64_t count
-    const char** names          # they lie in the contents
-    uint32_t* name_bytes
-    uint8_t* seen
+    const char* names[<int> NAMES_MAX]      # they lie in the contents
+    uint32_t name_bytes[<int> NAMES_MAX]
+    uint8_t seen[<int> NAMES_MAX]
     u32_vector_t found          # the field of each header, in the order of the pass
 
 
 # ---- columns
 
-cdef int column_name(written_t* column, const char* name, int64_t size) except -1:
-    column.name = <char*> malloc(size + 1)
-    if column.name == NULL:
-        raise MemoryError()
-    memcpy(column.name, name, size)
-    column.name[size] = 0
+cdef inline void column_name(written_t* column, const char* name) noexcept:
+    """Names a column; the text is static."""
+    column.name = name
     column.flags = ARROW_FLAG_NULLABLE
-    return 0
 
 
-cdef void* buffer_alloc(written_t* column, int buffer, int64_t size) except NULL:
-    """A zeroed buffer of the column."""
-    column.buffers[buffer] = calloc(size + 1, 1)
-    if column.buffers[buffer] == NULL:
-        raise MemoryError()
+cdef inline void* buffer_alloc(written_t* column, int buffer, int64_t size) except NULL:
+    """A zeroed buffer of the column, never of no bytes."""
+    column.buffers[buffer] = piece_alloc(column.arena, size + 1)
     return column.buffers[buffer]
 
 
-cdef void* numbers_start(written_t* column, const char* format, int64_t width) except NULL:
+cdef inline void* numbers_start(written_t* column, const char* format, int64_t width) except NULL:
     column.format = format
     column.buffer_count = 2
     return buffer_alloc(column, 1, column.rows * width)
@@ -134,7 +128,7 @@ cdef int validity_start(written_t* column) except -1:
 
 cdef void validity_finish(written_t* column) noexcept:
     if column.null_count == 0:
-        free(column.buffers[0])
+        piece_free(column.arena, column.buffers[0])
         column.buffers[0] = NULL
 
 
@@ -177,9 +171,12 @@ cdef inline int writer_put(writer_t* writer, int64_t row, const char* text, int6
 
 cdef int writer_grow(writer_t* writer, int64_t size) except -1:
     cdef int64_t capacity = 2 * writer.capacity + size
-    cdef char* bytes = <char*> realloc(writer.bytes, capacity)
+    cdef bint moves = is_inside(writer.column.arena, writer.bytes)
+    cdef char* bytes = <char*> realloc(NULL if moves else writer.bytes, capacity)
     if bytes == NULL:
         raise MemoryError()
+    if moves:
+        memcpy(bytes, writer.bytes, writer.used)
     writer.bytes = bytes
     writer.column.buffers[2] = bytes
     writer.capacity = capacity
@@ -250,10 +247,11 @@ cdef enum:
     COLUMN_REDELIVERED
     COLUMNS_BROWSED
 
-cdef tuple NAMES = (
-    b"id", b"queue", b"destination", b"delivery_count", b"timestamp", b"address", b"body", b"headers", b"reply_to", b"message_id",
-    b"correlation_id", b"expires", b"priority", b"state", b"at", b"redelivered",
-)
+cdef const char* NAMES[<int> COLUMNS_BROWSED]
+NAMES[:] = [
+    "id", "queue", "destination", "delivery_count", "timestamp", "address", "body", "headers", "reply_to", "message_id",
+    "correlation_id", "expires", "priority", "state", "at", "redelivered",
+]
 
 
 cdef ArrowBatch batch_of_rows(
@@ -263,14 +261,13 @@ cdef ArrowBatch batch_of_rows(
     cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
     cdef bint trailed = False, ranked = False
     cdef written_t* columns
-    cdef bytes name
+    arena_start(batch.table, count)
     batch.table.root.rows = count
     children_alloc(&batch.table.root, count, column_count)
     columns = batch.table.root.children
     what_is_rare(rows, count, &trailed, &ranked)
     for column in range(column_count):
-        name = <bytes> NAMES[column]
-        column_name(&columns[column], name, len(name))
+        column_name(&columns[column], NAMES[column])
     write_numbers(columns, rows, count)
     for column in (COLUMN_QUEUE, COLUMN_DESTINATION, COLUMN_ADDRESS, COLUMN_REPLY_TO, COLUMN_MESSAGE_ID):
         write_texts(&columns[column], column, rows, count, small_bytes_max)
@@ -408,16 +405,11 @@ cdef int write_bodies(written_t* column, const batch_row_t* rows, Py_ssize_t cou
 # ---- headers
 
 cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max) except -1:
-    cdef fields_t fields
+    cdef fields_t fields        # 13 KiB of the stack
     fields.count = 0
-    fields.names = <const char**> malloc(NAMES_MAX * sizeof(char*))
-    fields.name_bytes = <uint32_t*> malloc(NAMES_MAX * sizeof(uint32_t))
-    fields.seen = <uint8_t*> calloc(NAMES_MAX, 1)
     fields.found.items = NULL
     fields.found.count = fields.found.capacity = 0
     try:
-        if fields.names == NULL or fields.name_bytes == NULL or fields.seen == NULL:
-            raise MemoryError()
         if not find_fields(&fields, rows, count):
             write_map(column, rows, count, small_bytes_max, False)
         elif fields.count:
@@ -426,9 +418,6 @@ cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t co
             column.format = "n"
             column.null_count = count
     finally:
-        free(fields.names)
-        free(fields.name_bytes)
-        free(fields.seen)
         u32_vector_free(&fields.found)
     return 0
 
@@ -475,6 +464,7 @@ cdef int64_t find_field(fields_t* fields, dict numbers, int64_t guess, const hea
     numbers[name] = field
     fields.names[field] = header.name
     fields.name_bytes[field] = header.name_bytes
+    fields.seen[field] = 0
     fields.count += 1
     return field
 
@@ -538,7 +528,9 @@ cdef int write_struct(
 
 cdef int field_start(written_t* column, writer_t* writer, const fields_t* fields, int64_t field) except -1:
     cdef const char* format = format_of_seen(fields.seen[field])
-    column_name(column, fields.names[field], fields.name_bytes[field])
+    column.own_name = <char*> piece_alloc(column.arena, fields.name_bytes[field] + 1)
+    memcpy(column.own_name, fields.names[field], fields.name_bytes[field])
+    column_name(column, column.own_name)
     validity_start(column)
     if format[0] == c"u" or format[0] == c"z":
         return writer_start(writer, column, format, 8 * column.rows)
@@ -586,12 +578,12 @@ cdef int write_map(
     offsets = <int32_t*> buffer_alloc(column, 1, (count + 1) * 4)
     children_alloc(column, entries, 1)
     pairs = column.children
-    column_name(pairs, "entries", 7)
+    column_name(pairs, "entries")
     pairs.format = "+s"
     pairs.buffer_count = 1
     children_alloc(pairs, entries, 2)
-    column_name(&pairs.children[0], "key", 3)
-    column_name(&pairs.children[1], "value", 5)
+    column_name(&pairs.children[0], "key")
+    column_name(&pairs.children[1], "value")
     pairs.flags = pairs.children[0].flags = 0       # not nullable, as a map requires
     writer_start(&names, &pairs.children[0], "u", 8 * entries)
     writer_start(&values, &pairs.children[1], format_of_seen(SEEN_BYTES if has_bytes else SEEN_STR), 8 * entries)

@@ -4,10 +4,11 @@
 """
 
 from xump_ext.engine.reading cimport EngineReading
-from xump_ext.state.graph cimport queue_t, selector_t
+from xump_ext.state.graph cimport destination_t, queue_t, selector_t
 
 cdef class Core(EngineReading):
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1
+    cdef int take_offers(self, list taken, Py_ssize_t n, object destination, destination_t* found) except -1
     cdef int set_start(self, selector_t* selector, object start) except -1
     cdef int enable(self, selector_t* selector) except -1
     cdef int check_replay(self, selector_t* selector, list ids) except -1

@@ -18,6 +18,7 @@ messages, which are checked where they are made.
 from os import urandom
 
 from cpython.object cimport PyObject
+from cpython.dict cimport PyDict_GetItemWithError
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
@@ -53,11 +54,11 @@ from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, UNLIMITED, UNROUTED, WAITING
-from xump_ext.state.envelope cimport target_of
-from xump_ext.state.graph cimport entry_t, offer_t, queue_t, selector_t, visited_t
+from xump_ext.state.envelope cimport DestinationRef, target_of
+from xump_ext.state.graph cimport destination_t, entry_t, offer_t, queue_t, selector_t, visited_t
 from xump_ext.state.index cimport index_from, index_get
 from xump_ext.state.lazy_content cimport content_at, is_loaded
-from xump_ext.state.offers cimport offers_free
+from xump_ext.state.offers cimport destination_left, offers_free
 from xump_ext.state.run_queue cimport end_visited
 from xump_ext.state.schedule cimport schedule_free
 from xump_ext.state.visited cimport visited_free, visited_new, visited_release
@@ -115,8 +116,8 @@ cdef class Core(EngineReading):
         return delivery
 
     cdef int take_into(self, list taken, Py_ssize_t n, object destination) except -1:
-        cdef offer_t* offer
-        cdef bint releases
+        cdef DestinationRef ref
+        cdef PyObject* found
         while n > 0 and self.undelivered:
             delivery = next_undelivered(self, destination)
             if delivery is None:
@@ -125,8 +126,25 @@ cdef class Core(EngineReading):
             n -= 1
         if self.e.interrupted:
             run(&self.e)
+        if n < 2 or type(destination) is not str:
+            return self.take_offers(taken, n, destination, NULL)
+        found = PyDict_GetItemWithError(self.destinations, destination)
+        if found == NULL:
+            return 0
+        ref = <DestinationRef> found
+        ref.destination.pins += 1           # looked up once: what a run does meanwhile does not end it
+        try:
+            return self.take_offers(taken, n, destination, &ref.destination)
+        finally:
+            ref.destination.pins -= 1
+            destination_left(&self.e, &ref.destination)
+
+    cdef int take_offers(self, list taken, Py_ssize_t n, object destination, destination_t* found) except -1:
+        """The offers to a destination, which was looked up already, or of any or several."""
+        cdef offer_t* offer
+        cdef bint releases
         while n > 0:
-            offer = first_offer(self, destination)
+            offer = first_offer(self, destination) if found == NULL else found.head
             if offer == NULL:
                 break
             if taken and not is_loaded(offer.entry) and not can_be_read(offer.entry):

@@ -379,16 +379,20 @@ cdef inline QueueHandle queue_handle(Delivery delivery):
 cdef offer_t* first_offer_to(EngineLock core, object destination) except? NULL:
     """The oldest offer to this destination, or to one of a tuple."""
     cdef PyObject* found
-    cdef offer_t* first = NULL
-    cdef offer_t* offer
     if type(destination) is tuple:
-        for one in <tuple> destination:
-            offer = first_offer_to(core, one)
-            if offer != NULL and (first == NULL or offer.number < first.number):
-                first = offer
-        return first
+        return first_offer_of(core, <tuple> destination)
     found = PyDict_GetItemWithError(core.destinations, destination)
     return NULL if found == NULL else (<DestinationRef> found).destination.head
+
+
+cdef offer_t* first_offer_of(EngineLock core, tuple destinations) except? NULL:
+    cdef offer_t* first = NULL
+    cdef offer_t* offer
+    for destination in destinations:
+        offer = first_offer_to(core, destination)
+        if offer != NULL and (first == NULL or offer.number < first.number):
+            first = offer
+    return first
 
 
 cdef bint is_wanted(object destination, object name) except -1:

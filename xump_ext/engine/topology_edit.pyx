@@ -246,7 +246,8 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
         queue_unlink(engine, queue, selectors, doomed)
         if queue.adopter != NULL:
             adopted_gone(queue)
-        doomed += adoptions_end(queue)
+        if queue.adoptions != NULL:
+            doomed += adoptions_end(queue)
         names.append((<object> queue.handle).name)
         queue_free(engine, queue, spare_slots)
     return names
@@ -276,8 +277,11 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
 
 cdef list selectors_about(queue_t* queue):
     """The handles of the selectors that have the queue as their source or target, by id."""
-    cdef dict found = {}
+    cdef dict found
     cdef selector_t* selector = queue.own
+    if selector == NULL and queue.sources == NULL:
+        return []
+    found = {}
     while selector != NULL:
         found[selector.id] = <object> selector.handle
         selector = selector.next_own

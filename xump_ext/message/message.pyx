@@ -45,6 +45,18 @@ cdef extern from *:
     """
     PyObject** tuple_items "xump_items"(object tuple) noexcept
 
+cdef extern from *:
+    """
+    /* Has `__init__` of the type go to `instead`; returns the way that it went before. */
+    static initproc xump_short_init(PyObject *kind, initproc instead) {
+        initproc before = ((PyTypeObject *) kind)->tp_init;
+        ((PyTypeObject *) kind)->tp_init = instead;
+        return before;
+    }
+    """
+    ctypedef int (*init_t "initproc")(object, PyObject*, PyObject*) except -1
+    init_t short_init "xump_short_init"(object kind, init_t instead) noexcept
+
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # For a bounced message: a bounce adds two names and a detail of at most 65535 bytes each, and a reason; it can happen again.
 cdef Py_ssize_t BOUNCED_BYTES_MAX = 2 * HEADERS_BYTES_MAX
@@ -135,12 +147,14 @@ cdef content_t* content_alone(
 
 cdef content_t* content_of(object message, const parts_t* given) except NULL:
     """Content of a `Message`, or of a tuple in the order of its arguments."""
-    cdef PyObject** parts
-    cdef Py_ssize_t count
+    if given == NULL and isinstance(message, tuple):
+        return content_of_parts(tuple_items(message), PyTuple_GET_SIZE(message))
+    return content_of_any(message, given)
+
+
+cdef content_t* content_of_any(object message, const parts_t* given) except NULL:
     if isinstance(message, tuple):
-        parts = tuple_items(message)
-        count = PyTuple_GET_SIZE(message)
-        return content_of_parts(parts, count) if given == NULL else content_of_parts_given(parts, count, given)
+        return content_of_parts_given(tuple_items(message), PyTuple_GET_SIZE(message), given)
     if isinstance(message, Message):
         if given != NULL:
             check_alone(NO_BYTES, None, None, None, given)
@@ -405,11 +419,7 @@ priority=0, annex=None)\n--\n
                 content = content_new(address, body, headers, reply_to, message_id, &given)
             finally:
                 annex_release(given.annex)
-        if self.content != nothing:
-            content_release(content)
-            raise TypeError("a message is immutable: use replace()")
-        content_release(nothing)
-        message_fill(self, content)
+        message_begin(self, content)
 
     @property
     def reply_to(self):
@@ -468,16 +478,22 @@ priority=0, annex=None)\n--\n
         wrong = [name for name in changes if name not in CHANGEABLE]
         if wrong:
             raise TypeError(f"cannot replace {', '.join(map(repr, wrong))}; allowed are {', '.join(CHANGEABLE)}")
-        for name in IN_EVERY_MESSAGE:
-            if name not in changes:
-                changes[name] = getattr(self, name)
         if "headers" not in changes and self.content.header_bytes:
             changes["headers"] = own_headers(self.content)
+        if self.content.reply_to != NULL:
+            changes.setdefault("reply_to", self.reply_to)
+        if self.content.message_id != NULL:
+            changes.setdefault("message_id", self.message_id)
+        if self.content.priority:
+            changes.setdefault("priority", self.priority)
         if self.content.has_trailer:
             for name in IN_A_TRAILER:
                 if name not in changes:
                     changes[name] = getattr(self, name)
-        return Message(**changes)
+        address = changes.pop("address", <object> self.address_member)
+        body = changes.pop("body", <object> self.body_member)
+        headers = changes.pop("headers", None)
+        return Message(address, body, headers, **changes) if changes else Message(address, body, headers)
 
     def __eq__(self, other):
         if not isinstance(other, Message):
@@ -508,7 +524,6 @@ priority=0, annex=None)\n--\n
 
 
 CHANGEABLE = ("address", "body", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority", "annex")
-cdef tuple IN_EVERY_MESSAGE = ("address", "body", "reply_to", "message_id", "priority")
 cdef tuple IN_A_TRAILER = ("correlation_id", "expires", "annex")
 
 
@@ -554,6 +569,25 @@ cdef int message_fill(Message message, content_t* content) except -1:
     message.address_member = content.address
     message.body_member = content.body
     return 0
+
+
+cdef int message_begin(Message message, content_t* content) except -1:
+    """What `__init__` does with the content."""
+    if message.content != nothing:
+        content_release(content)
+        raise TypeError("a message is immutable: use replace()")
+    content_release(nothing)
+    return message_fill(message, content)
+
+
+cdef int init_short(object message, PyObject* given, PyObject* names) except -1:
+    """`Message.__init__` without keywords: up to three arguments, taken as they come (see `memory/short_call.pxd`)."""
+    if names != NULL or PyTuple_GET_SIZE(<object> given) > 3:
+        return init_long(message, given, names)
+    return message_begin(<Message> message, content_of_parts(tuple_items(<object> given), PyTuple_GET_SIZE(<object> given)))
+
+
+cdef init_t init_long = short_init(Message, init_short)
 
 
 cdef Message message_blank():

@@ -3,13 +3,14 @@
 `records/kinds.pxd` draws the records. Stores call these functions from Python, each on a whole buffer.
 """
 
-from os import urandom
+from os import register_at_fork, urandom
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memcpy
 
 from xump_ext.memory.canaries cimport CHECKSUM
 from xump_ext.message.times cimport NEVER
@@ -240,9 +241,31 @@ def record_whole(data, uint64_t position, uint32_t salt):
 
 # ---- single records
 
+cdef enum:
+    DRAWN = 32
+
+cdef uint64_t drawn[<int> DRAWN]        # random numbers for new queues, of which as many are left
+cdef int drawn_left = 0
+
+
 cdef uint64_t incarnation_new() except 0:
-    """A random number for a new queue: 63 bits, never 0."""
-    return int.from_bytes(urandom(8), "little") >> 1 | 1
+    """A random number for a new queue: 63 bits, never 0. The system is asked for many at a time."""
+    global drawn_left
+    if drawn_left == 0:
+        some = urandom(sizeof(drawn))
+        memcpy(drawn, <const char*> some, sizeof(drawn))
+        drawn_left = DRAWN
+    drawn_left -= 1
+    return drawn[drawn_left] >> 1 | 1
+
+
+def _forget_drawn():
+    """Called in the child of a fork, which must not have the numbers of its parent."""
+    global drawn_left
+    drawn_left = 0
+
+
+register_at_fork(after_in_child=_forget_drawn)
 
 
 def place_record(data, uint64_t position, uint32_t salt):

@@ -13,8 +13,8 @@ from xump_ext.select.credit cimport (
 from xump_ext.select.groups cimport group_hold
 from xump_ext.select.unrouted cimport is_kept
 from xump_ext.state.constants cimport (
-    BOUND, DELIVERIES_MAX, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, OFFERED, REDELIVERED, ROOM_VARIES,
-    TAKEN, UNROUTED, WAITING,
+    APART, BOUND, DELIVERIES_MAX, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, OFFERED, QUEUED,
+    REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, UNROUTED,
 )
 from xump_ext.state.envelope cimport field_text
 from xump_ext.state.extra cimport extra_of
@@ -68,13 +68,12 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if destination == NULL:
         destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
     offer = offer_new(engine)
-    if selector.infinite and (entry.state == WAITING or entry.extra != NULL or queue.special):
-        bind_mixed(selector, entry)
-    detach_ready(engine, entry)
-    if entry.extra != NULL and counts_apart(entry.extra):
-        hold_extra(entry, selector.infinite)
+    if entry.state == UNROUTED and not entry.flags & (QUEUED | SUSPENDED | APART) and entry.extra == NULL and not queue.special:
+        queue.unrouted -= 1         # one that is routed in its turn, as most are: all that `detach_ready` does
+        queue.ready -= not selector.infinite
+    else:
+        detach_mixed(engine, selector, entry)
     if selector.infinite:
-        queue.ready += 1
         entry.state = BOUND
         if engine.lists[ROOM_VARIES] != NULL:
             wake_where_room_varies(engine)
@@ -115,11 +114,16 @@ cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
         selector.holds_mixed or selector.holding.tail.sequence > entry.sequence)
 
 
-cdef int hold_extra(entry_t* entry, bint still_ready) except -1:
-    """What the key and the size of an entry add to `offer`."""
-    group_hold(entry)
-    if still_ready:
-        count_bytes(entry, 1)
+cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
+    """What `offer` does with an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready."""
+    if selector.infinite:
+        bind_mixed(selector, entry)
+    detach_ready(engine, entry)
+    if entry.extra != NULL and counts_apart(entry.extra):
+        group_hold(entry)
+        if selector.infinite:
+            count_bytes(entry, 1)
+    entry.queue.ready += selector.infinite
     return 0
 
 
@@ -162,12 +166,16 @@ cdef int take_by_hand(engine_t* engine, entry_t* entry, entry_t** remembered) ex
 cdef int accept_bound(engine_t* engine, entry_t* entry) except -1:
     """Your program takes a bound message (INFINITE credit): it is settled at once."""
     engine.entered_stores = 0
-    unbind(engine, entry)
-    room_left(engine, entry)
+    withdraw(engine, entry)
+    leave_room(engine, entry)
     return settle(engine, entry, PROCESSED, 0)
 
 
 cdef int unbind(engine_t* engine, entry_t* entry) except -1:
+    return withdraw(engine, entry)
+
+
+cdef inline int withdraw(engine_t* engine, entry_t* entry) except -1:
     """Withdraws the offer of a bound entry, which is in no list then. It still counts as ready."""
     cdef selector_t* selector = <selector_t*> entry.holder
     list_remove(&selector.holding, entry)
@@ -177,6 +185,10 @@ cdef int unbind(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int room_left(engine_t* engine, entry_t* entry) except -1:
+    return leave_room(engine, entry)
+
+
+cdef inline int leave_room(engine_t* engine, entry_t* entry) except -1:
     """A message that was bound is not ready any more."""
     entry.queue.ready -= 1
     if entry.extra != NULL:
