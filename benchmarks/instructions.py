@@ -33,7 +33,7 @@ from xump import INFINITE, Engine, Message, Parrot, Wolfpack, always, copy_to, d
 
 ROOT = Path(__file__).resolve().parents[1]
 BODY = b"x" * 100
-HEADERS = {"size": 700, "region": "EU"}
+HEADERS: dict[str, Any] = {"size": 700, "region": "EU"}
 BATCH = 100
 ROUNDS = 50
 BAR = 3.0
