@@ -98,7 +98,7 @@ password = "{password}"
 [users.anna.vhosts."/"]
 configure = ""
 write = "^q$"
-read = "^q$"
+read = ""
 """
 
 

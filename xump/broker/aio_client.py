@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import pyarrow
 
-from xump.broker.answers import Committed, Offsets, Plan, Published, Staged
+from xump.broker.answers import Committed, Offsets, Plan, Published, Staged, Target
 from xump.broker.client import COMMIT_SECONDS, Client
 from xump.broker.taken import Taken
 
@@ -160,6 +160,10 @@ class AsyncClient:
     async def sync(self, queue: str | None = None) -> None:
         """As `Client.sync`."""
         await self._call(self._client.sync, queue)
+
+    async def target(self, queue: str) -> Target:
+        """As `Client.target`."""
+        return await self._call(self._client.target, queue)
 
     async def offsets(self, queue: str) -> Offsets:
         """As `Client.offsets`."""

@@ -67,6 +67,15 @@ class Offsets(NamedTuple):
         return min(self.durable_id, self.stable_id)
 
 
+class Target(NamedTuple):
+    """What a writer wants to know of a queue."""
+
+    is_transit: bool
+    """Whether the queue keeps nothing, so that nothing can be committed into it."""
+    is_durable: bool
+    """Whether the queue is in a store on disk."""
+
+
 class Plan(NamedTuple):
     """A queue, divided into parts."""
 

@@ -21,7 +21,7 @@ import pyarrow
 from pyarrow import flight
 
 from xump.broker import columns
-from xump.broker.answers import AccessRefused, BrokerUnreachable, Committed, Offsets, Plan, Published, Staged, raised
+from xump.broker.answers import AccessRefused, BrokerUnreachable, Committed, Offsets, Plan, Published, Staged, Target, raised
 from xump.broker.taken import Taken
 from xump_ext.message.times import datetime_ns
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     Start = int | datetime | Literal["head", "current"] | None
 
-__all__ = ["AccessRefused", "BrokerUnreachable", "Client", "Committed", "Offsets", "Plan", "Published", "Staged", "Taken"]
+__all__ = [
+    "AccessRefused", "BrokerUnreachable", "Client", "Committed", "Offsets", "Plan", "Published", "Staged", "Taken", "Target",
+]
 
 WINDOW = 8
 """So many batches are under way before an answer is waited for."""
@@ -372,6 +374,10 @@ class Client:
     def sync(self, queue: str | None = None) -> None:
         """Wait until all that was done before is on the disk. Raises `TimeoutError` after 20 seconds; call it again."""
         self._ask("sync", queue=queue)
+
+    def target(self, queue: str) -> Target:
+        """What a writer wants to know of a queue, for which it needs no permission to read."""
+        return Target(**self._ask("target", queue=queue))
 
     # ---- for readers by id
 

@@ -27,8 +27,8 @@ from xump.spark.schema import check_written, sendable
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties in which a task of a stream finds its query and its micro-batch."""
 
-IN_RAM = ("queue {queue!r} is in the store {store!r}, in RAM: a write into it is exactly once as long as the broker lives. For "
-          "more, put the queue into a durable store")
+IN_RAM = ("queue {queue!r} is in RAM: a write into it is exactly once as long as the broker lives. For more, put the queue into "
+          "a durable store")
 
 
 @dataclasses.dataclass
@@ -58,14 +58,12 @@ class _Writing:
     def _check_queue(self) -> None:
         options = self._options
         with options.client as client:
-            if client.offsets(options.queue).is_transit and options.stages:
-                raise ValueError(f"queue {options.queue!r} is a transit queue, which keeps nothing, so nothing can be committed "
-                                 "into it: write into one of the queues behind it, or say delivery='at-least-once'")
-            if options.stages:
-                store = next((one["store"] for one in client.queues() if one["name"] == options.queue), None)
-                stores = client.topology()["stores"]
-                if store is not None and stores.get(store, {"type": "ram"})["type"] == "ram":
-                    warnings.warn(IN_RAM.format(queue=options.queue, store=store), RuntimeWarning, stacklevel=2)
+            target = client.target(options.queue)
+        if target.is_transit and options.stages:
+            raise ValueError(f"queue {options.queue!r} is a transit queue, which keeps nothing, so nothing can be committed into "
+                             "it: write into one of the queues behind it, or say delivery='at-least-once'")
+        if options.stages and not target.is_durable:
+            warnings.warn(IN_RAM.format(queue=options.queue), RuntimeWarning, stacklevel=2)
 
     def _write(self, batches: Iterator[pyarrow.RecordBatch], key: tuple[str, int] | None) -> Written:
         options, task = self._options, TaskContext.get()

@@ -64,7 +64,7 @@ def test_who_has_no_virtual_host_is_refused(guarded, anna):
 
 @pytest.mark.parametrize("call", [
     lambda c: c.publish("news", ROW), lambda c: c.browse("jobs").read_all(), lambda c: c.take("jobs"),
-    lambda c: c.offsets("jobs"),
+    lambda c: c.offsets("jobs"), lambda c: c.target("news"),
     lambda c: c.plan("jobs", 2), lambda c: c.create_queue("other"), lambda c: c.delete_queue("jobs"), lambda c: c.purge("jobs"),
     lambda c: c.stage("run", 0, 0, "news", ROW), lambda c: c.commit("run", "news", []), lambda c: c.abort("run", "news"),
     lambda c: c.create_queue("mine too", dead_letter="news"), lambda c: c.topology(),

@@ -31,6 +31,7 @@ def test_every_call(engine, flying):
             assert [one.rows async for one in client.publishing("jobs", ROWS.to_batches(2))] == [2, 1]
             assert [batch.num_rows async for batch in client.browse("jobs", start=2, columns=["id"])] == [5]
             assert (await client.offsets("jobs")).last_id == 6
+            assert (await client.target("jobs")).is_durable is False
             assert len((await client.plan("jobs", 2)).parts) == 2
             assert [queue["ready"] for queue in await client.queues()] == [6, 0]
             assert (await client.stats())["queues"]["jobs"]["ready"] == 6

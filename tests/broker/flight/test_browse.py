@@ -149,6 +149,13 @@ def test_offsets(engine, durable, client):
     assert found.readable_id == 3
 
 
+def test_what_a_writer_wants_to_know(engine, durable, client):
+    engine.create_queue("jobs", store=durable)
+    engine.create_queue("fast")
+    engine.create_queue("through", transit=True)
+    assert [client.target(name) for name in ("jobs", "fast", "through")] == [(False, True), (False, False), (True, False)]
+
+
 def test_taking_with_credit(engine, jobs, client):
     with client.take("jobs", credit=4) as taken:
         first = next(taken.batches)

@@ -139,6 +139,13 @@ def sync(call: Call, options: Options) -> Any:
     return {}
 
 
+def target(call: Call, options: Options) -> Any:
+    """What a writer wants to know of a queue."""
+    only(options, "queue")
+    queue = call.queue("write", text(options, "queue"))
+    return {"is_transit": queue.transit, "is_durable": is_stored(queue)}
+
+
 def offsets(call: Call, options: Options) -> Any:
     """What a reader by id wants to know of a queue."""
     only(options, "queue")
@@ -220,8 +227,8 @@ def abort(call: Call, options: Options) -> Any:
 
 ACTIONS: dict[str, Action] = {
     action.__name__: action
-    for action in (ping, clock, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, offsets, plan, ack, nack,
-                   stage, commit, abort)
+    for action in (ping, clock, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, target, offsets, plan,
+                   ack, nack, stage, commit, abort)
 }
 """All actions by name."""
 
