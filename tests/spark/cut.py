@@ -53,7 +53,7 @@ class Process:
 
 class Wire:
     """Passes connections on to a port of this machine. When a commit of a client passes for the first time, `at_commit` is called
-    with the function that sends it on; after that the connection is cut, so that the client has no answer."""
+    with the function that sends it on; no answer comes back meanwhile, and after that the connection is cut."""
 
     def __init__(self, port, at_commit):
         self._target, self._at_commit = port, at_commit
@@ -90,27 +90,52 @@ class Wire:
                 client.close()
                 continue
             self._open += [client, broker]
-            self._start(self._pass_on, client, broker, True)
-            self._start(self._pass_on, broker, client, False)
+            mute = threading.Event()
+            self._start(self._ask, client, broker, mute)
+            self._start(self._answer, broker, client, mute)
 
-    def _pass_on(self, source, to, watched):
+    def _ask(self, client, broker, mute):
         try:
-            while data := source.recv(1 << 16):
-                if watched and b'"winners"' in data and self._is_first():
-                    self._at_commit(lambda data=data: to.sendall(data))
+            while data := received(client):
+                if b'"winners"' in data and self._is_first():
+                    mute.set()
+                    self._at_commit(lambda data=data: sent(broker, data))
                     break
-                to.sendall(data)
-        except OSError:
-            pass        # the other side is gone: this one hears of it below
-        except BaseException as error:
+                if not sent(broker, data):
+                    break
+        except BaseException as error:      # of the test's own function: told at the end
             self.error = error
-        hang_up(source)
-        hang_up(to)
+        hang_up(client)
+        hang_up(broker)
+
+    def _answer(self, broker, client, mute):
+        while data := received(broker):
+            if not mute.is_set() and not sent(client, data):
+                break
+        hang_up(client)
+        hang_up(broker)
 
     def _is_first(self):
         with self._once:
             first, self._seen = not self._seen, True
             return first
+
+
+def received(end):
+    """What comes next; nothing, if the other side is gone."""
+    try:
+        return end.recv(1 << 16)
+    except OSError:
+        return b""
+
+
+def sent(end, data):
+    """Whether the other side was there to be sent something."""
+    try:
+        end.sendall(data)
+    except OSError:
+        return False
+    return True
 
 
 def hang_up(end):

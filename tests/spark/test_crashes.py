@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import numbers, rows
 from tests.spark.cut import Process, Wire
 from xump.broker import Client
+from xump.broker.answers import BrokerUnreachable
 
 WAIT = 120
 
@@ -47,13 +48,23 @@ def seen(process):
 
 def settled(process):
     """The numbers in the queue, once nothing is entering."""
+    found, _ = until(process, lambda found, entering: not entering)
+    return found
+
+
+def until(process, is_so):
+    """What is seen when `is_so` of it; the broker may be on its way back meanwhile."""
     deadline = time.monotonic() + WAIT
+    last = "nothing"
     while time.monotonic() < deadline:
-        found, entering = seen(process)
-        if not entering:
-            return found
+        try:
+            last = seen(process)
+            if is_so(*last):
+                return last
+        except BrokerUnreachable as error:
+            last = error
         time.sleep(0.05)
-    raise AssertionError(f"still staged or entering: {entering}")
+    raise AssertionError(f"the last that was seen: {last}")
 
 
 def write(frame, url, **options):
@@ -110,18 +121,11 @@ def test_tasks_that_end_out_of_order(spark, served):
 def test_the_answer_to_a_commit_is_lost(spark, process, wired):
     def lose(send):
         send()
-        settled_with(process, 1000)
+        until(process, lambda found, entering: len(found) == 1000)
 
     wire = wired(process.port, lose)
     write(rows(spark, 1000), wire.url)
     assert settled(process) == list(range(1000))
-
-
-def settled_with(process, count):
-    deadline = time.monotonic() + WAIT
-    while len(seen(process)[0]) < count:
-        assert time.monotonic() < deadline, "the commit has not come through"
-        time.sleep(0.05)
 
 
 def test_the_broker_is_killed_before_the_commit_reaches_it(spark, process, wired):
@@ -151,7 +155,7 @@ def test_the_broker_does_not_come_back_in_time(spark, process, wired, sent):
     def kill(send):
         if sent:
             send()
-            settled_with(process, 1000)
+            until(process, lambda found, entering: len(found) == 1000)
         process.kill()
 
     key = {"txnAppId": "job", "txnVersion": 1}

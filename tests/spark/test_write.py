@@ -110,7 +110,7 @@ def test_one_address_for_all(spark, served, write):
     (["address", "body"], {"txnVersion": 1}, "belong together"),
     (["address", "body"], {"selector": "a = 1"}, "option selector is for reading"),
     (["address", "body"], {"txnAppId": "a", "txnVersion": 1, "delivery": "at-least-once"}, "are for delivery='exactly-once'"),
-    (["address", "body"], {"queue": "other"}, "give it once"),
+    (["address", "body"], {"QUEUE": "other"}, "give it once"),
 ])
 def test_what_is_wrong_is_said_before_any_task_runs(spark, served, write, columns, options, text):
     frame = rows(spark, 3).selectExpr(*columns)
