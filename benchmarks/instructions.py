@@ -1,8 +1,8 @@
 """The instructions of calls, beside those of another checkout of Xump. `python -m benchmarks.instructions --against DIR`.
 
 What a change makes dearer, it should make dearer for those only who use it. Each program here makes one kind of call many times,
-under valgrind's callgrind, with the core of this checkout and with that of the other one, which is compiled already. What is
-there before is not counted. Counts are the same each time to a percent or so, on any machine, busy or not; they know nothing of
+under valgrind's callgrind, with the core of this checkout and with that of the other one, which is compiled already. The
+preparation is not counted. Counts are the same each time to a percent or so, on any machine, busy or not; they know nothing of
 caches.
 
     python -m benchmarks.instructions --against ../xump-before
