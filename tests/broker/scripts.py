@@ -225,6 +225,10 @@ MESSAGES = {
     "what is cancelled may still be acked": [
         queue(), publish(), consume(), wait(), do("basic.cancel", consumer_tag="c"), ack(1), queue(passive=True), get()],
     "the queue of a consumer is deleted": [queue(), consume(), do("queue.delete", queue="q", on="b1"), wait()],
+    "a queue that its consumer deletes": [queue(), consume(), do("queue.delete", queue="q"), wait()],
+    "a queue that its two consumers delete": [
+        queue(), consume(), consume(tag="d"), publish(), wait(), do("queue.delete", queue="q"), wait(2), ack(1),
+        queue(passive=True)],
     "a queue goes with its last consumer": [queue(auto_delete=True), consume(), do("basic.cancel", consumer_tag="c"),
         queue(passive=True)],
     "a queue that had no consumer stays": [queue(auto_delete=True), queue(auto_delete=True)],
@@ -252,6 +256,10 @@ MESSAGES = {
     "prefetch size": [do("basic.qos", prefetch_size=10)],
     "priorities": [queue(args={"x-max-priority": 5}), *(publish(body=str(n), priority=n) for n in (1, 3, 9, 0)),
         *(get() for _ in range(4))],
+    "priorities of what was given back": [
+        queue(args={"x-max-priority": 10}), *(publish(body=str(n), priority=n) for n in (1, 4, 2)), consume(), wait(3),
+        do("basic.cancel", consumer_tag="c"), reject(1), reject(2), reject(3), publish(body="9", priority=9), consume(tag="d"),
+        wait(4)],
     "at most 2, the oldest goes": [queue(args={"x-max-length": 2}), *(publish(body=str(n)) for n in range(4)), get(), get(),
         get()],
     "at most 2, the newest is refused": [

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from tests.model import books, bounds, due, letters, requests
 from tests.model.matching import evaluate, holds, makes, names_target, target_of
-from tests.model.order import everywhere, may_take
+from tests.model.order import everywhere, may_take, rank
 from tests.model.outcomes import rests, tell
 from tests.model.room import has_room, may_put, prune_lines
 from tests.model.entries import READY
@@ -72,17 +72,25 @@ def step(engine):
     refused = []                    # (selector, target): what is younger must not pass what was refused
     for entry in everywhere(engine, "waiting", lambda entry: is_wanted(engine, entry)):
         if entry.parked and any(may_act(engine, s, entry) for s in entry.hits):
-            act(engine, entry, entry.hits)
+            route_urgent(engine, entry) or act(engine, entry, entry.hits)
             return True
         for selector in sorted(entry.queue.selectors, key=lambda s: s.turn):
             if may_take(selector, entry) and selector.is_able and may_put(engine, selector, entry, refused):
-                books.take(engine, selector, entry)
+                route_urgent(engine, entry) or books.take(engine, selector, entry)
                 return True
     for entry in everywhere(engine, "unrouted"):
         if is_routable(entry):
             route(engine, entry)
             return True
     return False
+
+
+def route_urgent(engine, entry):
+    """Routes an unrouted message that goes before one that waits, since its priority is higher. Whether there was any."""
+    urgent = [e for e in entry.queue.entries if e.state == "unrouted" and is_routable(e) and rank(e)[0] < rank(entry)[0]]
+    if urgent:
+        route(engine, min(urgent, key=rank))
+    return bool(urgent)
 
 
 def is_routable(entry):

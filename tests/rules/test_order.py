@@ -60,6 +60,64 @@ def test_147_what_was_offered_stays_before_what_is_offered_later(engine):
     assert taken(engine) == ["low", "high"]
 
 
+def given_back(engine, when=always):
+    """A queue in which a message was given back, `low`, and one came that is unrouted, `high`."""
+    engine.create_queue("q", priority=5)
+    engine.publish("q", "low", headers={"to": "out"})
+    one = engine.create_selector("q", when=when, do=deliver("app"))
+    delivery, = engine.take(1)
+    one.delete(recall=False)
+    delivery.nack()
+    engine.publish("q", "high", headers={"to": "out"}, priority=5)
+
+
+def test_147_unrouted_it_goes_before_what_waits(engine):
+    given_back(engine)
+    worker(engine, "q")
+    assert taken(engine) == ["high", "low"]
+
+
+def test_147_unrouted_it_goes_before_what_waits_for_a_queue_that_the_message_names(engine):
+    given_back(engine)
+    engine.create_queue("out")
+    engine.create_selector("q", when=always, do=move_to(field("headers.to")), credit=2)
+    assert addresses(engine, "out") == ["high", "low"]
+
+
+def test_147_unrouted_it_goes_before_what_waits_for_room(engine):
+    """The last selector goes, so `high` stays unrouted. The target has room again when another one has come."""
+    engine.create_queue("q", priority=5)
+    engine.create_queue("out", limit=1)
+    engine.publish("out", "first")
+    move = engine.create_selector("q", when=always, do=move_to("out"), credit=2)
+    engine.publish("q", "low")
+    move.delete()
+    engine.publish("q", "high", priority=5)
+    with engine.building():
+        engine.create_selector("q", when=always, do=move_to("out"), credit=2)
+        engine.get("out").ack()
+    assert addresses(engine, "out") == ["high"]
+
+
+def test_147_unrouted_it_goes_before_what_was_parked(engine):
+    engine.create_queue("q", priority=5)
+    off = engine.create_selector("q", when=match("eq", "low"), do=deliver("app"), credit=2, enabled=False)
+    engine.publish("q", "low")
+    engine.queues["q"].hold()
+    engine.publish("q", "high", priority=5)
+    with engine.building():
+        engine.create_selector("q", when=match("eq", "high"), do=deliver("app"), credit=2)
+        off.enable()
+        engine.queues["q"].release()
+    assert taken(engine) == ["high", "low"]
+
+
+def test_147_unrouted_and_wanted_by_nobody_it_holds_up_nothing(engine):
+    given_back(engine)
+    engine.create_selector("q", when=match("eq", "low"), do=deliver("app"))
+    assert taken(engine) == ["low"] and stats(engine, "q")["dropped"] == {}
+
+
 # ---- 148: order per key
 
 def test_148_of_a_key_one_is_taken_and_others_go_past(engine):

@@ -94,9 +94,10 @@ def delete(channel: Channel, call: Call) -> None:
             raise precondition(f"{queue.what} not empty")
         if is_large(queue.handle):
             channel.connection.do_later(
-                channel, purge_queue(queue.handle), lambda count: deleted(count + channel.vhost.delete_queue(queue)))
+                channel, purge_queue(queue.handle),
+                lambda count: channel.vhost.delete_queue(queue, lambda rest: deleted(count + rest)))
         else:
-            deleted(channel.vhost.delete_queue(queue))
+            channel.vhost.delete_queue(queue, deleted)
 
 
 def purge(channel: Channel, call: Call) -> None:

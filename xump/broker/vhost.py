@@ -222,12 +222,14 @@ class Vhost:
         if queue.ttl_ms == 0 or queue.limit == 0 or queue.limit_bytes == 0 or queue.overflow not in (None, "drop-head"):
             self.inlet.special.add(queue.name)
 
-    def delete_queue(self, queue: BrokerQueue) -> int:
-        """Delete a queue with its bindings; its consumers are told. Returns how many messages were ready in it."""
+    def delete_queue(self, queue: BrokerQueue, answer: Callable[[int], None] | None = None) -> None:
+        """Delete a queue with its bindings. `answer` is told how many messages were ready in it, before its consumers are told:
+        so a client that deletes the queue that it consumes from hears first that it was deleted, as from RabbitMQ."""
         ready = queue.handle.ready if self.engine.queues.get(queue.name) is queue.handle else 0
         self.engine.delete_queue(queue.handle)
+        if answer is not None:
+            answer(ready)
         self._ended(queue)
-        return ready
 
     def _ended(self, queue: BrokerQueue) -> None:
         """The queue is not there any more, whoever deleted it."""

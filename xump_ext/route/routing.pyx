@@ -4,6 +4,8 @@
         the oldest waiting message that a selector may be able to take     step_lane, step_named, step_waiters, step_parked
         else the oldest unrouted message                                   backlog_feed, step_unrouted
 
+In a queue that goes by priority an unrouted message may be more urgent than the one that waits: it is routed first.
+
 Routing an entry looks up its route and makes the copies, in order of selector id (`copies.pyx`). Then one consuming selector
 takes it: of those that are ready and find room, the one served longest ago (`round_robin.pyx`). If none can take it, the entry
 waits in the waitset of its route. An entry is routed once.
@@ -52,6 +54,10 @@ from xump_ext.state.visited cimport visited_new, visited_release, visited_share
 
 cdef enum:
     QUEUES_MAX = 64      # waiting lists looked at together: more wait for one message only where a field names the targets
+
+    NONE_TOOK = 0
+    ONE_TOOK = 1
+    URGENT_FIRST = 2
 
 
 cdef int run(engine_t* engine) except -1:
@@ -107,10 +113,10 @@ cdef inline int steps(engine_t* engine) except -1:
     gather(engine)
     while True:
         if engine.runnable.count:
-            step_runnable(engine)
-            continue
-        if engine.backlogs.count and backlog_is_next(engine):
-            backlog_feed(engine)
+            if not step_runnable(engine):
+                continue
+        elif engine.backlogs.count and backlog_is_next(engine):
+            backlog_feed(engine, <entry_t*> heap_root(&engine.backlogs).owner)
         if engine.run_queue_count:
             step_unrouted(engine)       # the one place, so that it is compiled in here
         elif not <uintptr_t> engine.lists[OVERFULL] | <uintptr_t> engine.replies | engine.schedule.live or not step_last(engine):
@@ -174,6 +180,7 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
 # ---- steps
 
 cdef int step_runnable(engine_t* engine) except -1:
+    """Lets the first of what may go on do so. 1: an unrouted message goes before it, and is at the head of the run queue."""
     cdef node_t* node = runnable_next(engine)
     if node.kind == LANE:
         return step_lane(engine, <lane_t*> node.owner, node.key)
@@ -197,6 +204,9 @@ cdef int step_lane(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         selector = choose_waiting(engine, entry, UNLIMITED)
         if selector == NULL:
             return 0
+        if urgent_goes_first(engine, entry):
+            lane_wake(engine, lane)
+            return 1
         engine.entered_stores = 0
         take(engine, selector, entry, suspended_visited(engine, entry))
         if clause.ready.count == 0:
@@ -216,6 +226,7 @@ cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
     cdef clause_t* clause = lane.clause
     cdef entry_t* entry = lane_oldest(lane)
     cdef selector_t* selector
+    cdef int urgent = 0
     if lane.queue.held:
         return 0
     if entry != NULL and lane_key(entry) != key:
@@ -226,12 +237,16 @@ cdef int step_named(engine_t* engine, lane_t* lane, uint64_t key) except -1:
         except BaseException:       # nothing was decided, and only this lane's step wakes the clause's next lane
             lane_wake(engine, lane)
             raise
-        if selector != NULL:
+        if selector != NULL and urgent_goes_first(engine, entry):
+            lane_wake(engine, lane)
+            urgent = 1
+        elif selector != NULL:
             engine.entered_stores = 0
             take(engine, selector, entry, suspended_visited(engine, entry))
         elif clause.ready.count:
             lane_close(lane)
-    return clause_wake(engine, clause)
+    clause_wake(engine, clause)
+    return urgent
 
 
 cdef int step_parked(engine_t* engine, queue_t* queue, uint64_t key) except -1:
@@ -246,6 +261,9 @@ cdef int step_parked(engine_t* engine, queue_t* queue, uint64_t key) except -1:
         return parked_look(engine, queue)
     if parked_key(item.entry) != key:
         return 0                # the message of this key was taken elsewhere
+    if urgent_goes_first(engine, item.entry):
+        parked_look(engine, queue)
+        return 1
     content_at(item.entry)      # may fail, so it comes before any change
     item.visited = visited_share(item.visited)
     try:
@@ -260,7 +278,7 @@ cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
     that of the ready selectors for the message. Other waiting lists about the same message are looked at together with this
     one."""
     cdef queue_t* queues[QUEUES_MAX]
-    cdef int i, count = 1
+    cdef int i, done, count = 1
     cdef entry_t* entry = waiters_next(engine, queue)
     cdef queue_t* inside = queue.stands_in
     cdef heap_t* heap = &engine.runnable if inside == NULL else &inside.runnable_inside
@@ -277,15 +295,16 @@ cdef int step_waiters(engine_t* engine, queue_t* queue, uint64_t key) except -1:
         queues[count] = <queue_t*> node.owner
         count += 1
         node = heap_root(heap)
-    if take_for_waiter(engine, queues, count, entry):
+    done = take_for_waiter(engine, queues, count, entry)
+    if done != NONE_TOOK:
         for i in range(count):
             waiters_wake(engine, queues[i])
-    return 0
+    return done == URGENT_FIRST
 
 
-cdef bint take_for_waiter(engine_t* engine, queue_t** queues, int count, entry_t* entry) except -1:
-    """Tries, in order of the round robin, the first selectors of these waiting lists and the ready ones. Whether one took the
-    message."""
+cdef int take_for_waiter(engine_t* engine, queue_t** queues, int count, entry_t* entry) except -1:
+    """Tries, in order of the round robin, the first selectors of these waiting lists and the ready ones. Returns NONE_TOOK,
+    ONE_TOOK, or URGENT_FIRST: one would take the message, but an unrouted one goes before it."""
     cdef selector_t* selector = NULL
     cdef queue_t* target = NULL
     cdef uint64_t tried = 0
@@ -303,14 +322,26 @@ cdef bint take_for_waiter(engine_t* engine, queue_t** queues, int count, entry_t
         if ready != NULL:
             selector = ready
         elif selector == NULL:
-            return False
+            return NONE_TOOK
         elif not has_room(target, entry, selector):
             tried = selector.ready.key
             continue
+        if urgent_goes_first(engine, entry):
+            return URGENT_FIRST
         engine.entered_stores = 0
         take(engine, selector, entry, suspended_visited(engine, entry))
         selector_wake(engine, selector)
-        return True
+        return ONE_TOOK
+
+
+cdef inline bint urgent_goes_first(engine_t* engine, entry_t* entry) except -1:
+    """Before a waiting message is taken: if its queue goes by priority, and has an unrouted one of a higher priority, puts that
+    at the head of the run queue."""
+    cdef queue_t* queue = entry.queue
+    if queue.top_priority == 0 or queue.backlog.position == 0 or (<entry_t*> queue.backlog.owner).rank >= entry.rank:
+        return False
+    backlog_feed(engine, <entry_t*> queue.backlog.owner)
+    return True
 
 
 cdef inline bint backlog_is_next(engine_t* engine) noexcept:
@@ -330,9 +361,8 @@ cdef bint is_asked_for(const route_t* route) noexcept:
     return route.copy_count or route.slot_count == 0
 
 
-cdef int backlog_feed(engine_t* engine) except -1:
-    """Puts the oldest entry of the backlogs at the head of the run queue."""
-    cdef entry_t* entry = <entry_t*> heap_root(&engine.backlogs).owner
+cdef int backlog_feed(engine_t* engine, entry_t* entry) except -1:
+    """Puts an entry of the backlogs, the first of its queue, at the head of the run queue."""
     cdef run_item_t* item
     run_queue_reserve(engine)
     backlog_forward(engine, entry)
