@@ -4,8 +4,9 @@ A program uses a few of these features only, each often. So any two of them meet
 one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.
 """
 
-from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, NANOSECOND, REWRITERS, WINDOWS
+from tests.model.vocabulary import MAP_NAMES, MAP_VALUES, REWRITERS, WINDOWS
 from xump import always, copy_to, field, move_to
+from xump.workloads.vocabulary import NANOSECOND
 
 FEATURES = ["delay", "ttl", "queue ttl", "retry", "deadline", "priority", "group", "dedup", "bytes", "drop_oldest", "keep", "get",
             "room", "requests", "transit", "outcomes", "rank", "ahead", "window", "rewriter", "outlet", "staged"]

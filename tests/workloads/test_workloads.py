@@ -11,7 +11,8 @@ import xump
 from tests.conftest import Clock
 from tests.model.engine import ModelEngine
 from xump.topology import refusals, schema
-from xump.workloads import PROFILES, SHAPES, Traffic, drawn_topology, drawn_workload, play
+from xump.workloads import LOAD, PROFILES, SHAPES, TIGHT, Traffic, drawn_topology, drawn_workload, play
+from xump.workloads.calls import UNLIMITED, Calls
 from xump.workloads.shapes import entrances
 from xump.workloads.strategies import topologies, workloads
 
@@ -129,3 +130,52 @@ def test_wrong_names_say_which_there_are():
         drawn_topology(random.Random(1), "tree")
     with pytest.raises(ValueError, match=r"no profile 'normal'; use one of uniform, zipf, adversarial"):
         Traffic({}, random.Random(1), "normal")
+
+
+# ---- the vocabulary, and single calls
+
+def test_a_vocabulary_names_queues_and_destinations():
+    for seed in range(40):
+        topology = drawn_topology(random.Random(seed), vocabulary=TIGHT)
+        assert not refusals(topology)
+        assert set(topology["queues"]) <= set(TIGHT.queues)
+        assert {selector["do"]["deliver"] for selector in topology["selectors"] if "deliver" in selector["do"]} <= set(
+            TIGHT.destinations)
+
+
+def test_what_a_queue_rarely_has_comes_in_some_graph():
+    drawn = [table for seed in range(200) for table in drawn_topology(random.Random(seed))["queues"].values()]
+    assert {name for table in drawn for name in table} == set(LOAD.special)
+
+
+@pytest.mark.parametrize("stores", [("ring",), ("lmdb",), ("ring", "lmdb")], ids="+".join)
+def test_queues_lie_in_ram_and_in_stores(stores, tmp_path):
+    used = set()
+    for seed in range(6):
+        workload = drawn_workload(random.Random(seed), "chain", stores=stores)
+        used |= {table.get("store", "ram") for table in workload.topology["queues"].values()}
+        with xump.Engine(clock=Clock()) as engine:
+            (tmp_path / str(seed)).mkdir()
+            play(engine, workload, 40, folder=str(tmp_path / str(seed)))
+            engine.check()
+            assert {name: queue.store.name for name, queue in engine.queues.items() if name in workload.topology["queues"]} == {
+                name: table.get("store", "ram") for name, table in workload.topology["queues"].items()}
+    assert used == {"ram", *stores}
+
+
+@pytest.mark.parametrize("name", ["terms", "row_terms", "messages", "properties", "operations", "map_changes", "verdicts"])
+def test_each_pool_is_used(name):
+    """Of the pools that a call is drawn from, each value and each keyword comes."""
+    calls, seen = Calls(TIGHT), set()
+
+    @settings(max_examples=300, derandomize=True, database=None)
+    @given(getattr(calls, name))
+    def drawn(value):
+        seen.update(value if isinstance(value, dict) else [repr(value)])
+
+    drawn()
+    assert len(seen) >= 4
+    if name == "terms":
+        assert seen == set(TIGHT.terms)
+    if name == "properties":
+        assert seen == {*UNLIMITED, *TIGHT.special, "transit", "staged", "rewriter"}

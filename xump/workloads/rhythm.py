@@ -7,12 +7,13 @@ messages and with a million, and what it costs at both can be compared.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xump.actions import copy_to, deliver
 from xump.conditions import always
 from xump.errors import QueueFull, QueueNotFound
-from xump.workloads.shapes import Chance, Topology, drawn_topology, entrances
+from xump.workloads.shapes import Chance, Topology, drawn_topology, entrances, in_folder
 from xump.workloads.traffic import PROFILES, Content, Traffic, publishing_terms
 
 if TYPE_CHECKING:
@@ -67,20 +68,29 @@ def drawn_steps(chance: Chance) -> tuple[Step, ...]:
     return (first, *rest)
 
 
-def drawn_workload(chance: Chance, shape: str | None = None, profile: str | None = None) -> Workload:
-    """A workload over a topology of that shape, with messages of that profile; None: of any."""
+def drawn_workload(
+    chance: Chance, shape: str | None = None, profile: str | None = None, stores: Sequence[str] = (),
+) -> Workload:
+    """A workload over a topology of that shape, with messages of that profile; None: of any.
+
+    Queues are in RAM, and in stores of these types; then tell `play` in which folder.
+    """
     return Workload(
-        drawn_topology(chance, shape), profile or chance.choice(PROFILES), drawn_steps(chance), chance.choice((1, 1, 2, 5)),
-        chance.randint(0, 9_999))
+        drawn_topology(chance, shape, stores=stores), profile or chance.choice(PROFILES), drawn_steps(chance),
+        chance.choice((1, 1, 2, 5)), chance.randint(0, 9_999))
 
 
-def play(engine: Engine, workload: Workload, messages: int, *, has_topology: bool = False) -> Played:
+def play(
+    engine: Engine, workload: Workload, messages: int, *, has_topology: bool = False, folder: str | None = None,
+) -> Played:
     """Build the graph, unless the engine has it, and go round until so many messages were published. Then take what is left.
+
+    Stores of the graph are made in `folder`; None: in the current one.
 
     Afterwards the engine is quiet; what waits has no selector that may take it, or a delay.
     """
     if not has_topology:
-        engine.apply(workload.topology)
+        engine.apply(workload.topology if folder is None else in_folder(workload.topology, folder))
     player = _Player(engine, workload, messages)
     left = messages
     for number in range(workload.rounds, 0, -1):

@@ -18,7 +18,7 @@ from typing import Any
 
 from xump.engine import Engine
 from xump.errors import QueueFull
-from xump.workloads.shapes import Topology, entrances
+from xump.workloads.shapes import Topology, entrances, in_folder
 from xump.workloads.traffic import Traffic, publishing_terms
 
 BATCH = 100
@@ -112,7 +112,7 @@ def bench(
         raise ValueError("the topology has no queue: messages would have no place to go to")
     report = Report(name, profile, messages, size, seed, machine_description())
     with tempfile.TemporaryDirectory(prefix="xump-bench-", dir=folder) as place, Engine() as engine:
-        engine.apply(_in_folder(topology, place))
+        engine.apply(in_folder(topology, place))
         _Run(engine, topology, report, progress).run()
     report.costs = _selector_costs(topology, report)
     return report
@@ -128,13 +128,6 @@ def machine_description() -> dict[str, Any]:
 
     return {"cpu": model, "cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
             "xump": version("xump"), "command": sys.argv[:]}
-
-
-def _in_folder(topology: Topology, place: str) -> Topology:
-    """The same with stores that lie in that folder."""
-    stores = {name: {**table, "path": os.path.join(place, f"store-{number}")} if "path" in table else table
-              for number, (name, table) in enumerate(topology.get("stores", {}).items())}
-    return {**topology, "stores": stores}
 
 
 def _in_ram(topology: Topology) -> Topology:

@@ -1,148 +1,137 @@
 """Graphs: draws a topology of a shape, as the plain dict that `Engine.apply` takes and that TOML can hold.
 
-In each the messages go in by the queues that nothing in the graph leads to, `in` if there is one only.
+In each the messages go in by the queues that nothing in the graph leads to, `in` if there is one only. Names, conditions, credit
+and the properties of queues come from a vocabulary.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from xump.topology.codec import encode_condition, encode_credit, encode_name
+from xump.topology.schema import ALL_HISTORY
+from xump.workloads.vocabulary import LOAD, WORDS, Vocabulary
+
 Chance = random.Random
 Topology = dict[str, Any]
 
-WORDS = ("a", "b", "c", "d", "e")
-CREDITS: Sequence[int | str] = (1, 1, 2, 10, 100, "INFINITE")
 MOST = 6
 """How many recipients, links or queues a graph has at most, beside the one that messages go in by."""
 
 
 class _Graph:
-    """A topology on its way."""
+    """A topology on its way. Names are those of the shape, unless the vocabulary has some: then they are taken in turn."""
 
-    def __init__(self, chance: Chance) -> None:
-        self.chance = chance
+    def __init__(self, chance: Chance, vocabulary: Vocabulary, stores: Sequence[str]) -> None:
+        self.chance, self.vocabulary, self.stores = chance, vocabulary, stores
+        self.most = min(MOST, len(vocabulary.queues) - 2) if vocabulary.queues else MOST
         self.queues: dict[str, dict[str, Any]] = {}
         self.selectors: list[dict[str, Any]] = []
 
-    def queue(self, name: str, *, plain: bool = False) -> str:
-        self.queues[name] = {} if plain else _queue_terms(self.chance)
+    def queue(self, role: str, *, plain: bool = False) -> str:
+        names = self.vocabulary.queues
+        name = names[len(self.queues)] if names else role
+        self.queues[name] = {} if plain else self._properties()
+        if self.stores and (store := self.chance.choice(("ram", *self.stores))) != "ram":
+            self.queues[name]["store"] = store
         return name
 
-    def selector(self, source: str, do: Any, when: Any = "always", credit: int | str | None = None) -> None:
+    def _properties(self) -> dict[str, Any]:
+        """Most queues have no special property: what is rare should be beside what is usual."""
+        vocabulary, choice = self.vocabulary, self.chance.choice
+        drawn = {name: choice(pool) for name, pool in vocabulary.usual.items()}
+        drawn |= {name: choice(pool) for name, pool in vocabulary.special.items() if self.chance.random() < vocabulary.rarity}
+        if "history_limit" in drawn and drawn["history_limit"] is None:
+            drawn["history_limit"] = ALL_HISTORY
+        if drawn.get("dead_letter") not in self.queues:      # it comes later, or never
+            drawn.pop("dead_letter", None)
+        return {name: encode_name(value) if name == "group" else value for name, value in drawn.items() if value is not None}
+
+    def condition(self) -> Any:
+        return encode_condition(self.chance.choice(self.vocabulary.graph_conditions))
+
+    def destination(self, role: str) -> str:
+        return self.chance.choice(self.vocabulary.destinations or (role,))
+
+    def selector(self, source: str, do: Any, when: Any = "always") -> None:
         drawn = {"source": source, "when": when, "do": do}
         if isinstance(do, str) or "copy_to" not in do:
-            drawn["credit"] = self.chance.choice(CREDITS) if credit is None else credit
+            drawn["credit"] = encode_credit(self.chance.choice(self.vocabulary.credits))
         self.selectors.append(drawn)
 
-    def recipient(self, source: str, name: str, verb: str, when: Any) -> None:
-        self.queue(name)
+    def recipient(self, source: str, role: str, verb: str, when: Any) -> None:
+        name = self.queue(role)
         self.selector(source, {verb: name}, when)
-        self.selector(name, {"deliver": name})
+        self.selector(name, {"deliver": self.destination(role)})
 
     def count(self) -> range:
-        return range(self.chance.randint(1, MOST))
-
-
-def _queue_terms(chance: Chance) -> dict[str, Any]:
-    """Most queues are plain: what is rare should be beside what is usual."""
-    terms: dict[str, Any] = {}
-    if chance.random() < 0.15:
-        terms["priority"] = 3
-    elif chance.random() < 0.15:
-        terms["group"] = {"field": "address"}
-    if chance.random() < 0.1:
-        terms["history_limit"] = chance.choice((1, 10))
-    if chance.random() < 0.1:
-        terms["limit"] = chance.choice((1, 10, 100))
-    if chance.random() < 0.1:
-        terms["ttl"] = 3_600.0
-    if chance.random() < 0.1:
-        terms["dedup"] = 60.0
-    return terms
-
-
-def _condition(chance: Chance) -> Any:
-    """An address, a topic, a prefix, a header, a filter, or any message."""
-    word = chance.choice(WORDS)
-    return chance.choice((
-        "always", "always",
-        {"match": "eq", "pattern": word}, {"match": "topic", "pattern": f"{word}.#"}, {"match": "topic", "pattern": f"*.{word}"},
-        {"match": "topic", "pattern": f"#.{word}.#"}, {"match": "prefix", "pattern": word},
-        {"match": "eq", "pattern": word, "field": "headers.to"}, {"where": f"n > {chance.randint(0, 9)}"},
-        {"where": {"n": chance.randint(0, 9)}}, {"where": f"to LIKE '%{word}%' AND n BETWEEN 2 AND 7"},
-    ))
+        return range(self.chance.randint(1, self.most))
 
 
 def _wolfpack(graph: _Graph) -> None:
-    graph.queue("in")
+    door = graph.queue("in")
     for number in graph.count():
-        graph.recipient("in", f"wolf-{number}", "move_to", "always")
+        graph.recipient(door, f"wolf-{number}", "move_to", "always")
 
 
 def _parrot(graph: _Graph) -> None:
-    graph.queue("in", plain=True)
+    door = graph.queue("in", plain=True)
     for number in graph.count():
         word = graph.chance.choice(WORDS)
         pattern = graph.chance.choice(("#", f"{word}.#", f"*.{word}", f"#.{word}"))
-        graph.recipient("in", f"parrot-{number}", "copy_to", {"match": "topic", "pattern": pattern})
+        graph.recipient(door, f"parrot-{number}", "copy_to", {"match": "topic", "pattern": pattern})
 
 
 def _housecat(graph: _Graph) -> None:
-    graph.queue("in", plain=True)
+    door = graph.queue("in", plain=True)
     for number in graph.count():
         address = WORDS[number] if number < len(WORDS) else f"cat-{number}"
-        graph.recipient("in", f"cat-{number}", "copy_to", {"match": "eq", "pattern": address})
+        graph.recipient(door, f"cat-{number}", "copy_to", {"match": "eq", "pattern": address})
 
 
 def _chain(graph: _Graph) -> None:
-    names = ["in", *(f"link-{number}" for number in graph.count())]
-    for name in names:
-        graph.queue(name)
+    names = [graph.queue(role) for role in ("in", *(f"link-{number}" for number in graph.count()))]
     for source, target in pairwise(names):
         graph.selector(source, {"move_to": target})
-    graph.selector(names[-1], {"deliver": "end"})
+    graph.selector(names[-1], {"deliver": graph.destination("end")})
 
 
 def _diamond(graph: _Graph) -> None:
     """Many ways lead from `in` to `out`; a message takes one of them, or a copy of it each: `out` gets one then (rule 3)."""
     verb = graph.chance.choice(("copy_to", "move_to"))
-    graph.queue("in")
-    graph.queue("out")
+    door, out = graph.queue("in"), graph.queue("out")
     for number in graph.count():
         side = graph.queue(f"side-{number}")
-        graph.selector("in", {verb: side})
-        graph.selector(side, {graph.chance.choice(("copy_to", "move_to")): "out"})
-    graph.selector("out", {"deliver": "end"})
+        graph.selector(door, {verb: side})
+        graph.selector(side, {graph.chance.choice(("copy_to", "move_to")): out})
+    graph.selector(out, {"deliver": graph.destination("end")})
 
 
 def _cycle(graph: _Graph) -> None:
-    names = ["in", *(f"stop-{number}" for number in graph.count())]
-    for name in names:
-        graph.queue(name)
+    names = [graph.queue(role) for role in ("in", *(f"stop-{number}" for number in graph.count()))]
     for source, target in zip(names, [*names[1:], names[0]], strict=True):
-        graph.selector(source, {graph.chance.choice(("copy_to", "move_to")): target}, _condition(graph.chance))
-        graph.selector(source, {"deliver": "end"}, graph.chance.choice(("default", _condition(graph.chance))))
+        graph.selector(source, {graph.chance.choice(("copy_to", "move_to")): target}, graph.condition())
+        graph.selector(source, {"deliver": graph.destination("end")}, graph.chance.choice(("default", graph.condition())))
 
 
 def _fan_out(graph: _Graph) -> None:
-    graph.queue("in", plain=True)
-    for number in range(graph.chance.choice((2, 5, 20))):
-        graph.recipient("in", f"copy-{number}", "copy_to", _condition(graph.chance))
+    door = graph.queue("in", plain=True)
+    for number in range(graph.chance.choice((2, 5, 20)) if graph.most == MOST else graph.most):
+        graph.recipient(door, f"copy-{number}", "copy_to", graph.condition())
 
 
 def _random(graph: _Graph) -> None:
-    names = [f"q{number}" for number in range(graph.chance.randint(1, MOST))]
-    for name in names:
-        graph.queue(name)
-    for _ in range(graph.chance.randint(1, 2 * MOST)):
-        source, target = graph.chance.choice(names), graph.chance.choice(names)
+    names = [graph.queue(f"q{number}") for number in graph.count()]
+    for _ in range(graph.chance.randint(1, 2 * graph.most)):
+        source, target, end = graph.chance.choice(names), graph.chance.choice(names), graph.destination("end")
         graph.selector(source, graph.chance.choice((
-            {"copy_to": target}, {"move_to": target}, {"bounce_to": target}, {"deliver": "end"}, {"deliver": "end"}, "discard",
-            {"deliver": "end", "queue": target}, {"move_to": {"field": "headers.to"}})), _condition(graph.chance))
-    graph.selector(names[-1], {"deliver": "end"})
+            {"copy_to": target}, {"move_to": target}, {"bounce_to": target}, {"deliver": end}, {"deliver": end}, "discard",
+            {"deliver": end, "queue": target}, {"move_to": {"field": "headers.to"}})), graph.condition())
+    graph.selector(names[-1], {"deliver": graph.destination("end")})
 
 
 SHAPES: dict[str, Callable[[_Graph], None]] = {
@@ -152,8 +141,12 @@ SHAPES: dict[str, Callable[[_Graph], None]] = {
 """The shapes by name; each fills a graph."""
 
 
-def drawn_topology(chance: Chance, shape: str | None = None) -> Topology:
-    """A topology of that shape; None: of any.
+def drawn_topology(
+    chance: Chance, shape: str | None = None, vocabulary: Vocabulary = LOAD, stores: Sequence[str] = (),
+) -> Topology:
+    """A topology of that shape, None: of any. Its queues are in RAM, and in stores of these types, such as `ring`.
+
+    Each type is one store, of the same name, at a path of that name; `in_folder` says where.
 
     >>> drawn_topology(random.Random(3), "chain")["selectors"][-1]["do"]
     {'deliver': 'end'}
@@ -162,9 +155,17 @@ def drawn_topology(chance: Chance, shape: str | None = None) -> Topology:
         shape = chance.choice(list(SHAPES))
     if shape not in SHAPES:
         raise ValueError(f"there is no shape {shape!r}; use one of {', '.join(SHAPES)}")
-    graph = _Graph(chance)
+    graph = _Graph(chance, vocabulary, stores)
     SHAPES[shape](graph)
-    return {"version": 1, "queues": graph.queues, "selectors": graph.selectors}
+    topology: Topology = {"version": 1, "queues": graph.queues, "selectors": graph.selectors}
+    return topology | {"stores": {kind: {"type": kind, "path": kind} for kind in stores}} if stores else topology
+
+
+def in_folder(topology: Topology, place: str) -> Topology:
+    """The same with stores that lie in that folder, each at a path of its own."""
+    stores = {name: {**table, "path": os.path.join(place, f"store-{number}")} if "path" in table else table
+              for number, (name, table) in enumerate(topology.get("stores", {}).items())}
+    return {**topology, "stores": stores} if stores else topology
 
 
 def entrances(topology: Topology) -> list[str]:

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xump.workloads.shapes import WORDS, Chance, Topology
+from xump.workloads.shapes import Chance, Topology
+from xump.workloads.vocabulary import LOAD, WORDS, Vocabulary
 
 PROFILES = ("uniform", "zipf", "adversarial")
-SIZES = (0, 10, 100, 100, 1_000)
 POOL = 4_096
 """So many messages are drawn at most; then they come again."""
 LONGEST = 40
@@ -38,7 +38,8 @@ class Content(NamedTuple):
 
 
 class Traffic:
-    """Draws messages for a topology; `size` is that of all bodies, None: of many sizes.
+    """Draws messages for a topology; `size` is that of all bodies, None: of many sizes. What headers and bodies a filter does not
+    ask for come from the vocabulary.
 
     >>> import random
     >>> topology = {"selectors": [{"source": "q", "when": {"match": "topic", "pattern": "flight.*.#"}, "do": "discard"}]}
@@ -47,7 +48,7 @@ class Traffic:
     """
 
     def __init__(self, topology: Topology, chance: Chance, profile: str = "zipf", size: int | None = None,
-                 pool: int = POOL) -> None:
+                 pool: int = POOL, vocabulary: Vocabulary = LOAD) -> None:
         if profile not in PROFILES:
             raise ValueError(f"there is no profile {profile!r}; use one of {', '.join(PROFILES)}")
         self.profile = profile
@@ -56,7 +57,10 @@ class Traffic:
         """The graph that the messages fit."""
         self._chance = chance
         self._size = size
-        self._values: dict[str, list[Any]] = {"n": list(range(10)), "to": [*WORDS, *topology.get("queues", {})]}
+        self._bodies = vocabulary.bodies
+        self._values: dict[str, list[Any]] = {name: list(values) for name, values in vocabulary.headers.items()}
+        self._known = frozenset(self._values)
+        self._values.setdefault("to", []).extend(topology.get("queues", {}))
         self._addresses = self._all_addresses()
         self._weights = [1 / (rank + 1) if profile == "zipf" else 1.0 for rank in range(len(self._addresses))]
         self._drawn = [
@@ -111,7 +115,7 @@ class Traffic:
             rest = _TEXT.sub("", filter)
             literals += [int(number) + step for number in re.findall(r"(?<![\w.])\d{1,15}(?![\w.])", rest) for step in (-1, 0, 1)]
             for name in _NAME.findall(re.sub(r"\bsys\.\w+", "", rest)):
-                if name.upper() not in _KEYWORDS and name not in ("n", "to"):
+                if name.upper() not in _KEYWORDS and name not in self._known:
                     self._values.setdefault(name, []).extend(literals or [1])
 
     def _content(self, address: str) -> Content:
@@ -120,7 +124,7 @@ class Traffic:
         headers = {name: chance.choice(values) for name, values in self._values.items()
                    if values and not name.startswith("xump_") and chance.random() < share}
         headers = {name: value for name, value in headers.items() if isinstance(value, (bool, int, float, str, bytes))}
-        return Content(address, bytes(chance.choice(SIZES) if self._size is None else self._size), headers)
+        return Content(address, chance.choice(self._bodies) if self._size is None else bytes(self._size), headers)
 
 
 def _parts(when: Any) -> list[Mapping[str, Any]]:
