@@ -56,6 +56,8 @@ cdef struct slab_t:
     chunk_t* kept                   # unused chunks from malloc, linked by `next`
     uint32_t from_malloc            # chunks from malloc, the unused ones included
     region_t* regions               # those with room
+    region_t* ready                 # touched and not yet used, linked by `next`
+    uint32_t ready_count
     int64_t used                    # bytes: chunks with cells, larger cells, and what is noted beside them
 
 cdef slab_t cells

@@ -170,6 +170,28 @@ def test_much_enters_step_by_step(engine, jobs, client):
     assert jobs.ready == 60_000
 
 
+def test_steps_are_smaller_while_other_clients_call(engine, jobs, flying, client, monkeypatch):
+    steps = []
+    enter = xump.Engine.enter
+    monkeypatch.setattr(xump.Engine, "enter", lambda self, queue, count: steps.append(count) or enter(self, queue, count))
+    rows_in = pa.table({"body": [bytes(100)] * 5_000})
+
+    def commit(run):
+        steps.clear()
+        client.commit(run, "jobs", [client.stage(run, 0, 0, "jobs", rows_in)])
+        return max(steps)
+
+    engine.create_queue("other")
+    with Client(flying.flight.url) as another:
+        assert another.publish("other", rows("a")).rows == 1
+        taken = another.take("other", credit=10)
+        assert next(iter(taken)).num_rows == 1            # the call stays open
+        assert commit("busy") == 500
+        taken.close()
+    until(lambda: not flying.flight.calls.busy())
+    assert commit("alone") == 1000
+
+
 def test_staging_is_bounded(engine):
     engine.create_queue("jobs")
     limits = Limits(staging_bytes=20_000)

@@ -232,6 +232,9 @@ ACTIONS: dict[str, Action] = {
 }
 """All actions by name."""
 
+STAGING = frozenset({"stage", "commit", "abort"})
+"""Those of clients that stage."""
+
 
 def answer(call: Call, name: str, options: Options) -> bytes:
     """Do what an action says; the answer as JSON. Raises ValueError if there is no such action."""

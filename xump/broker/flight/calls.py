@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
 
+BUSY_SECONDS = 0.5
+"""So long after its end a call still stands for a client that will call again."""
+
 LOOK_SECONDS = 0.5
 """How often a call that waits for the engine looks whether its client is still there."""
 
@@ -44,6 +47,8 @@ class Call:
         """Who calls, as gRPC names it."""
         self.waits_since: float | None = None
         """Since when it waits for the client, monotonic; None: it does not."""
+        self.stages = False
+        """Whether it stages rows, or commits them: see `Calls.busy`."""
         self._context = context
         self.user: User = face.access.user_of(context)
         """Whose it is."""
@@ -137,6 +142,8 @@ class Calls:
         self._face = face
         self._open: dict[Call, None] = {}
         self._lock = threading.Lock()
+        self._others = 0                # open calls that do not stage
+        self._other_ended = -BUSY_SECONDS
 
     def __len__(self) -> int:
         return len(self._open)
@@ -159,12 +166,28 @@ class Calls:
             if len(self._open) >= self._face.limits.flight_calls_max:
                 raise flight.FlightUnavailableError(f"{len(self._open)} calls are open, which is the limit: try again later")
             self._open[call] = None
+            self._others += 1
         return call
+
+    def staging(self, call: Call) -> None:
+        """It turned out that a call stages."""
+        with self._lock:
+            call.stages = True
+            self._others -= 1
+
+    def busy(self) -> bool:
+        """Whether clients call now, or did a moment ago, other than those that stage: they must not wait for what enters."""
+        return self._others > 0 or time.monotonic() - self._other_ended < BUSY_SECONDS
 
     def end(self, call: Call) -> None:
         """It has ended."""
         with self._lock:
-            self._open.pop(call, None)
+            if call not in self._open:
+                return
+            del self._open[call]
+            if not call.stages:
+                self._others -= 1
+                self._other_ended = time.monotonic()
 
     def look_after(self, now: float) -> None:
         """End the connections of clients that have said, or read, nothing for too long."""

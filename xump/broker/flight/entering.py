@@ -1,6 +1,7 @@
 """Lets in what was committed: a step in the broker's loop, then others have their turn, then the next step.
 
-A step is bounded in rows and, by the average of what was staged, in bytes. While there is no room it tries again, a few times a
+A step is bounded in rows and, by the average of what was staged, in bytes. While other clients call, steps are smaller, with
+pauses between them: a million rows enter in 0.6 seconds instead of 0.15. While there is no room it tries again, a few times a
 second: the engine tells nobody when there is.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
+from xump_ext.memory.slab import prepare_memory
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -24,9 +26,21 @@ ROWS_MAX = 1000
 BYTES_MAX = 1 << 20
 """So much a step lets in."""
 
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.01, 0.25
-"""So long it waits for room before it looks again: each time twice as long."""
+BUSY_ROWS_MAX = 500
+"""So many rows while other clients call."""
 
+PAUSE_SECONDS = 0.0001
+"""So long other threads have the interpreter between two steps, while other clients call. The loop by itself gives it up too
+briefly: each time a thread of Flight wants it, 5 ms would pass before it gets it by force."""
+
+MEMORY_BYTES = 16 << 20
+"""So much memory is ready before it is needed: see `prepare_memory`."""
+
+LOOK_SECONDS = 0.005
+"""How often a thread that waits for what enters looks whether more memory is wanted, and whether its client is still there."""
+
+ROOM_SECONDS_MIN, ROOM_SECONDS_MAX = 0.01, 0.25
+"""So long it waits for room before it looks again: each time twice as long."""
 
 LONGER = "rows are still entering"
 """What is said if it takes longer than somebody waits."""
@@ -44,7 +58,7 @@ class Target:
         """Whether it waits for room, or cannot go on."""
         self.why = ""
         """Why it cannot."""
-        self.pause = PAUSE_SECONDS_MIN
+        self.pause = ROOM_SECONDS_MIN
         """How long it waits before it looks again for room."""
         self.timer: asyncio.TimerHandle | None = None
         """The timer for that."""
@@ -53,9 +67,10 @@ class Target:
 class Entering:
     """The queues of an engine that let in what they have adopted."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
         self._engine = engine
         self._loop = loop
+        self._busy = busy               # whether other clients call
         self._targets: dict[str, Target] = {}
         self._changed = threading.Condition()
         self._ended = False
@@ -78,8 +93,9 @@ class Entering:
         """Wait until all has entered that was adopted before `mark` was given, or there is no room, or `seconds` have passed.
         Returns None if it has entered; else why not."""
         deadline = time.monotonic() + seconds
-        with self._changed:
-            while True:
+        prepare_memory(MEMORY_BYTES)
+        while True:
+            with self._changed:
                 target = self._targets.get(name)
                 if target is None or target.entered >= mark:
                     return None
@@ -87,8 +103,9 @@ class Entering:
                     return target.why
                 if self._ended or time.monotonic() >= deadline:
                     return LONGER
-                self._changed.wait(0.5)
-                check_open()
+                self._changed.wait(LOOK_SECONDS)
+            prepare_memory(MEMORY_BYTES)
+            check_open()
 
     def close(self) -> None:
         """Stop. What is left enters after the next start."""
@@ -103,9 +120,11 @@ class Entering:
         target = self._targets.get(name)
         if target is None or self._ended or target.timer is not None:
             return
+        busy = self._busy()
+        rows = min(target.rows, BUSY_ROWS_MAX) if busy else target.rows
         try:
             with self._engine.not_waiting():
-                entered = self._engine.enter(name, target.rows)
+                entered = self._engine.enter(name, rows)
             left = self._engine.queues[name].entering
         except StoreFull as error:
             if self._engine.pressed:
@@ -125,13 +144,14 @@ class Entering:
             target.entered += entered
             target.stuck = False
             target.why = ""
-            self._changed.notify_all()
         if not left:
             self._done(name)
-        elif entered < target.rows:
+        elif entered < rows:
             self._pause(name, target, f"queue {name!r} has no room: {left} rows enter as soon as it has")
         else:
-            target.pause = PAUSE_SECONDS_MIN
+            target.pause = ROOM_SECONDS_MIN
+            if busy:
+                time.sleep(PAUSE_SECONDS)
             self._loop.call_soon(self._step, name)
 
     def _done(self, name: str) -> None:
@@ -155,7 +175,7 @@ class Entering:
             target.stuck, target.why = True, why
             self._changed.notify_all()
         target.timer = self._loop.call_later(target.pause, self._again, name)
-        target.pause = min(2 * target.pause, PAUSE_SECONDS_MAX)
+        target.pause = min(2 * target.pause, ROOM_SECONDS_MAX)
 
     def _again(self, name: str) -> None:
         target = self._targets.get(name)

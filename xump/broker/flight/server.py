@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.flight.access import MIDDLEWARE, Access, HeadersFactory, NoHandshake
-from xump.broker.flight.actions import ACTIONS, answer
+from xump.broker.flight.actions import ACTIONS, STAGING, answer
 from xump.broker.flight.browse import Browse
 from xump.broker.flight.calls import Call, Calls
 from xump.broker.flight.entering import Entering
@@ -107,7 +107,7 @@ class Flight:
         self._check_free()
         loop = asyncio.get_running_loop()
         for name, vhost in self.broker.vhosts.items():
-            entering = Entering(vhost.engine, loop)
+            entering = Entering(vhost.engine, loop, self.calls.busy)
             self._entering.append(entering)
             self._staging[name] = Staging(vhost.engine, self.limits, entering)
             self._staging[name].start()
@@ -178,6 +178,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
             with self.face.calls.open(context) as call:
                 options = options_of(descriptor)
                 if "stage" in options:
+                    self.face.calls.staging(call)
                     stage_stream(call, self.face.staging_of(call.vhost), options["stage"], reader, writer)
                 else:
                     put(call, options, reader, writer)
@@ -224,6 +225,8 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         """Any other call."""
         try:
             with self.face.calls.open(context) as call:
+                if action.type in STAGING:
+                    self.face.calls.staging(call)
                 options = json_object(action.body.to_pybytes() if action.body is not None else None, "the body")
                 return [flight.Result(answer(call, action.type, options))]
         except Exception as error:
