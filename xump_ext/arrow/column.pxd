@@ -55,7 +55,7 @@ cdef struct column_t:
     bint ascii              # text without a byte above 127; False where the text was not read
     int64_t first           # number of row 0 in the copies: 0 to 7
     int64_t rows
-    int64_t width
+    int64_t width           # of COLUMN_FIXED: of each value; of COLUMN_VIEWS: of all blocks together
     int64_t longest         # no text or bytes value is longer
     const uint8_t* validity     # NULL: no value is null
     const uint8_t* parent       # validity of the struct that the column is in; a null struct has no values
@@ -165,6 +165,8 @@ cdef int column_open(
     column_t* column, const type_t* type, const ArrowArray* array, int64_t start, int64_t rows, const uint8_t* parent,
     int64_t parent_first, int64_t bytes_max, bint utf8, object what, int64_t row_first
 ) except -1
+# The bytes that the column's rows keep in memory: of values, texts and bodies. Of views that is all that their blocks have.
+cdef int64_t column_held(const column_t* column) noexcept
 # Copies the bytes of text or bytes values too; of a dictionary, those of its values.
 cdef int column_own(column_t* column) except -1
 # Makes numbers of the column's times, nanoseconds or days, and texts of its decimals, unless they are such already. ValueError

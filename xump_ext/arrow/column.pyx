@@ -79,6 +79,7 @@ cdef object DECIMAL = re.compile(rb"d:([0-9]{1,2}),(-?[0-9]{1,3})(?:,(32|64|128|
 
 cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object what) except -1:
     cdef const ArrowSchema* values = schema
+    cdef const char* letters
     formats, names = ALLOWED[allowed]
     type.index_kind = COLUMN_NULL
     if schema.dictionary != NULL:
@@ -96,7 +97,8 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
     if allowed == MOMENTS_ALLOWED and format[:4] in UNITS:      # an int64; a time zone follows, which says how it is shown
         type.unit = UNITS[format[:4]]
         format = b"l"
-    key = b"w" if format[:2] == b"w:" and format[2:].isdigit() else format
+    letters = format
+    key = b"w" if letters[0] == c"w" and format[:2] == b"w:" and format[2:].isdigit() else format
     if (key not in formats and key != b"n") or format == b"w":
         name = KINDS[key][1] if key in KINDS else f"Arrow format {format.decode('ascii', 'backslashreplace')!r}"
         raise TypeError(f"{what} is of type {name}{' in a dictionary' if schema.dictionary != NULL else ''}, allowed are {names}")
@@ -113,6 +115,9 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
 
 cdef bint header_type_read(type_t* type, bytes format) except -1:
     """Read a type of times or decimals; False: it is none. `column_convert` makes of them what headers have."""
+    cdef const char* letters = format
+    if letters[0] != c"t" and letters[0] != c"d":
+        return False
     type.text = False
     type.width = 0
     if format[:4] in UNITS:
@@ -310,6 +315,23 @@ cdef int64_t values_bytes(int kind, int64_t rows) noexcept:
     return 16 * rows if kind == COLUMN_VIEWS else 8 * rows
 
 
+cdef int64_t column_held(const column_t* column) noexcept:
+    cdef int64_t first = column.first, last = column.first + column.rows, size
+    if column.kind == COLUMN_NULL:
+        return 0
+    size = 0 if column.validity == NULL else (column.rows + 7) >> 3
+    if column.kind == COLUMN_DICTIONARY:
+        return size + values_bytes(column.index_kind, column.rows) + column_held(column.dictionary)
+    if column.kind == COLUMN_FIXED:
+        return size + column.width * column.rows
+    size += values_bytes(column.kind, column.rows)
+    if column.kind == COLUMN_OFFSETS:
+        return size + int32_at(column.values, last) - int32_at(column.values, first)
+    if column.kind == COLUMN_OFFSETS_LARGE:
+        return size + int64_at(column.values, last) - int64_at(column.values, first)
+    return size + column.width if column.kind == COLUMN_VIEWS else size
+
+
 cdef int column_own(column_t* column) except -1:
     cdef const char* text = NULL
     cdef int64_t row, size = 0, total = 0
@@ -438,6 +460,8 @@ cdef int views_check(column_t* column, const ArrowArray* array, object what, int
     column.blocks = array.buffers + 2
     if blocks and sizes == NULL:
         raise ValueError(f"{what} has {blocks} blocks and no buffer for their sizes")
+    for row in range(blocks):
+        column.width += int64_at(sizes, row)
     for row in range(column.rows):
         if column_absent(column, row):
             continue

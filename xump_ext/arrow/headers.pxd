@@ -16,6 +16,7 @@ cdef struct header_column_t:
     uint8_t header_type     # a HEADER_ number; HEADER_TRUE for all bools, 0 for a column of nulls
     uint32_t prefix_bytes
     char* prefix            # stands before each value in the headers: type u8 | name_bytes u16 | name
+    void* what              # str, owned: its name in errors. NULL in a map
 
 # A header's value in the row that is being read.
 cdef struct found_t:
@@ -50,6 +51,8 @@ cdef void headers_close(headers_t* headers) noexcept
 cdef int headers_open(
     headers_t* headers, headers_chunk_t* chunk, const ArrowArray* array, int64_t parent_first, int64_t rows, int64_t row_first
 ) except -1
+# The bytes that a chunk's headers keep in memory.
+cdef int64_t headers_held(const headers_t* headers, const headers_chunk_t* chunk) noexcept
 cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) noexcept
 
 # Finds the headers of a row (`found_count`) and returns the bytes that they take in the content.

@@ -11,6 +11,8 @@ the headers, even if its bytes have changed since they were checked. The names o
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
@@ -18,9 +20,9 @@ from libc.string cimport memcmp, memcpy
 from xump_ext.arrow.c_data cimport bit_at, int32_at
 from xump_ext.arrow.column cimport (
     BYTES_ALLOWED, COLUMN_BOOL, COLUMN_FLOAT16, COLUMN_NULL, COLUMN_OFFSETS, COLUMN_UINT64, HEADERS_ALLOWED, NO_DECIMAL,
-    TEXTS_ALLOWED, array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_convert, column_null,
-    column_number, column_open, column_own, format_of, name_of, offsets_check, row_text, type_read, utf8_valid, validity_of,
-    values_copy,
+    TEXTS_ALLOWED, array_check, bits_copy, children_check, column_absent, column_bytes, column_close, column_convert, column_held,
+    column_null, column_number, column_open, column_own, format_of, name_of, offsets_check, row_text, type_read, utf8_valid,
+    validity_of, values_copy,
 )
 from xump_ext.memory.short_copy cimport ascii_only, copy_short
 from xump_ext.message.headers cimport HEADER_BYTES, HEADER_FALSE, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE
@@ -70,7 +72,10 @@ cdef int struct_read_schema(headers_t* headers, const ArrowSchema* schema) excep
         if name in names:
             raise ValueError(f"header {text!r} is there twice")
         names.add(name)
-        type_read(&headers.fields[child].type, schema.children[child], HEADERS_ALLOWED, f"header {text!r}")
+        what = f"header {text!r}"
+        Py_INCREF(what)
+        headers.fields[child].what = <void*> what
+        type_read(&headers.fields[child].type, schema.children[child], HEADERS_ALLOWED, what)
         headers.fields[child].header_type = header_type_of(&headers.fields[child].type)
         prefix_make(&headers.fields[child], name)
     return 0
@@ -121,15 +126,12 @@ cdef int prefix_make(header_column_t* field, bytes name) except -1:
     return 0
 
 
-cdef object field_what(const header_column_t* field):
-    return f"header {field.prefix[3:field.prefix_bytes].decode()!r}"
-
-
 cdef void headers_close(headers_t* headers) noexcept:
     cdef int64_t field
     if headers.fields != NULL:
         for field in range(headers.field_count):
             PyMem_Free(headers.fields[field].prefix)
+            Py_XDECREF(<PyObject*> headers.fields[field].what)
     PyMem_Free(headers.fields)
     PyMem_Free(headers.found)
 
@@ -164,8 +166,8 @@ cdef int struct_open(headers_t* headers, headers_chunk_t* chunk, const ArrowArra
         field = &headers.fields[at]
         column = &chunk.columns[at]
         column_open(column, &field.type, array.children[at], first, chunk.rows, chunk.validity, chunk.first, HEADERS_BYTES_MAX,
-                    True, field_what(field), chunk.row_first)
-        column_convert(column, &field.type, field_what(field), chunk.row_first)
+                    True, <object> field.what, chunk.row_first)
+        column_convert(column, &field.type, <object> field.what, chunk.row_first)
         if column.kind == COLUMN_UINT64:
             signed_check(column, field, chunk.row_first)
         longest += field.prefix_bytes + max(column.longest, 4) + 4
@@ -185,7 +187,7 @@ cdef int signed_check(const column_t* column, const header_column_t* field, int6
     for row in range(column.rows):
         if column_number(column, COLUMN_UINT64, row) < 0 and not column_absent(column, row):
             number = <uint64_t> column_number(column, COLUMN_UINT64, row)
-            raise ValueError(f"{row_text(field_what(field), row_first, row)}: {number} does not fit in 64 bits, "
+            raise ValueError(f"{row_text(<object> field.what, row_first, row)}: {number} does not fit in 64 bits, "
                              "allowed are -2**63 to 2**63 - 1")
     return 0
 
@@ -261,6 +263,13 @@ cdef inline bint entries_of(const headers_chunk_t* chunk, int64_t row, int64_t* 
     start[0] = int32_at(chunk.entries, chunk.first + row) - chunk.entries_first
     end[0] = int32_at(chunk.entries, chunk.first + row + 1) - chunk.entries_first
     return True
+
+
+cdef int64_t headers_held(const headers_t* headers, const headers_chunk_t* chunk) noexcept:
+    cdef int64_t column, size = 4 * chunk.rows if headers.kind == HEADERS_MAP else 0
+    for column in range(headers.field_count):
+        size += column_held(&chunk.columns[column])
+    return size
 
 
 cdef void headers_chunk_close(const headers_t* headers, headers_chunk_t* chunk) noexcept:

@@ -13,17 +13,18 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT64_MAX, uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
 from xump_ext.arrow.c_data cimport ArrowArrayStream, bit_at, int32_at
 from xump_ext.arrow.column cimport (
     BYTES_ALLOWED, COLUMN_DICTIONARY, COLUMN_NULL, INTEGERS_ALLOWED, MOMENTS_ALLOWED, TEXTS_ALLOWED, array_check, children_check,
-    column_absent, column_bytes, column_close, column_null, column_number, column_open, format_of, name_of, range_check,
-    type_read, validity_of,
+    column_absent, column_bytes, column_close, column_held, column_null, column_number, column_open, format_of, name_of,
+    range_check, type_read, validity_of,
 )
 from xump_ext.arrow.headers cimport (
-    HEADERS_NONE, headers_chunk_close, headers_close, headers_measure, headers_open, headers_read_schema, headers_write,
+    HEADERS_NONE, headers_chunk_close, headers_close, headers_held, headers_measure, headers_open, headers_read_schema,
+    headers_write,
 )
 from xump_ext.memory.short_copy cimport ascii_only, same_short
 from xump_ext.memory.slab cimport bytes_noted
@@ -39,11 +40,13 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object)
 
 cdef enum:
-    SLOTS = 1024            # 24 KiB; a handful of addresses touches a handful of cache lines
-    SLOT_SHIFT = 22         # leaves the 10 bits of a hash that number the slots
+    # A power of two, four for each row within these bounds.
+    SLOTS_MIN = 16
+    SLOTS_MAX = 1024        # 24 KiB; a handful of addresses touches a handful of cache lines
     PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "correlation_id", "at", "expires", "priority", "headers")
+cdef tuple WHATS = tuple([f"column {name!r}" for name in COLUMNS])      # what errors call them
 cdef frozenset IGNORED = frozenset(("id", "queue", "destination", "delivery_count", "timestamp", "state", "redelivered"))
 # columns of a batch that was taken or looked at, which a queue gives anew
 
@@ -67,11 +70,6 @@ cdef class BatchReader:
     of another name, damaged arrays and values above the limits of messages. Cost: a pass over offsets, indices and text.
     """
 
-    def __cinit__(self):
-        self.slots = <slot_t*> PyMem_Calloc(SLOTS, sizeof(slot_t))
-        if self.slots == NULL:
-            raise MemoryError()
-
     def __init__(self, data):
         cdef Py_ssize_t chunk
         if self.chunks != NULL or self.headers.fields != NULL:
@@ -86,20 +84,19 @@ cdef class BatchReader:
                             f"do; got {type(data).__name__}")
         for chunk in range(self.chunk_count):
             self.open_chunk(&self.chunks[chunk])
-        size = getattr(data, "nbytes", 0)       # of pyarrow's tables and batches: rows may wait in their columns for long
-        if isinstance(size, int) and 0 <= size < INT64_MAX:
-            self.noted = size
-            bytes_noted(size)
+        self.noted = self.held()        # rows may wait in their columns for long
+        bytes_noted(self.noted)
 
     def __dealloc__(self):
-        cdef Py_ssize_t chunk, slot
+        cdef Py_ssize_t chunk
+        cdef uint32_t slot
         bytes_noted(-self.noted)
         for chunk in range(self.chunk_count):
             chunk_close(&self.chunks[chunk], &self.headers)
         PyMem_Free(self.chunks)
         headers_close(&self.headers)
         if self.slots != NULL:
-            for slot in range(SLOTS):
+            for slot in range(self.slot_mask + 1):
                 Py_XDECREF(<PyObject*> self.slots[slot].string)
             PyMem_Free(self.slots)
 
@@ -225,11 +222,11 @@ cdef class BatchReader:
         return 0
 
     cdef chunk_t* chunk_add(self) except NULL:
-        """An empty chunk, in an array that doubles."""
+        """An empty chunk, in an array that doubles. A stream of one chunk has two: the last one marks the end."""
         cdef Py_ssize_t count = self.chunk_count
         cdef chunk_t* chunks
-        if count & (count - 1) == 0:
-            chunks = <chunk_t*> PyMem_Realloc(self.chunks, max(2 * count, 1) * sizeof(chunk_t))
+        if count & (count - 1) == 0 and count != 1:
+            chunks = <chunk_t*> PyMem_Realloc(self.chunks, max(2 * count, 2) * sizeof(chunk_t))
             if chunks == NULL:
                 raise MemoryError()
             self.chunks = chunks
@@ -265,7 +262,7 @@ cdef class BatchReader:
             if column == COLUMN_HEADERS:
                 headers_read_schema(&self.headers, schema.children[child])
             else:
-                type_read(&self.types[column], schema.children[child], allowed_in(column), f"column {name!r}")
+                type_read(&self.types[column], schema.children[child], allowed_in(column), WHATS[column])
         return 0
 
     cdef int open_chunk(self, chunk_t* chunk) except -1:
@@ -283,7 +280,7 @@ cdef class BatchReader:
                     raise ValueError(f"row {self.rows + row} is null as a whole")
         for column in range(COLUMN_HEADERS):
             if self.places[column] >= 0:
-                what = f"column {COLUMNS[column]!r}"
+                what = WHATS[column]
                 bytes_max = BODY_BYTES_MAX if column == COLUMN_BODY else ADDRESS_BYTES_MAX
                 column_open(&chunk.columns[column], &self.types[column], array.children[self.places[column]], array.offset,
                             chunk.rows, NULL, 0, bytes_max, column != COLUMN_BODY, what, self.rows)
@@ -300,6 +297,18 @@ cdef class BatchReader:
                          self.rows)
         self.rows += chunk.rows
         return 0
+
+    cdef int64_t held(self) noexcept:
+        """The bytes that the rows keep in memory."""
+        cdef Py_ssize_t at
+        cdef int64_t size = 0
+        cdef int column
+        for at in range(self.chunk_count):
+            for column in range(COLUMN_HEADERS):
+                if self.places[column] >= 0:
+                    size += column_held(&self.chunks[at].columns[column])
+            size += headers_held(&self.headers, &self.chunks[at].headers)
+        return size
 
     # ---- rows
 
@@ -363,19 +372,36 @@ cdef class BatchReader:
             return None
         return self.text_shared(text, size, column.ascii) if shared else text_new(text, size, column.ascii)
 
+    cdef int slots_make(self) except -1:
+        """Slots for the texts of the rows: few for a small batch, which needs no more."""
+        cdef uint32_t count = SLOTS_MIN
+        self.slot_shift = 28
+        while count < SLOTS_MAX and count < 4 * self.rows:
+            count *= 2
+            self.slot_shift -= 1
+        self.slots = <slot_t*> PyMem_Calloc(count, sizeof(slot_t))
+        if self.slots == NULL:
+            raise MemoryError()
+        self.slot_mask = count - 1
+        return 0
+
     cdef object text_shared(self, const char* text, int64_t size, bint ascii):
         """The str made of these bytes before, if it still has a slot; else a new str, in a free slot or in its first one."""
         cdef uint32_t hash = text_hash(text, size)
-        cdef uint32_t first = hash >> SLOT_SHIFT, probe
-        cdef slot_t* slot = &self.slots[first]
+        cdef uint32_t first, probe
+        cdef slot_t* slot
         cdef Py_ssize_t own_size = 0
         cdef const char* own
+        if self.slots == NULL:
+            self.slots_make()
+        first = hash >> self.slot_shift
+        slot = &self.slots[first]
         for probe in range(1, PROBES + 1):
             if slot.string == NULL:
                 break
             if slot.hash == hash and slot.size == <uint32_t> size and same_short(slot.text, text, size):
                 return <object> slot.string
-            slot = &self.slots[(first + probe) & (SLOTS - 1)]
+            slot = &self.slots[(first + probe) & self.slot_mask]
         else:
             slot = &self.slots[first]
         string = text_new(text, size, ascii)
@@ -412,7 +438,8 @@ cdef bint says_something(const column_t* column, bint but_zero) noexcept:
 cdef void chunk_close(chunk_t* chunk, const headers_t* headers) noexcept:
     cdef int column
     for column in range(COLUMN_HEADERS):
-        column_close(&chunk.columns[column])
+        if chunk.columns[column].kind != COLUMN_NULL:
+            column_close(&chunk.columns[column])
     headers_chunk_close(headers, &chunk.headers)
     with nogil:
         if chunk.array.release != NULL:

@@ -53,8 +53,8 @@ from xump_ext.arrow.column cimport utf8_valid
 from xump_ext.arrow.export cimport arena_start, children_alloc, is_inside, piece_alloc, piece_free, written_t
 from xump_ext.memory.u32_vector cimport u32_vector_add, u32_vector_free, u32_vector_t
 from xump_ext.message.headers cimport (
-    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, field_count, header_next,
-    header_t, headers_of,
+    HEADER_BYTES, HEADER_FLOAT, HEADER_INT, HEADER_STR, HEADER_TRUE, correlation_of, expires_of, field_count, field_read,
+    fields_of, header_t, headers_of,
 )
 from xump_ext.message.message cimport Message
 from xump_ext.message.times cimport NEVER
@@ -422,24 +422,33 @@ cdef int write_headers(written_t* column, const batch_row_t* rows, Py_ssize_t co
     return 0
 
 
+cdef inline const char* headers_from(const content_t* content, const char** end) noexcept:
+    """Where the headers of a message start, and where they end."""
+    cdef uint32_t size
+    cdef const char* start = fields_of(content, &size)
+    end[0] = start + size
+    return start
+
+
 cdef bint find_fields(fields_t* fields, const batch_row_t* rows, Py_ssize_t count) except -1:
     """The first pass: finds the fields, and the field of every header. False if a struct cannot have these fields."""
     cdef dict numbers = {}
     cdef header_t header
     cdef int64_t field
-    cdef uint32_t position
+    cdef const char* at
+    cdef const char* end
     cdef Py_ssize_t row
     for row in range(count):
         field = 0
-        position = header_next(rows[row].content, 0, &header)
-        while position:
+        at = headers_from(rows[row].content, &end)
+        while at < end:
+            at = field_read(at, &header)
             field = find_field(fields, numbers, field, &header)
             if field < 0:
                 return False
             fields.seen[field] |= seen_of(&header)
             u32_vector_add(&fields.found, <uint32_t> field)
             field += 1
-            position = header_next(rows[row].content, position, &header)
     return True
 
 
@@ -501,7 +510,8 @@ cdef int write_struct(
     cdef const uint32_t* found = fields.found.items
     cdef header_t header
     cdef int64_t field
-    cdef uint32_t position
+    cdef const char* at
+    cdef const char* end
     cdef Py_ssize_t row
     if writers == NULL:
         raise MemoryError()
@@ -512,11 +522,11 @@ cdef int write_struct(
         for field in range(fields.count):
             field_start(&column.children[field], &writers[field], fields, field)
         for row in range(count):
-            position = header_next(rows[row].content, 0, &header)
-            while position:
+            at = headers_from(rows[row].content, &end)
+            while at < end:
+                at = field_read(at, &header)
                 write_value(&column.children[found[0]], &writers[found[0]], row, &header)
                 found += 1
-                position = header_next(rows[row].content, position, &header)
         for field in range(fields.count):
             validity_finish(&column.children[field])
             if writers[field].column != NULL:
@@ -562,15 +572,16 @@ cdef int write_map(
     cdef header_t header
     cdef int32_t* offsets
     cdef int64_t entries = 0
-    cdef uint32_t position
+    cdef const char* at
+    cdef const char* end
     cdef Py_ssize_t row
     cdef bint has_bytes = False
     for row in range(count):
         entries += field_count(rows[row].content)
-        position = header_next(rows[row].content, 0, &header)
-        while position:
+        at = headers_from(rows[row].content, &end)
+        while at < end:
+            at = field_read(at, &header)
             has_bytes |= header.type == HEADER_BYTES and not as_text
-            position = header_next(rows[row].content, position, &header)
     if entries > INT32_MAX:
         raise MemoryError(f"{entries} headers in one batch, a map column has room for {INT32_MAX}")
     column.format = "+m"
@@ -589,15 +600,15 @@ cdef int write_map(
     writer_start(&values, &pairs.children[1], format_of_seen(SEEN_BYTES if has_bytes else SEEN_STR), 8 * entries)
     entries = 0
     for row in range(count):
-        position = header_next(rows[row].content, 0, &header)
-        while position:
+        at = headers_from(rows[row].content, &end)
+        while at < end:
+            at = field_read(at, &header)
             writer_put(&names, entries, header.name, header.name_bytes)
             if as_text and header.type == HEADER_BYTES and not utf8_valid(header.value, header.value_bytes):
                 put_hex(&values, entries, &header)
             else:
                 put_value(&values, entries, &header)
             entries += 1
-            position = header_next(rows[row].content, position, &header)
         offsets[row + 1] = <int32_t> entries
     writer_finish(&names, small_bytes_max)
     writer_finish(&values, small_bytes_max)

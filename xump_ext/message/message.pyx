@@ -19,6 +19,7 @@ from xump_ext.memory.document cimport document
 from xump_ext.memory.freelist cimport (
     XUMP_POOL_SIZE, PyMemberDef, PyTypeObject, xump_member, xump_pool, xump_pool_get, xump_pool_put,
 )
+from xump_ext.memory.short_call cimport args_given, making_t, short_making
 from xump_ext.memory.short_copy cimport copy_short
 from xump_ext.message.content cimport (
     checked_body, checked_text, content_alloc, content_body, content_full, content_of_headers, content_release, content_share,
@@ -44,18 +45,6 @@ cdef extern from *:
     #define xump_items(tuple) (((PyTupleObject *) (tuple))->ob_item)
     """
     PyObject** tuple_items "xump_items"(object tuple) noexcept
-
-cdef extern from *:
-    """
-    /* Has `__init__` of the type go to `instead`; returns the way that it went before. */
-    static initproc xump_short_init(PyObject *kind, initproc instead) {
-        initproc before = ((PyTypeObject *) kind)->tp_init;
-        ((PyTypeObject *) kind)->tp_init = instead;
-        return before;
-    }
-    """
-    ctypedef int (*init_t "initproc")(object, PyObject*, PyObject*) except -1
-    init_t short_init "xump_short_init"(object kind, init_t instead) noexcept
 
 cdef Py_ssize_t HEADERS_BYTES_MAX = _headers_bytes_max
 # For a bounced message: a bounce adds two names and a detail of at most 65535 bytes each, and a reason; it can happen again.
@@ -580,14 +569,19 @@ cdef int message_begin(Message message, content_t* content) except -1:
     return message_fill(message, content)
 
 
-cdef int init_short(object message, PyObject* given, PyObject* names) except -1:
-    """`Message.__init__` without keywords: up to three arguments, taken as they come (see `memory/short_call.pxd`)."""
-    if names != NULL or PyTuple_GET_SIZE(<object> given) > 3:
-        return init_long(message, given, names)
-    return message_begin(<Message> message, content_of_parts(tuple_items(<object> given), PyTuple_GET_SIZE(<object> given)))
+cdef object message_short(object kind, PyObject** args, size_t count, PyObject* names):
+    """`Message(…)` without keywords: up to three arguments, taken as they come (see `memory/short_call.pxd`)."""
+    cdef content_t* content
+    if names != NULL or args_given(count) > 3:
+        return message_long(kind, args, count, names)
+    content = content_of_parts(args, args_given(count))
+    try:
+        return message_object(content, 0, 0, 0)
+    finally:
+        content_release(content)
 
 
-cdef init_t init_long = short_init(Message, init_short)
+cdef making_t message_long = short_making(Message, message_short)
 
 
 cdef Message message_blank():
