@@ -291,6 +291,30 @@ DEAD_LETTERS = {
         queue(args={"x-dead-letter-exchange": "e"}),
                     publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), consume("dead", no_ack=True),
                     wait()],
+    "copies by the default exchange": [queue("r"), queue(args={"x-dead-letter-exchange": ""}),
+        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), get(), *(get("r") for _n in range(3))],
+    "blind copies": [queue("r"), queue(args={"x-dead-letter-exchange": ""}), publish(headers={"BCC": ["r"], "a": 1}),
+        get(no_ack=False), reject(1, requeue=False), get(), *(get("r") for _n in range(3))],
+    "copies through exchanges": [
+        exchange(), exchange("f", "topic"), do("exchange.bind", destination="f", source="e", routing_key="other"),
+        queue("dead"), bind("dead", "f", "#"), bind("dead", "e", "other"), queue("away"), bind("away", "e", "nobody"),
+        queue(args={"x-dead-letter-exchange": "e"}), publish(headers={"CC": ["x", "other"], "BCC": ["y"]}),
+        get(no_ack=False), reject(1, requeue=False), get("dead"), get("dead"), get("away")],
+    "copies by an alternate exchange": [
+        exchange(args={"alternate-exchange": "f"}), exchange("f", "topic"), queue("dead"), bind("dead", "f", "r"),
+        queue("other"), bind("other", "e", "s"), queue(args={"x-dead-letter-exchange": "e"}),
+        publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False), get("dead"),
+        publish(headers={"CC": ["r", "s"]}), get(no_ack=False), reject(3, requeue=False), get("dead"), get("other")],
+    "copies with another key": [
+        queue("dead"), queue("r"), queue(args=DEAD), publish(headers={"CC": ["r"]}), get(no_ack=False), reject(1, requeue=False),
+        get("dead"), get("r"), get("r")],
+    "copies that die twice": [
+        queue("dead", args={"x-dead-letter-exchange": ""}), queue("r"), queue(args={"x-dead-letter-exchange": "e"}),
+        exchange(kind="fanout"), bind("dead", "e"), publish(headers={"CC": ["r"]}), get("r"), get(no_ack=False),
+        reject(2, requeue=False), get("dead", no_ack=False), reject(3, requeue=False), get(), get("r"), get("r")],
+    "copies that expire": [
+        queue("r"), queue("dead"), queue(args={"x-dead-letter-exchange": "e"}), exchange(), bind("dead", "e", "r"),
+        publish(headers={"CC": ["r"]}, expiration="1"), consume("dead", no_ack=True), wait()],
 }
 
 MORE = {

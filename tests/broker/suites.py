@@ -47,7 +47,8 @@ SUITES = {
     "kombu": Suite(("test_py_amqp",), ("pytest-rerunfailures",)),
     "celery": Suite(
         ("test_tasks", "test_canvas", "test_inspect", "test_group_chains", "test_worker"),
-        ("pytest-rerunfailures", "pytest-timeout", "pytest-subtests", "pytest-order", "redis", "pytest-celery"), redis=True),
+        ("pytest-rerunfailures", "pytest-timeout", "pytest-subtests", "pytest-order", "redis", "django", "pytest-celery"),
+        redis=True),
 }
 
 
@@ -113,6 +114,7 @@ def run(name: str, host: str, port: str, more: list[str]) -> bool:
         environment = {
             **os.environ, "PYTHONPATH": f"{place}{os.pathsep}{folder / 'needs'}", "TEST_BROKER": f"pyamqp://{host}:{port}",
             "RABBITMQ_HOST": host, "RABBITMQ_5672_TCP": port,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",       # they start `celery` by its name
         }
         if suite.redis:
             environment["TEST_BACKEND"] = stack.enter_context(redis(folder))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MANDATORY, IMMEDIATE = 1, 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
+KEY_BYTES_MAX = 65_534
+"""Of a routing key in CC or BCC: of an address in the engine."""
 METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
@@ -165,8 +167,9 @@ class Channel:
         keys: tuple[str, ...] = (key,)
         if row.has_copies:
             keys, properties = copied(key, properties)
+        travels = annex(row.exchange, properties, tuple(more.encode() for more in keys[1:]))
         return Incoming(
-            exchange, keys, annex(row.exchange, properties), properties, row.body, priority=max(row.priority, 0),
+            exchange, keys, travels, properties, row.body, priority=max(row.priority, 0),
             expiration_ms=None if row.expiration is None else _expiration(row.expiration))
 
     def _with_reply_queue(self, properties: bytes) -> bytes:
@@ -364,6 +367,8 @@ def copied(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
         for item in typed.value:
             if item.kind != "S":
                 raise precondition(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[item.kind]}}}')
+            if len(item.value) > KEY_BYTES_MAX:
+                raise precondition(f"a routing key in {name} has {len(item.value)} bytes, allowed are {KEY_BYTES_MAX}")
             keys.append(decoded(item.value))
     if "BCC" in headers:
         del headers["BCC"]

@@ -1,7 +1,8 @@
 """What goes with a body: the exchange that a message was published to, and its properties as they came.
 
 Both travel through the engine as the annex of a message: the name of the exchange after an octet of length, then property flags
-and list. A message that the embedding program published has no such annex; its envelope is encoded from its attributes.
+and list. Routing keys of CC and BCC stand before them, so that a dead letter goes to all of them. A message that the embedding
+program published has no such annex; its envelope is encoded from its attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from pamqp import commands
 
 from xump.broker.tables import Table, Typed, decode_table, encode_table
-from xump_ext.amqp.envelope import KIND
+from xump_ext.amqp.envelope import KEYS_KIND, KIND
 from xump_ext.message.message import Message
 
 NO_PROPERTIES = b"\0\0"
@@ -40,19 +41,31 @@ class Envelope:
     """Property flags and list."""
 
 
-def annex(exchange: bytes, properties: bytes) -> tuple[int, bytes]:
-    """What travels with the body."""
-    return KIND, bytes([len(exchange)]) + exchange + properties
+def annex(exchange: bytes, properties: bytes, keys: tuple[bytes, ...] = ()) -> tuple[int, bytes]:
+    """What travels with the body; `keys`: the further routing keys."""
+    plain = bytes([len(exchange)]) + exchange + properties
+    if not keys:
+        return KIND, plain
+    block = b"".join(struct.pack(">H", len(key)) + key for key in keys)
+    return KEYS_KIND, struct.pack(">I", len(block)) + block + plain
+
+
+def unpacked(message: Message) -> tuple[bytes, bytes] | None:
+    """Exchange and properties in the annex of a message; None: it did not come by AMQP."""
+    kind, annex = message.annex or (0, b"")
+    if kind == KEYS_KIND:
+        annex = annex[4 + int.from_bytes(annex[:4], "big"):]
+    elif kind != KIND:
+        return None
+    size = annex[0] + 1
+    return annex[1:size], annex[size:]
 
 
 def envelope_of(message: Message) -> Envelope:
     """The envelope of a message in the engine."""
     key = message.address.encode()
-    kind, travelled = message.annex or (0, b"")
-    if kind != KIND:
-        return Envelope(b"", key, encoded_properties(message))
-    size = travelled[0] + 1
-    return Envelope(travelled[1:size], key, travelled[size:])
+    came = unpacked(message)
+    return Envelope(b"", key, encoded_properties(message)) if came is None else Envelope(came[0], key, came[1])
 
 
 def encoded_properties(message: Message) -> bytes:

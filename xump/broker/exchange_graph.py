@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xump.actions import copy_to, field
-from xump.broker.envelope import headers_of, table_of
+from xump.broker.envelope import headers_of, table_of, unpacked
 from xump.broker.exchanges import STANDARD, Binding, Exchange, headers_match, topic_matches
 from xump.conditions import always, default, match, where
 from xump.errors import InvalidPattern
 from xump_ext.amqp.dead_letters import EXCHANGES
-from xump_ext.amqp.envelope import KIND
 
 if TYPE_CHECKING:
     from xump.broker.tables import Table
@@ -113,5 +112,5 @@ def condition(source: Exchange, binding: Binding) -> Condition:
 
 def headers_in(message: Message) -> Table:
     """The table of headers of a message, whoever published it."""
-    kind, annex = message.annex or (0, b"")
-    return headers_of(annex[annex[0] + 1:]) if kind == KIND else table_of(message)
+    came = unpacked(message)
+    return table_of(message) if came is None else headers_of(came[1])

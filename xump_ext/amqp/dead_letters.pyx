@@ -7,8 +7,8 @@
 The argument of a queue is `-` if what it refuses when it is full is no dead letter, then `=` and a routing key, if it gives one.
 
 A dead letter names the dead-letter exchange as the one it was published to. It has the routing key that the queue
-gives, and no CC then; else it has those that it had. It does not expire. What dies again of the same reason in the
-same queue counts on, and moves to the front.
+gives, and no CC then; else it has those that it had, those of CC and BCC among them. It does not expire. What dies again of
+the same reason in the same queue counts on, and moves to the front.
 
 **Cycles.** What a client rejected may go anywhere: each round has a decision of a client in it. What dies by itself does not
 enter again a queue where it died since it was last rejected.
@@ -18,7 +18,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 
-from xump_ext.amqp.envelope cimport AMQP_ANNEX, Envelope, read_envelope
+from xump_ext.amqp.envelope cimport AMQP_ANNEX, AMQP_KEYS_ANNEX, Envelope, envelope_in
 from xump_ext.amqp.properties cimport Properties, scan_properties
 from xump_ext.amqp.table cimport Field, integer_of, read_field, read_value
 from xump_ext.amqp.wire cimport read_u16, read_u32, write_u16, write_u32, write_u64
@@ -103,6 +103,7 @@ cdef class Before:
     """What a message had when it died: its exchange, and its properties in their places, encoded."""
 
     cdef bytes exchange
+    cdef bytes keys             # those of CC and BCC, as the annex has them, with their size
     cdef list properties        # bytes or None
     cdef bytes headers          # the fields
 
@@ -111,17 +112,17 @@ cdef Before before_of(content_t *content):
     cdef Before before = Before.__new__(Before)
     cdef Envelope envelope
     cdef Properties found
-    cdef bytes annex
+    cdef const unsigned char *annex
     before.properties = [None] * PROPERTIES
-    if annex_of(content) != NULL and annex_of(content).kind == AMQP_ANNEX:
-        annex = <bytes> annex_of(content).data
-        if read_envelope(<const unsigned char *> PyBytes_AS_STRING(annex), <uint32_t> PyBytes_GET_SIZE(annex), &envelope) and (
-                scan_properties(envelope.list, envelope.list + envelope.list_bytes, &found)):
-            before.exchange = slice_of(envelope.exchange, envelope.exchange + envelope.exchange_bytes)
-            before.headers = slice_of(found.headers, found.headers + found.headers_bytes) if found.headers != NULL else b""
-            split(envelope.list, before.properties)
-            return before
-    before.exchange = b""
+    before.exchange = before.keys = b""
+    if envelope_in(annex_of(content), &envelope) and (
+            scan_properties(envelope.list, envelope.list + envelope.list_bytes, &found)):
+        annex = <const unsigned char *> PyBytes_AS_STRING(<object> annex_of(content).data)
+        before.keys = slice_of(annex, envelope.exchange - 1) if annex_of(content).kind == AMQP_KEYS_ANNEX else b""
+        before.exchange = slice_of(envelope.exchange, envelope.exchange + envelope.exchange_bytes)
+        before.headers = slice_of(found.headers, found.headers + found.headers_bytes) if found.headers != NULL else b""
+        split(envelope.list, before.properties)
+        return before
     from_attributes(content, before)
     return before
 
@@ -312,7 +313,7 @@ cdef content_t *rewrite(content_t *content, death_t *death, list barred) except 
     record(headers.deaths, new_death(
         died_in, reason, before, [address.encode(), *headers.keys], death.time // SECOND))
     if argument:
-        address = argument[1:]
+        address, before.keys = argument[1:], b""
     elif headers.copies is not None:
         headers.others.append(headers.copies)
     headers.others.append(named(b"x-death", encoded_deaths(headers.deaths)))
@@ -325,7 +326,9 @@ cdef content_t *rewrite(content_t *content, death_t *death, list barred) except 
         bar(headers.deaths, barred)
     before.properties[HEADERS] = sized(b"".join(headers.others))
     before.properties[EXPIRATION] = None
-    return content_after(content, address, short_text(exchange_of(<str> death.letters)) + joined(before.properties))
+    return content_after(
+        content, address, AMQP_KEYS_ANNEX if before.keys else AMQP_ANNEX,
+        before.keys + short_text(exchange_of(<str> death.letters)) + joined(before.properties))
 
 
 cdef int bar(list deaths, list barred) except -1:
@@ -354,13 +357,13 @@ cdef bytes joined(list properties):
     return octets[:2] + b"".join([encoded for encoded in properties if encoded is not None])
 
 
-cdef content_t *content_after(content_t *content, object address, bytes annex) except NULL:
+cdef content_t *content_after(content_t *content, object address, uint32_t kind, bytes annex) except NULL:
     """The same body under this address with this annex, and what else a program sees of the message, but its own headers."""
     cdef parts_t parts = no_parts()
     cdef content_t *made
     parts.reply_to, parts.message_id, parts.correlation_id = content.reply_to, content.message_id, correlation_of(content)
     parts.priority = content.priority
-    parts.annex = annex_new(AMQP_ANNEX, annex)
+    parts.annex = annex_new(kind, annex)
     try:
         made = content_full(address, content_body(content), &parts, 0, 0)
     finally:

@@ -6,6 +6,7 @@ has them. Of a name that is there twice the last value counts, as with clients' 
 name that is not, or is empty, is passed over.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp
@@ -13,18 +14,34 @@ from libc.string cimport memcmp
 from xump_ext.amqp.properties cimport Properties, scan_properties
 from xump_ext.amqp.table cimport Field, integer_of, read_field, real_of
 from xump_ext.arrow.column cimport utf8_valid
+from xump_ext.amqp.wire cimport read_u16, read_u32
 from xump_ext.message.annex cimport annex_reader, fields_t, put_bool, put_bytes, put_float, put_int, put_text
+
+from xump_ext.message.headers cimport annex_addressed
 
 KIND = AMQP_ANNEX
 """The kind of these annexes."""
+KEYS_KIND = AMQP_KEYS_ANNEX
+"""The kind of those with the routing keys of CC and BCC."""
 
 
 cdef int read_annex(const char *data, uint32_t size, fields_t *fields) noexcept:
     """The reader: the fields of the table of headers."""
     cdef Envelope envelope
-    cdef Properties properties
     if not read_envelope(<const unsigned char *> data, size, &envelope):
         return -1
+    return read_list(&envelope, fields)
+
+
+cdef int read_keyed_annex(const char *data, uint32_t size, fields_t *fields) noexcept:
+    cdef Envelope envelope
+    if not read_keyed_envelope(<const unsigned char *> data, size, &envelope):
+        return -1
+    return read_list(&envelope, fields)
+
+
+cdef int read_list(const Envelope *envelope, fields_t *fields) noexcept:
+    cdef Properties properties
     if not scan_properties(envelope.list, envelope.list + envelope.list_bytes, &properties):
         return -1
     if properties.headers_bytes == 0:
@@ -117,4 +134,21 @@ cdef int drop_repeated(Field *found, uint32_t count) noexcept:
     return 0
 
 
+cdef list keys_in(object annex):
+    """The routing keys of CC and BCC."""
+    cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(annex)
+    cdef const unsigned char *end
+    cdef Envelope envelope
+    cdef list keys = []
+    if read_keyed_envelope(at, <uint32_t> len(annex), &envelope):
+        end = at + 4 + read_u32(at)
+        at += 4
+        while end - at >= 2 and end - at - 2 >= read_u16(at):
+            keys.append((<const char *> at)[2:2 + read_u16(at)].decode("utf-8", "replace"))
+            at += 2 + read_u16(at)
+    return keys
+
+
 annex_reader(AMQP_ANNEX, "amqp", read_annex)
+annex_reader(AMQP_KEYS_ANNEX, "amqp-keys", read_keyed_annex)
+annex_addressed(AMQP_KEYS_ANNEX, keys_in)

@@ -11,7 +11,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from xump_ext.amqp.decoder cimport ROW_ACK, ROW_REJECT, Decoder, Row
-from xump_ext.amqp.envelope cimport AMQP_ANNEX, Envelope, read_envelope
+from xump_ext.amqp.envelope cimport Envelope, envelope_in
 from xump_ext.engine.delivery cimport Delivery, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
@@ -309,9 +309,7 @@ cdef class Outgoing:
             body = headers_of(content) + content.header_bytes
         else:
             body = PyBytes_AS_STRING(<object> content.body)
-        if count or annex == NULL or annex.kind != AMQP_ANNEX or not read_envelope(
-                <const unsigned char *> PyBytes_AS_STRING(<object> annex.data), <uint32_t> PyBytes_GET_SIZE(<object> annex.data),
-                &envelope):
+        if count or not envelope_in(annex, &envelope):
             exchange, properties = self.others(message_object(content, entry.id, entry.timestamp, entry.hops), count)
             envelope.exchange = <const unsigned char *> PyBytes_AS_STRING(exchange)
             envelope.exchange_bytes = <unsigned char> PyBytes_GET_SIZE(exchange)

@@ -88,6 +88,8 @@ cdef object content_body(content_t* content)
 cdef content_t* content_stamped(content_t* content, object destination) except NULL
 # The content with a bounced envelope (rule 11). `lives_on`: it keeps its `expires`, which a dead letter does not.
 cdef content_t* content_bounced(content_t* content, str queue, str reason, object detail, bint lives_on) except NULL
+# The same content under another address.
+cdef content_t* content_readdressed(content_t* content, object address) except NULL
 cdef content_t* content_without_destination(content_t* content) except NULL
 # The same content, which expires then. It takes over the reference, unless it raises.
 cdef content_t* content_expiring(content_t* content, int64_t expires) except NULL

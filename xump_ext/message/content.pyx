@@ -137,6 +137,12 @@ cdef content_t* content_stamped(content_t* content, object destination) except N
     return content_variant(content, &parts)
 
 
+cdef content_t* content_readdressed(content_t* content, object address) except NULL:
+    cdef parts_t parts = parts_of(content)
+    return content_of_headers(
+        address, content_body(content), &parts, headers_of(content), content.header_count, content.header_bytes)
+
+
 cdef content_t* content_without_destination(content_t* content) except NULL:
     """The same content without a destination; shared when it has none."""
     cdef parts_t parts

@@ -63,7 +63,8 @@ cdef struct annex_t:
     Py_ssize_t references
     void* data              # bytes
     uint32_t kind
-    bint is_read
+    uint8_t is_read
+    uint8_t has_addresses   # it names further addresses of its message, by which transit queues route it, too
     fields_t fields
 
 # Reads an annex and puts fields; returns -1 if it cannot be read, or has no memory. Called with the interpreter's lock.
@@ -129,6 +130,9 @@ cdef annex_t* annex_new(uint32_t kind, object data) except NULL
 cdef void annex_free(annex_t* annex) noexcept
 # Has annexes of that kind read by this function, or by a Python function if it is NULL. None: they are not read.
 cdef int annex_register(uint32_t kind, str name, annex_reader_t compiled, object function) except -1
+# Annexes of that kind, one of Xump's own, name further addresses of their messages: the function gives them, each a str.
+cdef int annex_addressed(uint32_t kind, list (*addresses)(object data)) except -1
+cdef list annex_addresses(const annex_t* annex)
 # What the annex of a content yields: the fields, and their bytes. Reads it at the first demand.
 cdef const char* annex_fields(const content_t* content, uint32_t* bytes) noexcept nogil
 

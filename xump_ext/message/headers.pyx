@@ -208,7 +208,11 @@ cdef class Reader:
     cdef object function            # or None
 
 
+cdef enum:
+    KIND_OWN_MAX = 255
+
 cdef dict readers = {}              # by kind
+cdef list (*addresses_of[KIND_OWN_MAX + 1])(object data)
 
 
 cdef annex_t* annex_new(uint32_t kind, object data) except NULL:
@@ -216,6 +220,7 @@ cdef annex_t* annex_new(uint32_t kind, object data) except NULL:
     memset(annex, 0, sizeof(annex_t))
     annex.references = 1
     annex.kind = kind
+    annex.has_addresses = kind <= KIND_OWN_MAX and addresses_of[kind] != NULL
     Py_INCREF(data)
     annex.data = <void*> data
     bytes_noted(PyBytes_GET_SIZE(data))
@@ -234,6 +239,16 @@ cdef int annex_register(uint32_t kind, str name, annex_reader_t compiled, object
     reader.name, reader.compiled, reader.function = name, compiled, function
     readers[kind] = reader
     return 0
+
+
+cdef int annex_addressed(uint32_t kind, list (*addresses)(object data)) except -1:
+    addresses_of[kind] = addresses
+    return 0
+
+
+cdef list annex_addresses(const annex_t* annex):
+    """The further addresses that an annex names."""
+    return addresses_of[annex.kind](<object> annex.data)
 
 
 def annex_name(kind):

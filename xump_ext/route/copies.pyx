@@ -62,6 +62,7 @@ cdef inline bint is_elsewhere(const queue_t* queue, const store_t* store) noexce
 cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1:
     """Makes one copy into the target, unless the message has visited it. A copy that cannot enter is dead-lettered or dropped."""
     cdef queue_t* target = target_of(selector, content_at(entry))
+    cdef content_t* content
     cdef letters_t to
     cdef uint32_t hops = hops_of(engine, entry) + 1
     cdef bint fresh = is_fresh(engine, entry)
@@ -79,10 +80,16 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
     selector.copied += 1
     if visited.tally != NULL and not fresh and rests(target):
         visited.tally.copies += 1
+    content = content_share(copied_content(engine, entry))
     if engine.store_count == 0:
-        enter(engine, target, content_share(content_at(entry)), hops, 0, DEAD_IN_RUN if fresh else 0, NULL, visited)
+        enter(engine, target, content, hops, 0, DEAD_IN_RUN if fresh else 0, NULL, visited)
         return 0
-    return enter_copy(engine, entry, target, content_share(content_at(entry)), hops, DEAD_IN_RUN if fresh else 0, visited)
+    return enter_copy(engine, entry, target, content, hops, DEAD_IN_RUN if fresh else 0, visited)
+
+
+cdef inline content_t* copied_content(engine_t* engine, entry_t* entry) except NULL:
+    """What is copied: the content as it came, by whichever of its addresses it is routed now."""
+    return content_at(entry) if engine.original == NULL else engine.original
 
 
 cdef int enter_copy(
@@ -126,7 +133,8 @@ cdef int drop_copy(
         tally_refused(tally)
     if letters.queue != NULL and not is_fresh(engine, entry):
         barred = letter_bars(letters)
-        content = letter_made(engine, letters, content_at(entry), (<object> origin.handle).name, reason, None, NULL, barred)
+        content = letter_made(
+            engine, letters, copied_content(engine, entry), (<object> origin.handle).name, reason, None, NULL, barred)
         if not is_barred(letters, barred) and can_enter(letters.queue, content, NULL):
             origin.dead_lettered[reason] += 1
             if origin.durable:

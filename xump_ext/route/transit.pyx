@@ -6,12 +6,15 @@ has what is left. If there are none, the default does so; if it leads nowhere ei
 What comes by COPY, MOVE or as a dead letter, while the queue is held, in a building block or in a transaction is an entry, which
 the run routes in its turn. What is published goes on before anything else happens, and then needs no entry of its own: one on the
 stack stands for it, which no list and no index ever sees. Only an entry that has to be sent away or discarded is made for it.
+
+A message whose annex names further addresses is routed by each of them, in its turn: as if it were one message with several
+addresses, of which each queue gets one copy. The copies are as it came.
 """
 
 from libc.string cimport memset
 
-from xump_ext.message.content cimport content_release, content_share
-from xump_ext.message.headers cimport expires_of
+from xump_ext.message.content cimport content_readdressed, content_release, content_share
+from xump_ext.message.headers cimport annex_addresses, annex_of, expires_of
 from xump_ext.route.copies cimport make_copies
 from xump_ext.route.clock cimport now_of, time_of
 from xump_ext.route.ledger cimport dead_letter, enter, take
@@ -21,10 +24,13 @@ from xump_ext.route.settling cimport PROCESSED, settle
 from xump_ext.state.queue_lists cimport mark_dirty
 from xump_ext.select.plan cimport Plan, known_place, known_t
 from xump_ext.select.round_robin cimport choose
+from xump_ext.select.unrouted cimport apart_add
 from xump_ext.state.constants cimport (
     BROKEN, DEFAULTED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.graph cimport run_item_t, selector_t
+from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.run_queue cimport suspend
 from xump_ext.state.visited cimport tally_flag, visited_new, visited_release
 
 
@@ -35,7 +41,8 @@ cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, v
     cdef route_t* route
     cdef queue_t* namer
     # What came before it and is not routed yet goes first: user code raised, or the message is in a transaction.
-    if engine.building or queue.held or queue.unrouted or (content.has_trailer and expires_of(content) < time_of(engine)):
+    if engine.building or queue.held or queue.unrouted or (
+            content.has_trailer and (expires_of(content) < time_of(engine) or has_addresses(content))):
         enter(engine, queue, content, 0, 0, 0, NULL, visited)
         return 0
     memset(&entry, 0, sizeof(entry_t))
@@ -129,7 +136,9 @@ cdef int route_through(engine_t* engine, entry_t* entry, route_t* route, visited
     cdef visited_t* own = NULL
     if visited == NULL:
         visited = own = visited_new(engine, entry.queue.slot)
-    if not acts(engine, entry, route, visited):
+    if has_addresses(content_at(entry)):
+        route_by_all(engine, entry, visited)
+    elif not acts(engine, entry, route, visited):
         if defaulted or not plan.defaults or not acts(engine, entry, plan.defaults_route(entry), visited):
             leave_ready(engine, entry)
             dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
@@ -149,4 +158,60 @@ cdef bint acts(engine_t* engine, entry_t* entry, route_t* route, visited_t* visi
     if copied:
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
+    return copied
+
+
+# ---- by several addresses
+
+cdef inline bint has_addresses(const content_t* content) noexcept:
+    return annex_of(content) != NULL and annex_of(content).has_addresses
+
+
+cdef int route_by_all(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
+    """Routes a message by its address and the further ones: by the ordinary selectors, or by the default one if no address hits
+    any of those. If a condition is interrupted, the next run goes on with the message; copies that it has made stay."""
+    cdef content_t* content = content_share(content_at(entry))
+    cdef list addresses = [<object> content.address, *annex_addresses(annex_of(content))]
+    cdef selector_t* discards = NULL
+    cdef bint ended = False, defaults
+    cdef int acted = False
+    engine.original = content
+    try:
+        for defaults in range(2):
+            entry.flags = entry.flags | DEFAULTED if defaults else entry.flags & ~DEFAULTED
+            for address in addresses:
+                acted |= acts_by(engine, entry, address, defaults, visited, &discards)
+            if acted or discards != NULL or not (<Plan> entry.queue.plan).defaults:
+                break
+        ended = True
+    finally:
+        engine.original = NULL
+        content_release(content)
+        if not ended:
+            apart_add(entry)
+            suspend(engine, entry, visited)
+            mark_dirty(engine, entry.queue)
+    if discards != NULL:
+        return take(engine, discards, entry, visited)
+    leave_ready(engine, entry)
+    return settle(engine, entry, PROCESSED, 0) if acted else dead_letter(engine, entry, REASON_UNROUTABLE, None, visited)
+
+
+cdef bint acts_by(
+    engine_t* engine, entry_t* entry, object address, bint defaults, visited_t* visited, selector_t** discards
+) except -1:
+    """Makes the copies that one address hits. Whether there was a selector to make any; `discards` gets one that discards."""
+    cdef Plan plan = <Plan> entry.queue.plan
+    cdef content_t* made = content_readdressed(engine.original, address)
+    cdef route_t* route
+    cdef bint copied
+    entry.content.loaded = made         # the entry's own reference is with `original` meanwhile
+    try:
+        route = plan.defaults_route(entry) if defaults else plan.route(entry)
+        copied = route.copy_count and make_copies(engine, entry, route, visited)
+        if route.clause_count and discards[0] == NULL:
+            discards[0] = choose(engine, route.clauses, route.clause_count, entry, UNLIMITED)
+    finally:
+        entry.content.loaded = engine.original
+        content_release(made)
     return copied

@@ -604,6 +604,7 @@ cdef struct engine_t:
     uint64_t gone_id         # and its id there
     bint gone_foreign        # whether it came from another store
     bint gone_held           # whether its end, or that it was copied, waits behind fences: a crash may bring it back
+    content_t* original      # what is copied, while its entry has one with a further address; mostly NULL
     bint copies_leave        # a copy of the message that is being copied goes to another store than the message is in
     bint store_failed        # one of the durable stores has failed, or did before it was deleted
     void* claim              # Owner that the next entry gets, or NULL
