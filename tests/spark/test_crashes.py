@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import numbers, rows
+from tests.spark.conftest import Served, numbers, rows
 from tests.spark.cut import Process, Wire
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable
@@ -177,3 +177,20 @@ def test_a_speculative_loser_is_dropped(spark, served):
         client.stage("run", 0, 2, "q", table)
         assert client.commit("run", "q", [winner]).rows == 1
     assert (served.queue.ready, list(served.engine.queues)) == (1, ["q"])
+
+
+@pytest.fixture
+def small(tmp_path):
+    made = Served(tmp_path, max_bytes=16 << 20)
+    yield made
+    made.close()
+
+
+def test_a_ring_that_is_nearly_full(spark, small):
+    """The job fails where its rows have no room, and leaves nothing; fewer rows enter."""
+    wide = rows(spark, 40_000).selectExpr("address", "cast(repeat('x', 400) AS binary) AS body", "headers")
+    with pytest.raises(PySparkException, match=r"the store of queue 'xump\.staging/.*' is full: .* bytes are left"):
+        write(wide, small.url)
+    assert (small.queue.ready, list(small.engine.queues)) == (0, ["q"])
+    write(wide.limit(4_000), small.url)
+    assert numbers(small.queue) == list(range(4_000))
