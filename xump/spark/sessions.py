@@ -24,6 +24,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
 }
 
 MASTER = "local[2,4]"
@@ -52,6 +53,7 @@ def session(*, master: str = MASTER, app_name: str = "xump", **settings: Any) ->
     Executors run this Python. It listens on the loopback address only, without a web page and a progress bar of its own.
     """
     ensure_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in (SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}).items():
