@@ -8,6 +8,7 @@ from xump.sql import Tasks
 from xump.sql.claims import Claims
 from xump.sql.direct import Direct, is_direct, numbers, texts
 
+ARRAYS = "SELECT CAST(%(numbers)s AS bigint[]), CAST(%(texts)s AS text[]), pg_backend_pid()"
 AWKWARD = ["", "a b", 'quote " quote', "back\\slash", "{,}", "NULL", "ä'%s"]
 
 
@@ -20,7 +21,7 @@ def database(postgres_url):
 
 @pytest.fixture
 def direct(database):
-    made = Direct(database, "SELECT CAST(%(numbers)s AS bigint[]), CAST(%(texts)s AS text[]), pg_backend_pid()")
+    made = Direct(database)
     yield made
     made.close()
 
@@ -31,19 +32,19 @@ def enqueued(database, tasks, number, **options):
 
 
 def test_arrays_are_what_postgresql_reads(direct):
-    found = direct.run({"numbers": numbers([1, -2]), "texts": texts(AWKWARD)})
+    found = direct.run(ARRAYS, {"numbers": numbers([1, -2]), "texts": texts(AWKWARD)})
     assert found[0][:2] == ([1, -2], AWKWARD)
 
 
 def test_its_connection_is_not_one_of_the_pool_and_is_made_anew_when_cut(database, direct):
     given = {"numbers": numbers([]), "texts": texts([])}
-    first = direct.run(given)[0][2]
+    first = direct.run(ARRAYS, given)[0][2]
     with database.begin() as connection:        # the only one that the pool has
         assert connection.execute(text("SELECT pg_terminate_backend(:pid, 30000)"), {"pid": first}).scalar()
     with pytest.raises(Exception, match="terminating connection|closed") as raised:
-        direct.run(given)
+        direct.run(ARRAYS, given)
     assert raised.type.__module__.startswith("sqlalchemy")
-    assert direct.run(given)[0][2] != first
+    assert direct.run(ARRAYS, given)[0][2] != first
 
 
 def test_a_worker_goes_on_when_its_connection_was_cut(database, made, caplog):
@@ -68,8 +69,8 @@ def test_a_worker_goes_on_when_its_connection_was_cut(database, made, caplog):
 
 def test_read_committed_whatever_the_default_is(postgres_url):
     engine = create_engine(postgres_url, connect_args={"options": "-c default_transaction_isolation=serializable"})
-    direct = Direct(engine, "SELECT current_setting('transaction_isolation')")
-    assert [direct.run({}) for _ in range(2)] == [[("read committed",)]] * 2
+    direct = Direct(engine)
+    assert [direct.run("SELECT current_setting('transaction_isolation')", {}) for _ in range(2)] == [[("read committed",)]] * 2
     direct.close()
     tasks, ran = Tasks(engine), []
     tasks.task("note")(lambda: ran.append(1))
@@ -86,7 +87,7 @@ def test_which_engines_are_direct(database, sqlite_url):
 def test_a_claim_begins_behind_what_it_had_and_finds_what_came_late(database, made):
     tasks = Tasks(database)
     claims = Claims(made, "w", ["default"], 60_000_000, False)
-    direct = Direct(database, claims.statement)
+    direct = Direct(database)
     ids = enqueued(database, tasks, 4)
     first = claims.turn(direct, [], 2)[1]
     assert [row.id for row in first] == ids[:2]
@@ -104,7 +105,7 @@ def test_a_claim_begins_behind_what_it_had_and_finds_what_came_late(database, ma
 def test_late_ones_wait_for_ten_seconds_at_most(database, made):
     tasks = Tasks(database)
     claims = Claims(made, "w", ["default"], 60_000_000, False)
-    direct = Direct(database, claims.statement)
+    direct = Direct(database)
     enqueued(database, tasks, 3)
     assert len(claims.turn(direct, [], 1)[1]) == 1
     [late] = enqueued(database, tasks, 1)

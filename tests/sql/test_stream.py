@@ -19,11 +19,12 @@ class Taken:
     atomic = False
 
     def __init__(self, faults=lambda row: None):
-        self.faults, self.by_key, self.sizes = faults, defaultdict(list), []
+        self.faults, self.by_key, self.sizes, self.order = faults, defaultdict(list), [], []
 
     def send(self, rows):
         self.sizes.append(len(rows))
         held, outcomes = set(), []
+        self.order.append([int(row.body) for row in rows])
         for row in rows:
             outcome = Pressed("behind another one") if row.key in held else self.faults(row)
             if outcome is None:

@@ -46,7 +46,7 @@ class Running:
         return await greenlet_spawn(self.loop.step)
 
     async def drain(self) -> int:
-        """Run tasks until none is due: of a worker."""
+        """Run tasks until none is due, of a worker; send until nothing is left, of a relay."""
         return int(await greenlet_spawn(self.loop.drain))
 
     def stop(self) -> None:

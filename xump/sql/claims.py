@@ -29,7 +29,7 @@ from sqlalchemy import (
     update,
 )
 
-from xump.sql.direct import Direct, numbers, texts
+from xump.sql.direct import Direct, numbers, quoted, texts
 from xump.sql.moments import POSTGRESQL, Now
 from xump.sql.tables import Tables
 
@@ -103,7 +103,7 @@ class Claims:
         # Rows that are done stay in the index while somebody's snapshot could see them: a claim begins behind those it had.
         self._since: dict[tuple[str, int], int] = {}
         self._since_dropped = time.monotonic()
-        _names = {"task": _quoted(made.task), "done": _quoted(made.done), "now": POSTGRESQL,
+        _names = {"task": quoted(made.task), "done": quoted(made.done), "now": POSTGRESQL,
                   "claimed_fields": ", ".join(CLAIMED), "kept_fields": ", ".join(KEPT)}
         _kept = KEEP.format(**_names) if keep else ""
         self.statement = TURN.format(kept=_kept, **_names, **{name: f"%({name})s" for name in PARAMETERS})
@@ -145,7 +145,7 @@ class Claims:
         if isinstance(connection, Connection):
             rows: Any = connection.execute(self._turn, parameters)
         else:
-            rows = connection.run(parameters)
+            rows = connection.run(self.statement, parameters)
         mine, claimed = set(), []
         for was_mine, *fields in rows:
             if was_mine:
@@ -188,10 +188,6 @@ class Claims:
 
 def _urgency(row: Any) -> tuple[int, int, int]:
     return -row.priority, row.due, row.id
-
-
-def _quoted(table: Any) -> str:
-    return f'"{table.schema}"."{table.name}"' if table.schema else f'"{table.name}"'
 
 
 def _mine(task: Any, row: Any) -> Any:

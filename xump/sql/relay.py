@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -26,8 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
+from xump.sql.ahead import Ahead
+from xump.sql.direct import Direct, is_direct, numbers, quoted
 from xump.sql.hosts import Host
-from xump.sql.moments import Now, delay_after, delays, micros
+from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
 from xump.sql.outcomes import Down, Pressed, Refused, Row
 from xump.sql.parking import release_keys
 from xump.sql.payload import new_id
@@ -42,6 +45,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump.sql")
 JITTER = 0.2
 ERROR_CHARS_MAX = 2000
+# If the server crashes and forgets it, the rows are sent again, as after any crash: that needs no wait for a disk.
+FORGET = """
+DELETE FROM {outbox} WHERE id = ANY(CAST(%(ids)s AS bigint[]))
+    AND slot IN (SELECT slot FROM {slot} WHERE owner = %(owner)s AND until > {now} FOR SHARE)
+    AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'"""
 
 
 def jittered(seconds: float) -> float:
@@ -72,6 +80,9 @@ class Relay:
         self._shared_at = -lease
         self._stopped = False
         self._event: Any = None
+        self._ahead: Ahead | None = None
+        self._direct: Direct | None = None
+        self._forget = FORGET.format(outbox=quoted(self._tables.outbox), slot=quoted(self._tables.slot), now=POSTGRESQL)
         self._statements: dict[str, Any] = {}
         self.sent = 0
         """How many rows it has sent and deleted."""
@@ -82,10 +93,7 @@ class Relay:
 
     def run(self) -> None:
         """Send until `stop()`. What the database or the target cannot do now is tried again each `poll`."""
-        self._event = event = self._host.event()
-        leave = self._outbox.wake.join(event)
-        renewing = self._host.every(self._lease / 3, self._renew)
-        try:
+        with self._working() as event:
             while not self._stopped:
                 event.clear()
                 try:
@@ -95,10 +103,18 @@ class Relay:
                     sent, self._shared_at = 0, -self._lease
                 if not self._stopped and (sent == 0 or self.pressed):
                     self._host.wait(event, jittered(self._poll))
-        finally:
-            renewing()
-            leave()
-            self._leave()
+
+    def drain(self) -> int:
+        """Send until nothing is left that can be sent now. Returns how many rows were sent and deleted.
+
+        Raises:
+            DBAPIError: The database cannot be reached.
+        """
+        before = self.sent
+        with self._working():
+            while self.step():
+                pass
+        return self.sent - before
 
     def stop(self) -> None:
         """Have `run` return after the batch that it is at."""
@@ -106,12 +122,41 @@ class Relay:
         if self._event is not None:
             self._event.set()
 
+    @contextmanager
+    def _working(self) -> Iterator[Any]:
+        """Leases are renewed, wake-ups come, and what goes to psycopg has its connections."""
+        self._event = event = self._host.event()
+        leave = self._outbox.wake.join(event)
+        renewing = self._host.every(self._lease / 3, self._renew)
+        if is_direct(self._host.engine):
+            self._ahead, self._direct = Ahead(self._host.engine, self._reader), Direct(self._host.engine)
+        try:
+            yield event
+        finally:
+            renewing()
+            leave()
+            if self._ahead is not None and self._direct is not None:
+                self._ahead.close()
+                self._direct.close()
+                self._ahead = self._direct = None
+            self._leave()
+
     def step(self) -> int:
         """One round: share the slots if it is time, read, send, delete. Returns how many rows were sent and deleted."""
+        try:
+            return self._step()
+        except BaseException:
+            self._begin()               # whether they were deleted is not known
+            raise
+
+    def _step(self) -> int:
         if time.monotonic() - self._shared_at > self._lease / 3:
             started = time.monotonic()
+            if self._ahead is not None:
+                self._ahead.drop()      # of slots that may be another relay's from now on
             in_own(self._engine, self._slots.share)
             self._shared_at = started
+            self._begin(self._slots.mine)
         if not self._slots.mine:
             return 0
         rows = self._read()
@@ -119,30 +164,34 @@ class Relay:
             self.pressed = None
             return 0
         self._target.warn(rows, self._lease)
+        if self._ahead is not None:
+            self._ahead.go_on()
         try:
             outcomes = self._host.call(self._target.send, rows)
         except Down as error:
             if self.pressed is None:
                 logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), error)
             self.pressed = str(error)
-            self._reader.begin()
+            self._begin()
             return 0
         pressed = [outcome for outcome in outcomes if isinstance(outcome, Pressed)]
         self.pressed = str(pressed[0]) if pressed else None
-        deleted = in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
+        deleted = self._settle_all(rows, outcomes)
         if deleted < len(rows):
-            self._reader.begin()        # what is left comes first
+            self._begin()               # what is left comes first
         self.sent += deleted
         return deleted
 
     def _read(self) -> list[Row]:
         if not self._reader.has(self._slots.mine):
-            self._reader.begin(self._slots.mine)
-        try:
-            return in_own(self._engine, self._reader.read)
-        except BaseException:
-            self._reader.begin()
-            raise
+            self._begin(self._slots.mine)
+        rows = self._ahead.read() if self._ahead is not None else None
+        return in_own(self._engine, self._reader.read) if rows is None else rows
+
+    def _begin(self, slots: Sequence[int] | None = None) -> None:
+        if self._ahead is not None:
+            self._ahead.drop()
+        self._reader.begin(slots)
 
     def _renew(self) -> None:
         try:
@@ -152,12 +201,25 @@ class Relay:
 
     def _leave(self) -> None:
         self._target.close()
+        self._shared_at = -self._lease          # if it goes on, it shares first
         try:
             in_own(self._engine, self._slots.leave)
         except DBAPIError:
             logger.exception("the relay could not let go of its slots: others take them when the lease is over")
 
     # ---- settling
+
+    def _settle_all(self, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
+        if self._direct is None or self._reader.parked or outcomes.count(None) < len(rows):
+            return in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
+        ids = numbers([row.id for row in rows])
+        return self._kept(len(rows), self._direct.change(self._forget, {"ids": ids, "owner": self._slots.owner}))
+
+    def _kept(self, sent: int, deleted: int) -> int:
+        if deleted < sent:
+            self.lost += sent - deleted
+            logger.warning("the lease was over before %d rows were deleted: they are sent again", sent - deleted)
+        return deleted
 
     def _settle(self, connection: Connection, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
         sent = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
@@ -167,15 +229,13 @@ class Relay:
             # If the server crashes and forgets it, the rows are sent again, as after any crash: that needs no wait for a disk.
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
         if sent:
-            deleted = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
-            if deleted < len(sent):
-                self.lost += len(sent) - deleted
-                logger.warning("the lease was over before %d rows were deleted: they are sent again", len(sent) - deleted)
+            found = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
+            deleted = self._kept(len(sent), found)
             release_keys(connection, self._tables, released)
         for row, outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Refused):
                 self._refused(connection, row, str(outcome))
-        return int(deleted)
+        return deleted
 
     def _held(self) -> Any:
         slot = self._tables.slot

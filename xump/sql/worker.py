@@ -125,7 +125,7 @@ class Worker:
         lanes = self._lanes if self._lanes is not None else sorted({spec.lane for spec in specs} or {"default"})
         self._claims = Claims(self._tables, self.id, lanes, round(self._lease * 1e6), self._tasks.keep is not None)
         if is_direct(self._host.engine):
-            self._direct = Direct(self._host.engine, self._claims.statement)
+            self._direct = Direct(self._host.engine)
         self._event = event = self._host.event()
         leave = self._tasks.wake.join(event)
         in_own(self._engine, self._arrive)
