@@ -8,6 +8,11 @@ from tests.broker.steps import (
     Connect, ack, bind, confirms, consume, do, exchange, get, nack, publish, queue, raw, reject, wait,
 )
 
+HEADERS = {
+    "text": "abc", "binary": ("x", b"abc"), "number": 5, "long": ("l", 5), "real": 5.0, "true": True, "time": ("T", 5),
+    "decimal": ("D", (0, 5)), "void": None, "table": {"a": 5}, "longs": {"a": ("l", 5)}, "list": [5], "octet": ("S", b"\xff")}
+"""Values of a header, by names of queues."""
+
 HELLO = b"\x01\0\x01\0\0\0"
 
 CONNECTIONS = {
@@ -171,6 +176,13 @@ EXCHANGES = {
     "headers with x-": [
         exchange(kind="headers"), queue(), bind(args={"x-match": "all", "x-a": 1}), queue("r"),
         bind("r", args={"x-match": "all-with-x", "x-a": 1}), publish("1", to="e"), get(), get("r")],
+    "headers, each value": [
+        exchange(kind="headers"), *(queue(name) for name in HEADERS), *(queue(f"{name}?") for name in HEADERS),
+        *(bind(name, "e", "", args={"h": value}) for name, value in HEADERS.items()),
+        *(bind(f"{name}?", "e", "", args={"x-match": "any", "h": value, "i": value}) for name, value in HEADERS.items()),
+        *(step for value in HEADERS.values() for step in (
+            publish("", to="e", headers={"h": value}),
+            *(do("queue.purge", queue=f"{name}{mark}") for name in HEADERS for mark in ("", "?"))))],
     "a bad x-match": [exchange(kind="headers"), queue(), bind(args={"x-match": "some"})],
     "a bad type of x-match": [exchange(kind="headers"), queue(), bind(args={"x-match": 1})],
 }

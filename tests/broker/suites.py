@@ -114,6 +114,7 @@ def run(name: str, host: str, port: str, more: list[str]) -> bool:
         environment = {
             **os.environ, "PYTHONPATH": f"{place}{os.pathsep}{folder / 'needs'}", "TEST_BROKER": f"pyamqp://{host}:{port}",
             "RABBITMQ_HOST": host, "RABBITMQ_5672_TCP": port,
+            "WORKER_LOGLEVEL": "INFO",          # as Celery's tox.ini says: some tests look at what workers log
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",       # they start `celery` by its name
         }
         if suite.redis:

@@ -138,8 +138,8 @@ TEXTS = ("content_type", "content_encoding", "correlation_id", "reply_to", "expi
 def properties_of(message: Message) -> dict[str, Any]:
     """The AMQP properties of a message in the engine, by name, in Python's types; headers with lists and tables.
 
-    `message.headers` has only those headers that Xump's own can be. Timestamps are aware datetimes, decimals `Decimal`, and texts
-    that are not UTF-8 have surrogates.
+    `message.headers` has only those headers that Xump's own can be (a timestamp is its seconds). Timestamps are aware datetimes,
+    decimals `Decimal`, and texts that are not UTF-8 have surrogates.
 
     Cost: that of the properties.
     """

@@ -3,6 +3,7 @@
     exchange X                  transit queue `amq.x/X`
     binding to queue Q          selector of `amq.x/X` that copies to `Q`
     binding to exchange Y       selector of `amq.x/X` that copies to `amq.x/Y`
+    binding by headers          as many selectors as it has values to look up: `header_bindings.py`
     alternate exchange A        the `default` selector of `amq.x/X`, which copies to `amq.x/A`
     the default exchange        none: what is published there goes into the queue of that name; for dead letters `amq.x/`
 
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from xump.actions import copy_to, field
 from xump.broker.envelope import headers_of, table_of, unpacked
-from xump.broker.exchanges import STANDARD, Binding, Exchange, headers_match, topic_matches
+from xump.broker.exchanges import STANDARD, Binding, Exchange, topic_matches
+from xump.broker.header_bindings import HeaderBindings
 from xump.conditions import always, default, match, where
 from xump.errors import InvalidPattern
 from xump_ext.amqp.dead_letters import EXCHANGES
@@ -39,7 +41,8 @@ class ExchangeGraph:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queues: dict[str, Queue] = {}
-        self._selectors: dict[Binding, Selector] = {}
+        self._selectors: dict[Binding, list[Selector]] = {}
+        self._by_headers: dict[str, HeaderBindings] = {}
         self._alternates: dict[str, str] = {}
         self._declared = set(STANDARD)
         self.generation = 0
@@ -76,6 +79,7 @@ class ExchangeGraph:
         """An exchange was deleted, with the bindings from it and to it."""
         self._declared.discard(exchange)
         self._alternates.pop(exchange, None)
+        self._by_headers.pop(exchange, None)
         queue = self._queues.pop(exchange, None)
         if queue is not None:
             self.generation += 1
@@ -86,18 +90,24 @@ class ExchangeGraph:
         with self._engine.building():
             target = binding.destination
             to = self._made(target.name) if target.kind == "exchange" else self._engine.queues[target.name]
-            self._selectors[binding] = self._engine.create_selector(
-                self._made(source.name), when=condition(source, binding), do=copy_to(to))
+            made = self._made(source.name)
+            self._selectors[binding] = [
+                self._engine.create_selector(made, when=when, do=copy_to(to)) for when in self._conditions(source, binding)]
 
     def unbound(self, binding: Binding) -> None:
         """A binding has gone; its selector may have gone before, with its queue."""
-        selector = self._selectors.pop(binding, None)
-        if selector is not None:
+        for selector in self._selectors.pop(binding, ()):
             self._engine.delete_selector(selector)
+
+    def _conditions(self, source: Exchange, binding: Binding) -> list[Condition]:
+        """A message of the exchange is for the binding if one of these holds."""
+        if source.type != "headers":
+            return [condition(source, binding)]
+        return self._by_headers.setdefault(source.name, HeaderBindings(headers_in)).conditions(binding.arguments)
 
 
 def condition(source: Exchange, binding: Binding) -> Condition:
-    """The messages of an exchange that a binding is for."""
+    """The messages of an exchange that a binding is for, by their routing keys."""
     if source.type == "direct":
         return match("eq", binding.key)
     if source.type == "topic":
@@ -105,8 +115,6 @@ def condition(source: Exchange, binding: Binding) -> Condition:
             return match("topic", binding.key)
         except InvalidPattern:          # here `#` within a word stands for itself
             return where(lambda message: topic_matches(binding.key, message.address))
-    if source.type == "headers":
-        return where(lambda message: headers_match(binding.arguments, headers_in(message)))
     return always
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from xump.broker.errors import ProtocolError
-from xump.broker.tables import INTEGERS, Table, Typed, shown
+from xump.broker.header_bindings import headers_match
+from xump.broker.tables import Table, Typed, shown
 from xump_ext.amqp.decoder import erlang_binary
 
 TYPES = ("direct", "fanout", "topic", "headers")
@@ -123,28 +124,6 @@ KEY_MATCHES: dict[str, Callable[[str, str], bool]] = {
     "fanout": lambda pattern, key: True,
     "topic": topic_matches,
 }
-
-
-def headers_match(arguments: Table, headers: Table) -> bool:
-    """Whether headers match the arguments of a binding, as `x-match` says; void means that a header is there."""
-    given = arguments.get("x-match")
-    mode = "all" if given is None else given.value.decode()
-    wanted = [(name, value) for name, value in arguments.items() if mode.endswith("-with-x") or not name.startswith("x-")]
-    wanted = [(name, value) for name, value in wanted if name != "x-match"]
-    matches = (name in headers and (value.kind == "V" or same_value(value, headers[name])) for name, value in wanted)
-    return any(matches) if mode.startswith("any") else all(matches)
-
-
-def same_value(one: Typed, other: Typed) -> bool:
-    """Whether two values are equal; of whole numbers only the value counts, not the type."""
-    if one.kind in INTEGERS and other.kind in INTEGERS:
-        return bool(one.value == other.value)
-    if one.kind == "F" and other.kind == "F":
-        return one.value.keys() == other.value.keys() and all(
-            same_value(value, other.value[name]) for name, value in one.value.items())
-    if one.kind == "A" and other.kind == "A":
-        return len(one.value) == len(other.value) and all(map(same_value, one.value, other.value))
-    return type(one.value) is type(other.value) and one.value == other.value and (one.kind in "SxT") == (other.kind in "SxT")
 
 
 def check_binding(source: Exchange, arguments: Table) -> None:

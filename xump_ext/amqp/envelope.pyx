@@ -1,8 +1,8 @@
 """What goes with a body in the engine: the exchange that it was published to and its properties as they came, an annex.
 
 The reader of these annexes yields the fields of the table of headers, so conditions, filters and programs see what clients sent:
-texts, numbers, bool and bytes. Lists, tables, decimals, timestamps and void are no headers of Xump's; `xump.broker.properties_of`
-has them. Of a name that is there twice the last value counts, as with clients' dicts. A text that is not UTF-8 is bytes, and a
+texts, numbers, bool and bytes; a timestamp is its seconds. Lists, tables, decimals and void are no headers of Xump's;
+`xump.broker.properties_of` has them. Of a name that is there twice the last value counts, as with clients' dicts. A text that is not UTF-8 is bytes, and a
 name that is not, or is empty, is passed over.
 """
 
@@ -14,7 +14,7 @@ from libc.string cimport memcmp
 from xump_ext.amqp.properties cimport Properties, scan_properties
 from xump_ext.amqp.table cimport Field, integer_of, read_field, real_of
 from xump_ext.arrow.column cimport utf8_valid
-from xump_ext.amqp.wire cimport read_u16, read_u32
+from xump_ext.amqp.wire cimport read_u16, read_u32, read_u64
 from xump_ext.message.annex cimport annex_reader, fields_t, put_bool, put_bytes, put_float, put_int, put_text
 
 from xump_ext.message.headers cimport annex_addressed
@@ -86,6 +86,8 @@ cdef int put_field(const Field *field, fields_t *fields) noexcept:
         return put_bytes(fields, name, field.name_bytes, value, field.value_bytes)
     if field.kind == b"t":
         return put_bool(fields, name, field.name_bytes, field.value[0] != 0)
+    if field.kind == b"T" and read_u64(field.value) >> 63 == 0:
+        return put_int(fields, name, field.name_bytes, <int64_t> read_u64(field.value))
     if field.kind == b"d" or field.kind == b"f":
         return put_float(fields, name, field.name_bytes, real_of(field))
     return 0
