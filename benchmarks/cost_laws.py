@@ -320,6 +320,23 @@ def order_per_key(counter: Counter, size: int) -> None:
     counter.calls("take and ack", take_and_ack)
 
 
+@law("drop the oldest", "messages that are bound in a full queue, of 256 priorities, in any order", 1_000, 100_000, 300_000)
+def drop_the_oldest(counter: Counter, size: int) -> None:
+    """A selector with unlimited credit has bound them. Each publish pushes out the one of the lowest priority."""
+    engine, draw = counter.engine(), random.Random(7)
+    queue = engine.create_queue("jobs", limit=size, when_full="drop_oldest", priority=255)
+    engine.create_selector("jobs", when=always, do=deliver("worker"), credit=INFINITE)
+
+    def publish() -> None:
+        engine.publish("jobs", "", BODY, priority=draw.randrange(256))
+
+    for _ in range(size):
+        publish()
+    counter.calls("publish, and drop", publish)
+    counter.calls("take", partial(engine.take, 1))
+    assert queue.ready == max(size - CALLS - 2, 0)
+
+
 # ---- joining and leaving
 
 

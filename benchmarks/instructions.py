@@ -1,10 +1,14 @@
-"""The instructions of calls, beside those of another checkout of Xump. `python -m benchmarks.instructions --against DIR`.
+"""The instructions of calls, beside those of another checkout of Xump. `python -m benchmarks.instructions --against DIR`, and
+what each use of time, priority, keys and windows costs beside a queue without. `python -m benchmarks.instructions --features`.
 
 What a change makes dearer, it should make dearer for those only who use it. Each program here makes one kind of call many times,
 under valgrind's callgrind, with the core of this checkout and with that of the other one, which is compiled already. The
 preparation is not counted. Counts are the same each time to a percent or so, on any machine, busy or not; they know nothing of
 caches.
 
+With `--features` the programs are others: each has a feature's figure, that of the same calls without it, and a bar on the ratio.
+
+    python -m benchmarks.instructions --features
     python -m benchmarks.instructions --against ../xump-before
     python -m benchmarks.instructions --against ../xump-before --program "join, leave" --bar 3
     python -m benchmarks.instructions --program columns --profile      # which functions of this checkout they are
@@ -23,12 +27,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks import feature_calls
+from benchmarks.feature_calls import FEATURES, Made, Program
 from xump import INFINITE, Engine, Message, Parrot, Wolfpack, always, copy_to, deliver, match, where
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,15 +44,16 @@ BATCH = 100
 ROUNDS = 50
 BAR = 3.0
 
-Made = tuple[Iterable[Callable[[], Any]], int]
-Program = Callable[[], Made]
-"""Makes what is there before; the calls that are counted, of which the first two are not, and for how many each counts."""
 PROGRAMS: dict[str, Program] = {}
+BARS: dict[str, float] = {}
+"""Of those that have a bar of their own, in percent."""
 
 
-def program(name: str) -> Callable[[Program], Program]:
+def program(name: str, bar: float | None = None) -> Callable[[Program], Program]:
     def keep(made: Program) -> Program:
         PROGRAMS[name] = made
+        if bar is not None:
+            BARS[name] = bar
         return made
 
     return keep
@@ -187,7 +194,8 @@ def take_batch_of_one() -> Made:
     return taken_in_columns(1, BATCH * 5, lambda batch: None)
 
 
-@program("columns, take_batch of one, read, acked")
+# Three columns more than there were once: pyarrow alone takes 24,000 instructions to import them (docs/internals.md).
+@program("columns, take_batch of one, read, acked", bar=14.0)
 def take_batch_read() -> Made:
     import pyarrow
 
@@ -333,7 +341,7 @@ def browse() -> Made:
 def count_here(name: str, requests: ModuleType) -> None:
     """In the process that valgrind runs."""
     gc.freeze()
-    made, weight = PROGRAMS[name]()
+    made, weight = (PROGRAMS | feature_calls.PROGRAMS)[name]()
     first, second, *calls = list(made)
     first()
     second()
@@ -382,13 +390,36 @@ def compare(names: list[str], checkouts: list[Path], bar: float, profile: bool) 
             figures = [future.result() for future in futures]
             here, there = figures[0][0], figures[-1][0]
             more = 100 * (here / there - 1)
-            dearer |= more > bar
-            against = f"{there:10,.0f}{more:+9.1f}%" + ("  dearer" if more > bar else "") if len(checkouts) > 1 else ""
+            too_dear = more > BARS.get(name, bar)
+            dearer |= too_dear
+            against = f"{there:10,.0f}{more:+9.1f}%" + ("  dearer" if too_dear else "") if len(checkouts) > 1 else ""
             print(f"{name:42}{here:10,.0f}{against}", flush=True)
             for _, path in figures if profile else []:
                 shown = subprocess.run(["callgrind_annotate", str(path)], capture_output=True, text=True, check=True)
                 print("\n".join(shown.stdout.splitlines()[:60]))
     return not dearer
+
+
+def features(bar_only: list[str] | None) -> bool:
+    """Count and print what each feature costs; whether all are within their bars."""
+    rows = [row for row in FEATURES if not bar_only or row.name.startswith(tuple(bar_only))]
+    names = sorted({name for row in rows for name in (row.program, row.beside, row.less) if name is not None})
+    from benchmarks.peers import build
+
+    requests = build("counting").__file__
+    assert requests is not None
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(os.cpu_count()) as pool:
+        given = {name: pool.submit(counted, name, ROOT, requests, Path(directory) / str(at)) for at, name in enumerate(names)}
+        figures = {name: future.result()[0] for name, future in given.items()}
+    met = True
+    print(f"{'instructions each':44}{'':>10}{'without':>10}{'ratio':>8}{'bar':>8}")
+    for row in rows:
+        beside = figures[row.beside] - (figures[row.less] if row.less is not None else 0)
+        ratio = figures[row.program] / beside
+        met &= ratio <= row.bar
+        print(f"{row.name:44}{figures[row.program]:10,.0f}{beside:10,.0f}{ratio:8.2f}{row.bar:8.1f}   "
+              + ("met" if ratio <= row.bar else "missed"), flush=True)
+    return met
 
 
 def main() -> None:
@@ -397,6 +428,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="another checkout, with its core compiled")
     parser.add_argument("--program", action="append", help="those whose name begins so; may be given several times")
     parser.add_argument("--bar", type=float, default=BAR, help="percent that a call may be dearer here (default: %(default)g)")
+    parser.add_argument("--features", action="store_true", help="what the uses of time, priority, keys and windows cost")
     parser.add_argument("--profile", action="store_true", help="print the functions in which the instructions are")
     parser.add_argument("--list", action="store_true", help="the names of the programs")
     parser.add_argument("--count", help=argparse.SUPPRESS)
@@ -408,6 +440,8 @@ def main() -> None:
         requests = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(requests)
         count_here(options.count, requests)
+    if options.features:
+        sys.exit(None if features(options.program) else "a bar is missed")
     names = [name for name in PROGRAMS if not options.program or name.startswith(tuple(options.program))]
     if options.list:
         print("\n".join(names))

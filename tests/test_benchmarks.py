@@ -11,6 +11,7 @@ import pytest
 from benchmarks import changes, plots, record
 from benchmarks.__main__ import run, summary
 from benchmarks.cost_laws import judge
+from benchmarks import feature_calls
 from benchmarks.instructions import PROGRAMS
 from benchmarks.harness import Table, compare, speed_table, take_turns
 from benchmarks.record import Benchmark, Row
@@ -56,6 +57,15 @@ def test_bars_and_laws_are_counted(capsys):
         "| [rates](#rates) | 2 | 1 | theirs (0.33) |",
         "| [laws](#laws) | 2 | 1 | publish, backlog: to go on (10.00) |",
     ]
+
+
+@pytest.mark.parametrize("row", feature_calls.FEATURES, ids=lambda row: row.name)
+def test_what_a_feature_is_counted_beside_is_a_program(row):
+    for name in (row.program, row.beside, row.less or row.program):
+        calls, weight = feature_calls.PROGRAMS[name]()
+        assert weight >= 1
+        for call in calls:
+            call()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

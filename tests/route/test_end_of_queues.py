@@ -70,3 +70,24 @@ def test_decision_37_auto_delete_cascades(engine):
     assert list(engine.queues) == ["root"]
     assert held_in(engine, "root", "ready") == ["x"]
     assert dict(engine.selectors) == {}
+
+
+def test_a_waiting_list_outlives_the_queue_whose_message_it_was_about(engine):
+    """What it remembers of a queue that goes by priority is not looked at any more. (With the address sanitizer, a look is an
+    error.)"""
+    engine.create_queue("first", priority=5)
+    engine.create_queue("full", limit=1)
+    engine.create_selector("first", when=always, do=move_to("full"), credit=5)
+    engine.publish_many("first", [("a",), ("b",)])
+    assert engine.queues["full"].ready == 1 and engine.queues["first"].ready == 1
+    engine.delete_queue("first")
+    engine.check()
+    engine.create_queue("second")
+    engine.create_selector("second", when=always, do=move_to("full"), credit=5)
+    engine.publish_many("second", [("c",), ("d",), ("e",)])
+    engine.check()
+    engine.queues["full"].purge()
+    engine.check()
+    engine.delete_queue("full")
+    engine.check()
+    assert engine.queues["second"].ready == 2

@@ -1,9 +1,11 @@
 """What nobody matches, bounds, taking by hand, requests. Each test is one sentence of docs/decisions.md, whose number it has."""
 
+import random
+
 import pytest
 
 from tests.model import requests
-from tests.rules.seen import addresses, reasons, stats, taken, worker
+from tests.rules.seen import SECOND, addresses, reasons, stats, taken, worker
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, field, match, move_to, overflow
 from xump.errors import QueueFull, QueueNotFound, StaleDelivery, TransactionError
 
@@ -76,6 +78,41 @@ def test_152_the_lowest_priority_goes_first_but_never_the_newest(engine):
     for address, priority in (("a5", 5), ("b1", 1), ("c0", 0)):
         engine.publish("q", address, priority=priority)
     assert addresses(engine, "q") == ["a5", "c0"]
+
+
+@pytest.mark.parametrize("priority", [None, 9])
+@pytest.mark.parametrize("seed", range(8))
+def test_152_the_least_goes_in_whatever_order_messages_were_bound(clock, engine, priority, seed):
+    """Priorities, delays that end, and messages that came back: bound messages are in no order then. Taking leaves gaps."""
+    draw, limit, waiting, delayed = random.Random(seed), 20, {}, {}
+    engine.create_queue("q", limit=limit, when_full="drop_oldest", priority=priority)
+    worker(engine, "q", credit=INFINITE)
+    engine.create_selector("q", when=always, do=deliver("spare"), credit=INFINITE, enabled=False)
+    for number in range(1, 300):
+        rank = draw.randrange(10)
+        if len(delayed) < 5 and draw.random() < 0.2:
+            delayed[number] = rank
+            engine.publish("q", str(number), priority=rank, delay=draw.randrange(1, 50))
+        else:
+            waiting[number] = rank
+            engine.publish("q", str(number), priority=rank)
+        while len(waiting) + len(delayed) > limit:
+            newest = max(waiting | delayed)
+            del waiting[min(waiting.keys() - {newest}, key=lambda id: (waiting[id] if priority else 0, id))]
+        if draw.random() < 0.1:
+            for id in map(int, taken(engine, draw.randrange(1, 12))):
+                del waiting[id]
+        if draw.random() < 0.02:        # what is bound goes to the other selector
+            for selector in engine.selectors.values():
+                selector.disable() if selector.enabled else selector.enable()
+        clock.now += SECOND
+        engine.tick()
+        for message in list(engine.queues["q"].browse(state="ready")):
+            if message.id in delayed:
+                waiting[message.id] = delayed.pop(message.id)
+        assert {message.id for message in engine.queues["q"].browse(state="ready")} == waiting.keys()
+        engine.check()
+    assert stats(engine, "q")["dropped"]["overflow"] > 50
 
 
 def test_152_bytes_until_the_newest_has_room(engine):

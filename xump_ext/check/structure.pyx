@@ -11,6 +11,7 @@ from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.errors import InvariantError
 from xump_ext.memory.slab cimport CELLS, cell_bytes, chunk_check, chunk_of, chunk_t, slab_check
 from xump_ext.state.constants cimport BOUND, DELIVER, DISCARD, FIELD_NONE, HISTORY, MOVED, OFFERED, OVERFLOW, QUEUE_LISTS, TAKEN
+from xump_ext.state.drop_order cimport drop_order_check
 from xump_ext.state.envelope cimport DestinationRef, field_text
 from xump_ext.state.graph cimport (
     PAGE_SHIFT, PAGE_SLOTS, PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, destination_t, index_t, list_t, offer_t, page_t,
@@ -68,6 +69,7 @@ cdef int check_structure(Books books) except -1:
         check_pages(&queue.queue.index, queue.queue)
         check_table(&queue.queue.index, queue.queue)
         check_tree(&queue.queue.index, queue.queue)
+        drop_order_check(queue.queue)
         check_list(&queue.queue.by_hand, 1 << TAKEN, NULL, of_queue(queue.queue) + ", what was taken by hand")
         check_list(&queue.queue.history, 1 << HISTORY, NULL, of_queue(queue.queue) + ", its history")
     for selector in books.core._selectors.values():

@@ -40,6 +40,7 @@ from xump_ext.log.room cimport COMES_IN, kept_bytes
 from xump_ext.memory.heap cimport heap_free
 from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport content_t
+from xump_ext.message.times cimport NEVER
 from xump_ext.message.message cimport Message, content_alone, content_new
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
@@ -502,7 +503,7 @@ cdef class Core(EngineReading):
             content_release(content)
             raise
         try:
-            self.publish_content(queue, content, None)
+            self.publish_content(queue, content, None, NEVER)
         except BaseException:
             self._end_request(request)
             raise

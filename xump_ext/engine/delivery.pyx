@@ -186,12 +186,14 @@ cdef class Delivery:
         cdef Message message = message_handle(self)
         cdef EngineLock core = <EngineLock> queue_handle(self).engine
         cdef content_t* asked = message.content
+        cdef content_t* content
         cdef parts_t parts = no_parts()
         core._check_open()
         if asked.reply_to == NULL:
             raise ValueError(f"message {message.id} of queue {queue_handle(self).name!r} names no queue to reply to (reply_to)")
         parts.correlation_id = correlation_of(asked) if asked.message_id == NULL else asked.message_id
-        return core.publish_content(<object> asked.reply_to, content_new("", body, headers, None, None, &parts), None)
+        content = content_new("", body, headers, None, None, &parts)
+        return core.publish_content(<object> asked.reply_to, content, None, NEVER)
 
     def ack(self):
         """Acknowledge this message: it is settled in its queue, and in every queue that it was moved through.

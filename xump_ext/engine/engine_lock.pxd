@@ -113,7 +113,7 @@ cdef class EngineLock:
     cdef bint withdraw(self, Sleeper sleeper) except -1
     cdef int64_t wake_up(self) except? -1
     cdef int64_t span_until_due(self) except? -1
-    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times, int64_t delay) except? 0
     cdef int wake_offered(self) except -1
     cdef int wake(self, set destinations) except -1
     cdef int wake_these(self, list woken) except -1

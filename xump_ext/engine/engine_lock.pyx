@@ -538,7 +538,7 @@ cdef class EngineLock:
             self.unlock_now()
         return 0 if moment <= now else <int64_t> min(<uint64_t> moment - <uint64_t> now, <uint64_t> NEVER - 1)
 
-    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0:
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times, int64_t delay) except? 0:
         """Publish one message; `publish.pyx` says how."""
         return 0
 

@@ -16,10 +16,10 @@ from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
 from xump_ext.message.content cimport checked_text, content_release, content_share, parts_t
 from xump_ext.message.headers cimport content_t, expires_of
 from xump_ext.message.message cimport Message, content_alone, content_new, content_of, optional_text, parts_given
-from xump_ext.message.times cimport NEVER, Times, times_given
+from xump_ext.message.times cimport NEVER, Times, later, seconds_ns, times_given
 from xump_ext.outcome import Outcome, OutcomeFlag
 from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, check_undelayed, fullness, letters_take
-from xump_ext.route.arrivals cimport content_timed, due_by, enter_due
+from xump_ext.route.arrivals cimport content_timed, due_at, due_by, enter_due
 from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.ledger cimport enter
@@ -279,10 +279,11 @@ cdef class EnginePublish(EngineStores):
             content = content_alone(address, body, headers, reply_to, message_id, given)
         else:
             content = content_new(address, body, headers, reply_to, message_id, given)
-        return self.publish_content(queue, content, times)
+        return self.publish_content(queue, content, times, NEVER)
 
-    cdef uint64_t publish_content(self, object queue, content_t* content, Times times) except? 0:
-        """Publish one message; takes over the reference to its content."""
+    cdef uint64_t publish_content(self, object queue, content_t* content, Times times, int64_t delay) except? 0:
+        """Publish one message; takes over the reference to its content. `times`, or `delay` in nanoseconds, says when; None and
+        NEVER: at once."""
         cdef queue_t* named
         cdef uint64_t id
         cdef int64_t due = NEVER
@@ -296,6 +297,9 @@ cdef class EnginePublish(EngineStores):
                     check_staged_times(named, times)
                     due = due_by(&self.e, times)
                     content = content_timed(&self.e, content, times, due)
+                elif delay != NEVER:
+                    check_no_delay(named)
+                    due = due_at(&self.e, later(time_of(&self.e), delay))
                 id = self.admit(named, queue, content, due)
                 content = NULL
                 go_on(&self.e)
@@ -467,7 +471,7 @@ cdef object publish_short(object self, PyObject** args, Py_ssize_t count, PyObje
         content = content_alone(address, body, headers, <object> reply_to, <object> message_id, NULL)
     else:
         content = content_new(address, body, headers, <object> reply_to, <object> message_id, NULL)
-    return (<EnginePublish> self).publish_content(<object> args[0], content, None)
+    return (<EnginePublish> self).publish_content(<object> args[0], content, None, NEVER)
 
 
 cdef object publish_rarer(object self, PyObject** args, Py_ssize_t count, PyObject* names):
@@ -504,10 +508,23 @@ cdef object publish_rarer(object self, PyObject** args, Py_ssize_t count, PyObje
             message_id = value
         else:
             return publish_long(self, args, count, names)
+    if delay != NONE and at == NONE and ttl == NONE and expires == NONE and correlation_id == NONE and (
+            priority == <PyObject*> NO_PRIORITY and count > 1 and PyUnicode_CheckExact(<object> args[1])):
+        return publish_delayed(self, args, count, reply_to, message_id, seconds_ns(<object> delay, "delay"))
     return (<EnginePublish> self).publish_with(
         <object> args[0], <object> args[1] if count > 1 else NO_TEXT, <object> args[2] if count > 2 else NO_BYTES,
         <object> args[3] if count > 3 else None, <object> reply_to, <object> message_id, <object> correlation_id,
         <object> delay, <object> at, <object> ttl, <object> expires, <object> priority)
+
+
+cdef object publish_delayed(
+    object self, PyObject** args, Py_ssize_t count, PyObject* reply_to, PyObject* message_id, int64_t delay
+):
+    """`publish` with nothing but a delay beside what most messages have. It needs no object for its times."""
+    cdef content_t* content = content_new(
+        <object> args[1], <object> args[2] if count > 2 else NO_BYTES, <object> args[3] if count > 3 else None, <object> reply_to,
+        <object> message_id, NULL)
+    return (<EnginePublish> self).publish_content(<object> args[0], content, None, delay)
 
 
 cdef call_t publish_long = short_call(EnginePublish, b"publish", publish_short)
@@ -542,7 +559,12 @@ cdef int check_takes_rows(queue_t* staged) except -1:
 
 
 cdef int check_staged_times(queue_t* queue, Times times) except -1:
-    if queue != NULL and queue.staged and times is not None and times.delay != NEVER:
+    return check_no_delay(queue) if times is not None and times.delay != NEVER else 0
+
+
+cdef int check_no_delay(queue_t* queue) except -1:
+    """Raises ValueError for a staged queue, whose messages may have no delay."""
+    if queue != NULL and queue.staged:
         raise ValueError(f"queue {(<QueueHandle> queue.handle).name!r} is staged, and a delay cannot begin before its messages "
                          "enter another queue: publish without delay, or with at")
     return 0

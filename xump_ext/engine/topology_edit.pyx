@@ -40,6 +40,7 @@ from xump_ext.state.constants cimport (
     OFFERED, OVERFLOW, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES, SPECIAL_ENTERED, SPECIAL_NOT, SPECIAL_PUBLISHED, SUSPENDED,
     TAKEN, TIME_UNREAD, UNLIMITED, WAITERS,
 )
+from xump_ext.state.drop_order cimport drop_order_free
 from xump_ext.state.envelope cimport QueueRef, field_free, field_set
 from xump_ext.state.extra cimport is_first_delay
 from xump_ext.state.graph cimport PUTS_INTO, PUTS_NOTHING, PUTS_UNDER, lane_t
@@ -218,6 +219,7 @@ cdef int queue_forget(queue_t* queue) except -1:
     Py_XDECREF(<PyObject*> queue.adoptions)
     field_free(&queue.group_field)
     free(queue.retry_delays)
+    drop_order_free(queue)
     if queue.window != NULL:
         window_free(<window_t*> queue.window)
     cell_put(queue, sizeof(queue_t))

@@ -16,6 +16,7 @@ from xump_ext.state.constants cimport (
     APART, BOUND, DELIVERIES_MAX, HOME_KEPT, HOME_PARKED, HOME_UNROUTED, HOME_WAITING, LOGGED_NOTHING, OFFERED, QUEUED,
     REDELIVERED, ROOM_VARIES, SUSPENDED, TAKEN, UNROUTED,
 )
+from xump_ext.state.drop_order cimport drop_order_add
 from xump_ext.state.envelope cimport field_text
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, waitset_t
@@ -68,8 +69,11 @@ cdef int offer(engine_t* engine, selector_t* selector, entry_t* entry) except -1
     if destination == NULL:
         destination = destination_named(engine, field_text(&selector.to_destination, content_at(entry)))
     offer = offer_new(engine)
-    if entry.state == UNROUTED and not entry.flags & (QUEUED | SUSPENDED | APART) and entry.extra == NULL and not queue.special:
-        queue.unrouted -= 1         # one that is routed in its turn, as most are: all that `detach_ready` does
+    if entry.state == UNROUTED and not entry.flags & (QUEUED | SUSPENDED | APART) and not queue.special and (
+            entry.extra == NULL or not counts_apart(entry.extra)):
+        if entry.extra != NULL and selector.infinite:
+            bind_mixed(selector, entry)         # its delay has ended: it may be older than others
+        queue.unrouted -= 1         # all that `detach_ready` does for it
         queue.ready -= not selector.infinite
     else:
         detach_mixed(engine, selector, entry)
@@ -117,6 +121,8 @@ cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
 cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
     """What `offer` does with an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready."""
     if selector.infinite:
+        if entry.queue.drop_order != NULL:
+            drop_order_add(entry.queue, entry)
         bind_mixed(selector, entry)
     detach_ready(engine, entry)
     if entry.extra != NULL and counts_apart(entry.extra):

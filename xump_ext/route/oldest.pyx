@@ -11,11 +11,12 @@ from xump_ext.route.requeue cimport send_away
 from xump_ext.select.unrouted cimport in_index
 from xump_ext.state.constants cimport BEHIND, BOUND, DELAYED, OVERFULL, REASON_OVERFLOW, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport QueueRef
+from xump_ext.state.drop_order cimport drop_order_least, worth_of
 from xump_ext.state.graph cimport selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.index cimport index_until, unrouted_from
 from xump_ext.state.queue_lists cimport queue_unlist
-from xump_ext.state.returned_heap cimport AGE_BITS, order_of, returned_merge, waitset_oldest
+from xump_ext.state.returned_heap cimport order_of, returned_merge, waitset_oldest
 
 
 cdef entry_t* earlier(entry_t* one, entry_t* other) noexcept:
@@ -121,11 +122,6 @@ cdef entry_t* oldest_ready(queue_t* queue) noexcept:
 
 # ---- a queue that drops its oldest messages
 
-cdef inline uint64_t worth_of(const entry_t* entry) noexcept:
-    """The lowest one is dropped first: the lowest priority, then the oldest."""
-    return <uint64_t> (255 - entry.rank) << AGE_BITS | entry.sequence
-
-
 cdef entry_t* lesser(entry_t* one, entry_t* other, const entry_t* newest) noexcept:
     """The one to be dropped first, if it is not the newest. That is the last one of its list: if it is the first, it is alone."""
     if other == NULL or other == newest:
@@ -133,18 +129,23 @@ cdef entry_t* lesser(entry_t* one, entry_t* other, const entry_t* newest) noexce
     return one if one != NULL and worth_of(one) < worth_of(other) else other
 
 
-cdef entry_t* least_of(entry_t* found, entry_t* entry, bint mixed, const entry_t* newest) noexcept:
-    """`lesser` for a list of entries. If they are not mixed, the first is the least."""
+cdef entry_t* least_returning(entry_t* found, queue_t* queue, const entry_t* newest) noexcept:
+    """`lesser` for those that came back to a held queue. O(those) where there are ranks."""
+    cdef entry_t* entry
+    if queue.top_priority == 0:
+        return lesser(found, waitset_oldest(queue.returning), newest)
+    returned_merge(queue.returning)
+    entry = queue.returning.head
     while entry != NULL:
         found = lesser(found, entry, newest)
-        entry = entry.next if mixed else NULL
+        entry = entry.next
     return found
 
 
-cdef entry_t* least(queue_t* queue, const entry_t* newest) noexcept:
-    """The ready message to be dropped first, or NULL if only the newest is left. Where there are ranks, or bound messages came
-    back between others: O(those that are bound, or came back to a held queue)."""
+cdef entry_t* least(queue_t* queue, const entry_t* newest) except? NULL:
+    """The ready message to be dropped first, or NULL if only the newest is left."""
     cdef entry_t* found = NULL
+    cdef bint mixed = False
     cdef waitset_t* waitset = queue.waitsets
     cdef selector_t* selector = queue.own
     cdef uint32_t rank
@@ -155,19 +156,16 @@ cdef entry_t* least(queue_t* queue, const entry_t* newest) noexcept:
     for rank in range(queue.top_priority + 1 if queue.kept != NULL else 0):
         found = lesser(found, waitset_oldest(&queue.kept.levels[rank]), newest)
     if queue.returning != NULL and queue.returning.count:
-        if queue.top_priority:
-            returned_merge(queue.returning)
-            found = least_of(found, queue.returning.head, True, newest)
-        else:
-            found = lesser(found, waitset_oldest(queue.returning), newest)
+        found = least_returning(found, queue, newest)
     while waitset != NULL:
         found = lesser(found, waitset_oldest(waitset), newest)
         waitset = waitset.next
     while selector != NULL:
-        if selector.infinite:
-            found = least_of(found, selector.holding.head, selector.holds_mixed or queue.top_priority, newest)
+        if selector.infinite and selector.holding.count:
+            found = lesser(found, selector.holding.head, newest)
+            mixed = mixed or (selector.holding.count > 1 and (selector.holds_mixed or queue.top_priority != 0))
         selector = selector.next_own
-    return found
+    return lesser(found, drop_order_least(queue, newest), newest) if mixed else found
 
 
 cdef entry_t* newest_counted(const queue_t* queue) noexcept:
@@ -203,6 +201,8 @@ cdef int drop_oldest(engine_t* engine) except -1:
     cdef entry_t* newest
     queue_unlist(engine, queue, OVERFULL)
     while queue.ready and not queue.awaits_release:     # its dead letter queue may be in a store that is opened later
+        if queue.ready + queue.delayed <= queue.limit_given and queue.body_bytes < queue.limit_bytes:
+            break               # as mostly, if the newest was taken: it is not looked for behind all others that were
         newest = newest_counted(queue)
         entry = NULL if has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:

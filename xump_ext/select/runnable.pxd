@@ -38,6 +38,9 @@ cdef inline int runnable_set(engine_t* engine, queue_t* inside, node_t* node, ui
     return heap_set(&engine.runnable, node, key)
 
 cdef inline int runnable_remove(engine_t* engine, queue_t* inside, node_t* node) except -1:
+    """Takes the node out of the heap, if it is in one. Else `inside` may be the address of a queue that has ended."""
+    if node.position == 0:
+        return 0
     if inside != NULL and inside.top_priority:
         return inside_remove(engine, inside, node)
     heap_remove(&engine.runnable, node)

@@ -3,9 +3,12 @@
 from xump_ext.state.constants cimport DELAYED, HOME_KEPT, HOME_UNROUTED, KEPT_NEVER, NEVER, TAKEN, UNROUTED
 from xump_ext.state.graph cimport entry_t, extra_t
 
-# What few entries have: that of this entry, made if it has none. It ends with the entry: `extra_leave` in schedule.pxd.
-cdef extra_t* extra_of(entry_t* entry) except NULL
+cdef extra_t* extra_new(entry_t* entry) except NULL
 cdef void extra_free(extra_t* extra) noexcept
+
+cdef inline extra_t* extra_of(entry_t* entry) except NULL:
+    """What few entries have: that of this entry, made if it has none. It ends with the entry: `extra_leave` in schedule.pxd."""
+    return entry.extra if entry.extra != NULL else extra_new(entry)
 
 cdef inline bint is_first_delay(const entry_t* entry) noexcept nogil:
     """Whether it waits for the end of the delay that it entered with; else a retry delays it, or nothing."""

@@ -8,14 +8,11 @@ from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.state.constants cimport NEVER
 
 
-cdef extra_t* extra_of(entry_t* entry) except NULL:
-    """That of this entry, made if it has none."""
-    cdef extra_t* extra = entry.extra
-    if extra == NULL:
-        extra = <extra_t*> cell_zeroed(sizeof(extra_t))
-        extra.entry = entry
-        extra.due = extra.delayed_until = extra.expires = NEVER
-        entry.extra = extra
+cdef extra_t* extra_new(entry_t* entry) except NULL:
+    cdef extra_t* extra = <extra_t*> cell_zeroed(sizeof(extra_t))
+    extra.entry = entry
+    extra.due = extra.delayed_until = extra.expires = NEVER
+    entry.extra = extra
     return extra
 
 

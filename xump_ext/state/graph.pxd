@@ -349,7 +349,7 @@ cdef struct listed_t:       # a queue's links in one of the engine's lists
     queue_t* next
     queue_t* previous
 
-cdef struct queue_t:
+cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a slab
     # An entering message reads one cache line: from the last page of the index to `durable`.
     void* plan               # Plan
     engine_t* engine
@@ -440,12 +440,13 @@ cdef struct queue_t:
     uint64_t delayed_bytes   # of what is delayed
     uint64_t limit_bytes     # UNLIMITED: none
     bint drops_oldest        # when it is full
+    void* drop_order         # what is bound, by what is dropped first; NULL: not needed                    state/drop_order.pxd
     bint keeps_unmatched     # what no selector matches waits
     bint transit             # it keeps nothing: what comes goes on to the targets of its selectors at once
-    bint has_warned          # that it dropped what no selector matches
-    bint awaits_release      # its store was opened again: what falls due here waits until the queue is released …
-    bint has_awaiting        # … and there is such a thing
-    bint hands_unsaid        # your program took messages by hand that are not routed, and the log does not say so
+    uint8_t has_warned       # that it dropped what no selector matches
+    uint8_t awaits_release   # its store was opened again: what falls due here waits until the queue is released …
+    uint8_t has_awaiting     # … and there is such a thing
+    uint8_t hands_unsaid     # your program took messages by hand that are not routed, and the log does not say so
     list_t by_hand           # entries that your program took without a selector
     int64_t ttl              # ns; NEVER: none
     int64_t* retry_delays    # ns, of the first delivery, the second …; NULL: none of its own
