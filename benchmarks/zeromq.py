@@ -6,7 +6,9 @@ of MDP 0.2, and answer with what they got, 100 bytes. The proxy is libzmq's own,
 the least that two hops cost. It has the same peers, without the frames of Majordomo.
 
 - *one at a time*: one client, which waits for each reply; one worker.
-- *500 at once*: one client keeps 500 requests out; four workers. `broker` is the CPU time of the broker's process.
+- *500 at once*: one client keeps 500 requests out; four workers. `broker` is the CPU time of the broker's process. *floor* is the
+  least broker in pyzmq: one service, nothing checked, nothing kept, no heartbeats. What it gains on majortomo is all that a
+  broker in Python can gain while a worker has one request at a time, as the protocol wants it: most of the time is sockets.
 - *Titanic*: 1,000 requests are out that are not accepted yet, so many share a write to the disk; until the last reply is on the
   disk. The bar is on the rate of Majordomo with 1,000 out.
 - *fail-over*: of a Binary Star with a heartbeat of a second, from SIGKILL to the first reply of the other broker.
@@ -56,6 +58,31 @@ for end, where in ((front, sys.argv[1]), (back, sys.argv[2])):
     end.bind(where)
 zmq.proxy(front, back)
 """
+FLOOR = """
+import sys, zmq
+from collections import deque
+from benchmarks.zeromq import light
+socket, idle, waiting = zmq.Context().socket(zmq.ROUTER), deque(), deque()
+socket.sndhwm = socket.rcvhwm = 100_000
+socket.bind(sys.argv[1])
+receive, send = light(socket)
+while True:
+    try:
+        frames = receive()
+        while True:
+            if frames[2] == b"MDPC02":
+                waiting.append(frames)
+            elif frames[3] == b"\\1":
+                idle.append(frames[0])
+            else:
+                idle.append(frames[0])
+                send([frames[4], b"", b"MDPC02", b"\\4", b"echo", frames[6]])
+            frames = receive(zmq.NOBLOCK)
+    except zmq.Again:
+        while idle and waiting:
+            request = waiting.popleft()
+            send([idle.popleft(), b"", b"MDPW02", b"\\2", request[0], b"", request[5]])
+"""
 WORKERS_PROGRAM = """
 import sys, zmq
 from benchmarks.zeromq import light
@@ -87,12 +114,12 @@ def ours(endpoint: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "xump", "zeromq", "majordomo", endpoint, *more]
 
 
-def light(socket: zmq.Socket[bytes]) -> tuple[Callable[[], list[bytes]], Callable[[list[bytes]], None]]:
+def light(socket: zmq.Socket[bytes]) -> tuple[Callable[..., list[bytes]], Callable[[list[bytes]], None]]:
     """How peers receive and send: frame by frame, which costs half of `recv_multipart` and `send_multipart`."""
     recv, give, more = socket.recv, partial(zmq.backend.Socket.send, socket), int(zmq.SNDMORE)
 
-    def receive() -> list[bytes]:
-        frame = recv(copy=False)
+    def receive(flags: int = 0) -> list[bytes]:
+        frame = recv(flags, copy=False)
         frames = [frame.bytes]
         while frame.more:
             frame = recv(copy=False)
@@ -147,6 +174,7 @@ def peers(name: str, workers: int, *more: str) -> Iterator[Peers]:
     command = {
         "xump": ours(endpoint, *more),
         "majortomo": [sys.executable, "-c", MAJORTOMO, endpoint],
+        "floor": [sys.executable, "-c", FLOOR, endpoint],
         "proxy": [sys.executable, "-c", PROXY, endpoint, backend or ""],
     }[name]
     with ExitStack() as ends:
@@ -277,11 +305,12 @@ def main() -> None:
 
     print(f"  {WINDOW} at once: one client, {WORKERS} workers")
     contestants: dict[str, Contestant] = {name: partial(at_once, name, count) for name in names}
+    contestants["floor"] = partial(at_once, "floor", count)
     contestants["xump, 1,000 at once"] = partial(at_once, "xump", count, TITANIC_WINDOW)
     contestants["Titanic"] = partial(by_titanic, count, options.data)
     times = take_turns(contestants, options.rounds)
     table = speed_table()
-    compare(table, times, "majortomo", ["proxy"], None)
+    compare(table, times, "majortomo", ["proxy", "floor"], None)
     compare(table, times, "majortomo", ["xump"], BAR_MANY)
     compare(table, times, "xump, 1,000 at once", ["Titanic, done"], BAR_TITANIC)
     compare(table, times, "xump, 1,000 at once", ["Titanic, accepted"], None)
