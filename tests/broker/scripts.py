@@ -221,6 +221,19 @@ MESSAGES = {
     "tx of acks": [queue(), publish(), publish(body="y"), get(no_ack=False), do("tx.select"), ack(1), do("tx.rollback"), ack(1),
                    do("tx.commit"), get(), get()],
     "tx of returns": [do("tx.select"), publish("none", mandatory=True), do("tx.commit")],
+    "tx of an ack twice": [queue(), publish(), get(no_ack=False), do("tx.select"), ack(1), ack(1), wait()],
+    "tx of acks of several": [
+        queue(), *(publish(body=str(n)) for n in range(4)), *(get(no_ack=False) for _n in range(4)), do("tx.select"), ack(1),
+        nack(3, multiple=True), do("tx.rollback"), nack(0, multiple=True), do("tx.commit"), get(), get(), get(), get()],
+    "tx of all of nothing": [do("tx.select"), ack(0, multiple=True), do("tx.commit"), ack(3, multiple=True), wait()],
+    "tx of an ack after all": [
+        queue(), publish(), get(no_ack=False), do("tx.select"), ack(0, multiple=True), ack(1), wait()],
+    "tx that is recovered": [
+        queue(), publish(), publish(body="y"), get(no_ack=False), get(no_ack=False), do("tx.select"), ack(1),
+        do("basic.recover", requeue=True), do("tx.commit"), get(), get()],
+    "tx rolled back and recovered": [
+        queue(), publish(), publish(body="y"), get(no_ack=False), get(no_ack=False), do("tx.select"), ack(1),
+        do("tx.rollback"), do("basic.recover", requeue=True), get(), get()],
     "tx of an unknown tag": [do("tx.select"), ack(5), wait()],
     "consume": [queue(), publish(), publish(body="y"), consume(), wait(2), ack(2, multiple=True),
         do("basic.cancel", consumer_tag="c"),

@@ -5,7 +5,8 @@ besides, into a folder that is deleted at the end. Celery's need a Redis, too, f
 (`apt-get install redis-server`) is started; without it they are left out, which is said.
 
     python -m tests.broker.suites                       both
-    python -m tests.broker.suites kombu -k Priority     one of them; further arguments are pytest's
+    python -m tests.broker.suites kombu -k Priority     one of them; further arguments are pytest's (some of Celery's tests need
+                                                        the worker that others start)
     python -m tests.broker.suites --rabbitmq kombu      the same against the RabbitMQ that is installed: what fails there, too, is
                                                         not the broker's fault
 
@@ -120,7 +121,9 @@ def run(name: str, host: str, port: str, more: list[str]) -> bool:
         if suite.redis:
             environment["TEST_BACKEND"] = stack.enter_context(redis(folder))
             environment["REDIS_PORT"] = environment["TEST_BACKEND"].rpartition(":")[2]
-        pytest = [sys.executable, "-m", "pytest", "-q", "-W", "ignore"]
+        # What fails is tried again, up to three times, as many of Celery's tests ask for themselves. One that does not sets a
+        # variable to False after it has sent the task whose handler sets it to True, and fails where the worker is faster.
+        pytest = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "--reruns", "3"]
         for plugin in ("randomly", "xdist", "cacheprovider"):
             pytest += ["-p", f"no:{plugin}"]
         files = [Path("t", "integration", f"{test}.py") for test in suite.tests]

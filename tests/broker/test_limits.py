@@ -3,6 +3,7 @@
 import logging
 import struct
 import threading
+import time
 
 import pytest
 
@@ -123,3 +124,68 @@ def test_an_idle_connection_gives_back_what_a_burst_has_left(connect):
     assert looked.wait(10)
     assert (connection.decoder.room, connection.output.room) == (0, 0)
     assert ready(link) == 2000
+
+
+def in_transaction(link, name="jobs"):
+    queue_of(link, name)
+    link.send(1, "tx.select")
+    assert link.read_until({"tx.selectok"})
+
+
+def refused(link):
+    """What the end of channel 1 says."""
+    assert link.read_until({"channel.close"})
+    return link.last["reply_code"], link.last["reply_text"]
+
+
+@pytest.mark.parametrize("way", ["bodies", "messages", "acks"])
+def test_a_transaction_that_is_too_large_ends_its_channel(engine, connect, way):
+    """Nothing of it is done, and the other channel, and what was committed before, are as they were."""
+    broker, one = connect(transaction_bytes_max=100_000)
+    link = one()
+    in_transaction(link)
+    link.write(b"".join(content(bytes(40_000))))
+    link.send(1, "tx.commit")
+    assert link.read_until({"tx.commitok"})
+    if way == "bodies":
+        link.write(b"".join([*content(bytes(40_000))] * 3))
+    elif way == "messages":
+        link.write(b"".join([*content(b"x")] * 101))
+    else:
+        engine.publish_many("jobs", [("jobs",)] * 600)
+        link.send(1, "basic.consume", queue="jobs", consumer_tag="c")
+        for _message in range(601):
+            assert link.read_until({"basic.deliver"})
+        link.send(1, "basic.ack", delivery_tag=601, multiple=True)
+    code, said = refused(link)
+    assert code == 406 and "Limits.transaction_bytes_max" in said
+    assert ready(link) == (601 if way == "acks" else 1) and broker.memory.uncommitted == 0
+
+
+def test_a_transaction_that_ends_makes_room(connect):
+    _broker, one = connect(transaction_bytes_max=100_000)
+    link = one()
+    in_transaction(link)
+    for end in ("commit", "rollback") * 3:
+        link.write(b"".join(content(bytes(80_000))))
+        link.send(1, f"tx.{end}")
+        assert link.read_until({f"tx.{end}ok"}, channel=1)
+    assert ready(link) == 3
+
+
+def test_transactions_of_all_clients_have_a_quarter_of_the_memory(connect):
+    broker, one = connect(memory_bytes=1 << 20)
+    links = [one() for _client in range(4)]
+    for number, link in enumerate(links):
+        in_transaction(link, f"jobs{number}")
+        link.write(b"".join(content(bytes(80_000))))
+        link.send(2, "queue.declare", queue=f"jobs{number}", passive=True)
+        if number < 3:
+            assert link.read_until({"queue.declareok"}, channel=2)
+    code, said = refused(links[3])
+    assert code == 406 and "Limits.memory_bytes" in said
+    links[0].socket.close()
+    while broker.memory.uncommitted > 2 * 82_000:
+        time.sleep(0.01)
+    links[1].send(1, "tx.commit")
+    assert links[1].read_until({"tx.commitok"})

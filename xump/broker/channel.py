@@ -32,6 +32,8 @@ MANDATORY, IMMEDIATE = 1, 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
+PUBLISH_BYTES, ACK_BYTES = 1024, 192
+"""What a publish in a transaction takes beside its body and properties, and an ack, at most."""
 METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
@@ -66,7 +68,8 @@ class Channel:
         self.transactional = False
         """Whether tx.select came."""
         self._published: list[tuple[Incoming, int]] = []
-        self._settled: list[Settle] = []
+        self._settled: dict[int, tuple[int, bool]] = {}     # by tag: kind, and whether it is requeued
+        self._uncommitted = 0           # bytes of both
         self.reply_queue: BrokerQueue | None = None
         """Where replies to what is published here come: direct reply-to."""
 
@@ -129,7 +132,11 @@ class Channel:
     def _publish_rare(self, rows: list[Publish]) -> None:
         messages: list[tuple[Incoming, int]] = []
         try:
-            messages.extend((self._incoming(row), row.bits) for row in rows)
+            for row in rows:
+                message = self._incoming(row)
+                if self.transactional:
+                    self._hold(len(row.body) + len(row.properties) + PUBLISH_BYTES)
+                messages.append((message, row.bits))
         finally:
             # What came before an error counts.
             if self.transactional:
@@ -234,28 +241,56 @@ class Channel:
                 raise _unknown(cast("Settle", decoder.row(unknown)))
             return
         for number in range(at, end):
-            row = cast("Settle", decoder.row(number))
-            if not self.unacked.knows(row.kind, row.tag, row.multiple):
-                raise _unknown(row)             # what is unknown is refused now
-            self._settled.append(row)
+            self._settle_at_commit(cast("Settle", decoder.row(number)))
+
+    def _settle_at_commit(self, row: Settle) -> None:
+        """What is unknown, or settled in this transaction, is refused now."""
+        if row.multiple:
+            tags = [tag for tag in self.unacked.tags(row.tag) if tag not in self._settled]
+            if row.tag and (not tags or row.tag > self.unacked.last_tag):
+                raise _unknown(row)
+        elif row.tag in self._settled or not self.unacked.knows(row.kind, row.tag, False):
+            raise _unknown(row)
+        else:
+            tags = [row.tag]
+        self._hold(len(tags) * ACK_BYTES)
+        self._settled.update(dict.fromkeys(tags, (row.kind, row.requeue)))
 
     def recover(self) -> None:
-        """Everything that is not settled goes back to its queue."""
-        self.unacked.settle_all([(KIND_NACK, 0, True, True)])
+        """Everything that is not settled goes back to its queue; what a transaction settles stays with it."""
+        if not self._settled:
+            self.unacked.settle_all([(KIND_NACK, 0, True, True)])
+        else:
+            self.unacked.settle_all([(KIND_NACK, tag, False, True) for tag in self.unacked.tags(0) if tag not in self._settled])
 
     # ---- transactions
+
+    def _hold(self, count: int) -> None:
+        """So many bytes more are in the transaction. Raises `ProtocolError` 406 if they are too many: the channel ends, and the
+        transaction with it."""
+        most = self.connection.limits.transaction_bytes_max
+        if self._uncommitted + count > most:
+            raise precondition(f"the transaction has more than {most} bytes (Limits.transaction_bytes_max): commit more often")
+        if not self.connection.broker.memory.hold(count):
+            raise precondition(f"transactions that are not committed have {self.connection.broker.memory.uncommitted} bytes, a "
+                               "quarter of the broker's bound (Limits.memory_bytes): commit more often")
+        self._uncommitted += count
+
+    def _release(self) -> None:
+        """The transaction has ended."""
+        self.connection.broker.memory.release(self._uncommitted)
+        self._uncommitted = 0
 
     def commit(self, then: Callable[[], None]) -> None:
         """Do what was gathered, and call `then` when it is durable."""
         published, self._published = self._published, []
-        settled, self._settled = self._settled, []
+        settled, self._settled = self._settled, {}
+        self._release()
         outcomes = self.vhost.publish([message for message, _bits in published])
         for (message, bits), outcome in zip(published, outcomes, strict=True):
             if outcome.queues == 0 and bits & MANDATORY:
                 self._return(message)
-        for row in settled:
-            if self.unacked.settle_all([(row.kind, row.tag, row.multiple, row.requeue)]) is not None:
-                raise _unknown(row)
+        self.unacked.settle_all([(kind, tag, False, requeue) for tag, (kind, requeue) in settled.items()])
         if published and self.connection.broker.memory.look():
             self.connection.block()
         if any(outcome.durable for outcome in outcomes):
@@ -274,7 +309,8 @@ class Channel:
 
     def rollback(self) -> None:
         """Forget what was gathered."""
-        self._published, self._settled = [], []
+        self._published, self._settled = [], {}
+        self._release()
 
     # ---- consumers and the end
 
@@ -316,6 +352,7 @@ class Channel:
         self.open = False
         consumers = list(self.consumers.values())
         self.consumers.clear()
+        self.rollback()
         if self.vhost.engine.closed:
             return
         with self.vhost.engine.building():          # what one gives back is not for another one that goes, too
@@ -324,7 +361,6 @@ class Channel:
             self.unacked.settle_all([(KIND_NACK, 0, True, True)])
         if self._window is not None:
             self._window.delete()
-        self.rollback()
 
 
 def _unknown(row: Settle) -> ProtocolError:

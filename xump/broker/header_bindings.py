@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from xump_ext.message.message import Message
 
 NUMBERS = INTEGERS + "dfT"
+"""The types that are compared as numbers."""
 INT_END = 1 << 63
+"""The engine's whole numbers are below it."""
 
 Equality = tuple[str, Any]
 """The name of a header, and a value of the engine's."""
@@ -115,6 +117,7 @@ class HeaderBindings:
 
     def _check(self, how: Callable[[Iterable[bool]], bool], given: list[tuple[str, Typed]]) -> Condition:
         def check(message: Message) -> bool:
+            """Whether the headers of a message have what was given."""
             headers = self._headers_in(message)
             return how(_has(headers, name, value) for name, value in given)
 

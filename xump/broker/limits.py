@@ -21,6 +21,9 @@ class Limits:
     """Bytes of a body: 406."""
     bytes_in_flight_max: int = 256 << 20
     """Bytes of the bodies and headers that a connection is sending at the same time: 506."""
+    transaction_bytes_max: int = 64 << 20
+    """Bytes that a channel has published, and acknowledged, in a transaction that is not committed; more: 406. All transactions
+    together may have a quarter of `memory_bytes`."""
     memory_bytes: int | None = None
     """Bytes that messages take in memory; while there are more, a client that publishes is not read (`connection.blocked`), and
     HTTP and Flight let nothing in. None: two fifths of the machine's memory, or of the control group's."""

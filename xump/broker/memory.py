@@ -19,6 +19,8 @@ SHARE = 0.4
 """Of the machine's memory, or of what its control group lets the process have, as in RabbitMQ."""
 RELEASED = 0.8
 """Below this part of the bound publishers go on: at the bound itself they would stop and go all the time."""
+UNCOMMITTED_SHARE = 0.25
+"""Of the bound, what transactions may have that are not committed. A client that is made to wait could not commit."""
 LOOK_SECONDS = 0.05
 """How often it is looked at while publishers wait."""
 GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -48,6 +50,8 @@ class Memory:
         """How many bytes are too many."""
         self.is_high = False
         """Whether publishers wait."""
+        self.uncommitted = 0
+        """Bytes of transactions that are not committed, which are in no engine yet."""
         self.waiting: dict[Connection, None] = {}
         """Clients that have published meanwhile, and are not read until there is less."""
 
@@ -61,6 +65,17 @@ class Memory:
             self.bytes_max)
         self._broker.loop.call_later(LOOK_SECONDS, self._look_again)
         return True
+
+    def hold(self, count: int) -> bool:
+        """Count bytes of a transaction. Whether it may have them; if not, nothing was counted."""
+        if self.uncommitted + count > UNCOMMITTED_SHARE * self.bytes_max:
+            return False
+        self.uncommitted += count
+        return True
+
+    def release(self, count: int) -> None:
+        """The transaction has ended."""
+        self.uncommitted -= count
 
     def is_too_much(self) -> bool:
         """Whether nothing more should be published now."""

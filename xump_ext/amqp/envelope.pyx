@@ -2,8 +2,8 @@
 
 The reader of these annexes yields the fields of the table of headers, so conditions, filters and programs see what clients sent:
 texts, numbers, bool and bytes; a timestamp is its seconds. Lists, tables, decimals and void are no headers of Xump's;
-`xump.broker.properties_of` has them. Of a name that is there twice the last value counts, as with clients' dicts. A text that is not UTF-8 is bytes, and a
-name that is not, or is empty, is passed over.
+`xump.broker.properties_of` has them. Of a name that is there twice the last value counts, as with clients' dicts. A text that is
+not UTF-8 is bytes, and a name that is not, or is empty, is passed over.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING

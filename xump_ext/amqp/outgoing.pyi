@@ -32,6 +32,8 @@ class Unacked:
         """
     def knows(self, kind: int, tag: int, multiple: bool) -> bool:
         """Whether there is something that ack, nack or reject with these arguments may settle."""
+    def tags(self, upto: int) -> list[int]:
+        """The tags that are not settled, in order, up to this one; 0: all."""
     def settle_all(self, rows: list[tuple[int, int, bool, bool]]) -> tuple[int, int, bool, bool] | None:
         """The same for rows that were kept: (kind, tag, multiple, requeue) each. The first one that is unknown, or None."""
 

@@ -193,6 +193,18 @@ cdef class Unacked:
         """Whether there is something that ack, nack or reject with these arguments may settle."""
         return self.is_known(kind, tag, multiple)
 
+    def tags(self, uint64_t upto):
+        """The tags that are not settled, in order, up to this one; 0: all."""
+        cdef tags_t *page = self.head
+        cdef uint32_t at
+        cdef list found = []
+        while page != NULL:
+            for at in range(PAGE_TAGS):
+                if page.used >> at & 1 and (upto == 0 or page.number * PAGE_TAGS + at <= upto):
+                    found.append(page.number * PAGE_TAGS + at)
+            page = page.next
+        return found
+
     def settle_all(self, list rows not None):
         """The same for rows that were kept: (kind, tag, multiple, requeue) each. The first one that is unknown, or None."""
         self.core.begin_call()

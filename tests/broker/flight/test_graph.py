@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from xump.broker import purging
 from xump.errors import Conflict, StoreNotFound
 
 TOPOLOGY = {"version": 1, "queues": {"jobs": {"limit": 5}, "audit": {}},
@@ -23,6 +24,31 @@ def test_queues_are_created_purged_and_deleted(engine, client):
                                 "entering": 0}]
     assert (client.purge("jobs", upto=1), client.purge("jobs")) == (1, 3)
     assert (client.delete_queue("jobs"), client.delete_queue("jobs")) == (True, False)
+
+
+@pytest.fixture
+def slices(engine, monkeypatch):
+    """How many messages each call has deleted, of slices of 10."""
+    counts, whole = [], type(engine)._purge
+
+    def counted(*arguments):
+        found = whole(*arguments)
+        counts.append(found[0])
+        return found
+
+    monkeypatch.setattr(purging, "SLICE", 10)
+    monkeypatch.setattr(type(engine), "_purge", counted)
+    return counts
+
+
+def test_a_large_queue_is_purged_and_deleted_by_slices(engine, client, slices):
+    jobs = engine.create_queue("jobs")
+    engine.publish_many("jobs", [("x",)] * 95)
+    assert client.purge("jobs", upto=35) == 35 and jobs.ready == 60
+    assert client.purge("jobs") == 60 and jobs.ready == 0
+    assert max(slices) == 10 and sum(slices) == 95
+    engine.publish_many("jobs", [("x",)] * 30)
+    assert client.delete_queue("jobs") and max(slices) == 10 and sum(slices) == 125
 
 
 def test_a_topology_is_applied_and_read(engine, client):

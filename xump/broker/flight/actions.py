@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import COUNT_MAX, ID_MAX
 from xump.broker.flight.browse import readable
+from xump.broker.purging import is_large, purge_in_thread
 from xump.broker.queues import is_stored
-from xump.errors import StoreNotFound
+from xump.errors import QueueNotFound, StoreNotFound
 from xump_ext.arrow.browse import id_marks
 
 if TYPE_CHECKING:
@@ -61,6 +63,10 @@ def delete_queue(call: Call, options: Options) -> Any:
     only(options, "name")
     name = text(options, "name")
     call.check("configure", name)
+    queue = call.engine.queues.get(name)
+    if queue is not None and is_large(queue):
+        with suppress(QueueNotFound):       # another client was faster
+            purge_in_thread(queue)
     deleted = call.engine.delete_queue(name)
     call.durable()
     return {"deleted": deleted}
@@ -69,7 +75,7 @@ def delete_queue(call: Call, options: Options) -> Any:
 def purge(call: Call, options: Options) -> Any:
     """Delete the ready and delayed messages of a queue; `upto`: those up to that id."""
     only(options, "name", "upto")
-    purged = call.queue("configure", text(options, "name")).purge(upto=number(options, "upto", ID_MAX))
+    purged = purge_in_thread(call.queue("configure", text(options, "name")), number(options, "upto", ID_MAX))
     call.durable()
     return {"purged": purged}
 
