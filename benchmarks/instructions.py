@@ -27,14 +27,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import feature_calls
-from benchmarks.feature_calls import FEATURES, Made, Program
 from xump import INFINITE, Engine, Message, Parrot, Wolfpack, always, copy_to, deliver, match, where
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,6 +42,9 @@ BATCH = 100
 ROUNDS = 50
 BAR = 3.0
 
+Made = tuple[Iterable[Callable[[], Any]], int]
+Program = Callable[[], Made]
+"""Makes what is there before; the calls that are counted, of which the first two are not, and for how many each counts."""
 PROGRAMS: dict[str, Program] = {}
 BARS: dict[str, float] = {}
 """Of those that have a bar of their own, in percent."""
@@ -338,10 +339,19 @@ def browse() -> Made:
 # ---- counting
 
 
+def program_named(name: str) -> Program:
+    """One of these, or of a feature: those are of this checkout, and the other one need not have their file."""
+    if name in PROGRAMS:
+        return PROGRAMS[name]
+    from benchmarks import feature_calls
+
+    return feature_calls.PROGRAMS[name]
+
+
 def count_here(name: str, requests: ModuleType) -> None:
     """In the process that valgrind runs."""
     gc.freeze()
-    made, weight = (PROGRAMS | feature_calls.PROGRAMS)[name]()
+    made, weight = program_named(name)()
     first, second, *calls = list(made)
     first()
     second()
@@ -402,10 +412,11 @@ def compare(names: list[str], checkouts: list[Path], bar: float, profile: bool) 
 
 def features(bar_only: list[str] | None) -> bool:
     """Count and print what each feature costs; whether all are within their bars."""
-    rows = [row for row in FEATURES if not bar_only or row.name.startswith(tuple(bar_only))]
-    names = sorted({name for row in rows for name in (row.program, row.beside, row.less) if name is not None})
+    from benchmarks.feature_calls import FEATURES
     from benchmarks.peers import build
 
+    rows = [row for row in FEATURES if not bar_only or row.name.startswith(tuple(bar_only))]
+    names = sorted({name for row in rows for name in (row.program, row.beside, row.less) if name is not None})
     requests = build("counting").__file__
     assert requests is not None
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(os.cpu_count()) as pool:
