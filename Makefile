@@ -47,7 +47,7 @@ build: $(STAMPS)/core
 
 ## bench     measure everything that benchmarks/RESULTS.md shows, and write it
 bench: $(STAMPS)/core $(STAMPS)/bench
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --write
 
 ## soak      make a million random calls to the engine and to the model of it, and compare
 soak: $(STAMPS)/core $(STAMPS)/test

@@ -4,6 +4,7 @@
     python -m benchmarks --write            # all, into benchmarks/RESULTS.md; do nothing else meanwhile
     python -m benchmarks topics batches     # these
     python -m benchmarks compare A.json B.json      # what changed between two benchmarks/results.json
+    python -m benchmarks peers              # Xump beside its peers, into PEERS.md
 
 Exits with 1 if one of them failed; a bar that is missed is no failure.
 """
@@ -21,7 +22,7 @@ from collections.abc import Collection
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import changes, plots, record
+from benchmarks import changes, peers_page, plots, record
 from benchmarks.record import Benchmark
 
 NAMES = (
@@ -35,6 +36,7 @@ NAMES = (
     "request_reply",
     "time_and_order",
     "cost_laws",
+    "worst_case",
     "match",
     "filter",
     "arrow",
@@ -107,6 +109,8 @@ def main() -> int:
     """Parse the command line and run."""
     if sys.argv[1:2] == ["compare"]:
         return changes.main(sys.argv[2:])
+    if sys.argv[1:2] == ["peers"]:
+        return peers_page.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; and, only by name, {', '.join(BY_NAME)}")
     parser.add_argument("--quick", action="store_true", help="less of everything")

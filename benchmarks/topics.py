@@ -133,14 +133,14 @@ def measure(sizes: list[int], messages: int, rounds: int) -> None:
             names = [name for name in times if name.startswith(f"{size:,} into") and name.endswith(heat)]
             compare(table, times, f"{size:,} flat trie, {heat}", names, PEER_BAR)
     if len(sizes) > 1:
-        least, most = f"{sizes[0]:,}", f"{sizes[-1]:,}"
+        smallest, largest = f"{sizes[0]:,}", f"{sizes[-1]:,}"
         print()
         table = Table(46, "ratio", "bar", "")
         for name in times:
-            if name.startswith(f"{most} into"):
-                other = name.replace(most, least)
+            if name.startswith(f"{largest} into"):
+                other = name.replace(largest, smallest)
                 ratio = speed(times[name], times[other])
-                table.print(f"{name} / {least}", f"{ratio:.2f}", f"{GROWTH_BAR:.1f}", verdict(ratio >= GROWTH_BAR))
+                table.print(f"{name} / {smallest}", f"{ratio:.2f}", f"{GROWTH_BAR:.1f}", verdict(ratio >= GROWTH_BAR))
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The benchmarks run, and say of their figures what is so. What they measure is not looked at."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import changes, plots, record
-from benchmarks.__main__ import run, summary
+from benchmarks import changes, peers_page, plots, record
+from benchmarks.__main__ import main, run, summary
+from benchmarks.beside import Beside
 from benchmarks.cost_laws import judge
 from benchmarks import feature_calls
 from benchmarks.instructions import PROGRAMS
 from benchmarks.harness import Table, compare, speed_table, take_turns
+from benchmarks.peers_page import PARTS, Outcome, Part
 from benchmarks.record import Benchmark, Row
 
 ROOT = Path(__file__).parent.parent
@@ -136,3 +139,74 @@ def test_a_run_is_recorded():
     assert found.machine in lines[0]
     assert found.rows[0].name in lines[3]
     assert run("nosuch", [])[1] is None
+
+
+# ---- peers
+
+@pytest.mark.parametrize("workload", ["W1", "W2", "W3b", "W4", "W5"])
+def test_one_round_beside_the_peers_of_a_workload_runs(workload, tmp_path):
+    """Every row has a promise; Xump's come first, and all others say how it compares with one of them."""
+    data = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    command = [sys.executable, "-m", "benchmarks.beside", workload, "--quick", "--rounds", "1", "--data", str(data)]
+    path = tmp_path / "record.json"
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False,
+                          env=os.environ | {record.VARIABLE: str(path)})
+    assert done.returncode == 0, done.stderr
+    rows = record.benchmark_of(json.loads(path.read_text())).rows
+    assert rows[0].name.startswith("Xump")
+    assert {row.cells["promise"] for row in rows} <= {"in memory", "written", "on the disk"}
+    assert all(bool(row.cells["Xump / it"]) != row.name.startswith("Xump") for row in rows)
+    assert len(rows) >= 5
+
+
+def test_a_peer_that_is_not_installed_is_named():
+    found = Beside()
+    found.add("ours", lambda: 1.0, "in memory")
+    found.add("theirs", lambda: 2.0, "in memory", "ours", "no_such_package")
+    assert list(found.contestants) == ["ours"]
+    assert found.left_out == ["theirs: the package no_such_package is not installed"]
+
+
+def test_the_page_says_what_was_left_out_and_what_failed():
+    outcomes = {
+        "W1": Outcome(["    deque   12", "  left out: blinker: the package blinker is not installed"]),
+        "sql": Outcome([], "`python -m benchmarks.sql` ended with 1"),
+        "spark": Outcome(["  left out: pyspark not installed"])}
+    page = peers_page.page(outcomes, "the command")
+    assert page.startswith("# Xump beside its peers")
+    said, _, measured = page.partition("## W1: a queue in the process\n")
+    assert "- W1: a queue in the process: left out: blinker: the package blinker is not installed" in said
+    assert "- SQL: tasks in PostgreSQL: failed, `python -m benchmarks.sql` ended with 1" in said
+    assert "- Spark: left out: pyspark not installed" in said
+    assert "```text\n    deque   12\n```" in measured
+    assert measured.count("No figures; see [left out](#left-out).") == 2
+    assert measured.count("Durability: ") == 3
+
+
+def test_each_part_of_the_page_has_a_program_and_a_durability():
+    for part in PARTS.values():
+        assert (ROOT / "benchmarks" / f"{part.program[0]}.py").is_file()
+        assert part.durability
+
+
+def test_what_a_part_needs_is_looked_for():
+    assert peers_page.missing(Part("a", "b", "c", ("d",), ("json", "no_such_package"), ("no-such-program",))) == (
+        "left out: no_such_package, no-such-program not installed")
+    assert peers_page.missing(Part("a", "b", "c", ("d",), ("json",))) == ""
+
+
+def test_one_command_writes_the_page(tmp_path, monkeypatch):
+    place = tmp_path / "PEERS.md"
+    command = ["benchmarks", "peers", "--quick", "--rounds", "1", "--page", str(place), "W4"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert main() == 0
+    text = place.read_text()
+    assert "python -m benchmarks peers --quick --rounds 1 W4" in text
+    assert "SimpleQueue, two threads" in text
+
+
+def test_a_part_that_fails_is_a_failure_of_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(PARTS, "W1", Part("a", "b", "c", ("nosuch",)))
+    place = tmp_path / "PEERS.md"
+    assert peers_page.main(["--quick", "--page", str(place), "W1"]) == 1
+    assert "`python -m benchmarks.nosuch` ended with 1" in place.read_text()

@@ -32,7 +32,7 @@ def build(name: str = "flat_trie") -> ModuleType:
             depends=[str(path) for path in sources],
             extra_compile_args=["-O3", "-fno-strict-aliasing", *(["-std=c++20"] if (HERE / f"{name}.hpp").exists() else [])],
         )
-        extensions = cythonize(  # type: ignore[no-untyped-call]
+        extensions = cythonize(
             [extension], build_dir=str(out / "cython"), include_path=[str(ROOT)], compiler_directives=directives, quiet=True
         )
         command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")

@@ -38,7 +38,7 @@ def counted(module, *arguments):
     with open(ROOT / "build" / "count.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         copy = current_copy()
-        variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so")}
+        variables = os.environ | {"LD_PRELOAD": str(copy / "counter.so"), "PYTHONHASHSEED": "0"}       # tables of texts
         command = [sys.executable, "-m", module, *arguments]
         return subprocess.run(command, check=False, cwd=copy, env=variables, capture_output=True, text=True)
 

@@ -107,6 +107,7 @@ class _Player:
         self.engine = engine
         self.steps = workload.steps
         self.chance = random.Random(workload.seed)
+        self.choices = random.Random(workload.seed + 1)     # of steps: the same, however many messages there are
         self.traffic = Traffic(workload.topology, self.chance, workload.profile, workload.size, messages)
         self.topology = workload.topology
         self.doors = [name for name in entrances(workload.topology) if name in engine.queues]
@@ -179,9 +180,11 @@ class _Player:
             count -= len(taken)
 
     def _reject(self, count: int) -> None:
-        for delivery in self.engine.take(min(count, BATCH)):
-            delivery.reject("drawn")
-            self.delivered += 1
+        while count > 0 and (taken := self.engine.take(min(count, BATCH))):
+            for delivery in taken:
+                delivery.reject("drawn")
+            self.delivered += len(taken)
+            count -= len(taken)
 
     def _take_and_hold(self, count: int) -> None:
         """All that there is credit for, up to so many; then acked, the newest first."""
@@ -193,7 +196,7 @@ class _Player:
     def _grant(self, count: int) -> None:
         finite = [selector for selector in self.engine.selectors.values() if isinstance(selector.credit, int) and selector.credit]
         if finite and count:
-            selector = self.chance.choice(finite)
+            selector = self.choices.choice(finite)
             selector.grant(count)
             self._ack(count)
             if isinstance(selector.available, int):
@@ -202,7 +205,7 @@ class _Player:
     def _switch(self, count: int) -> None:
         """Disable a selector, publish past it, enable it."""
         if self.engine.selectors:
-            selector = self.chance.choice(list(self.engine.selectors.values()))
+            selector = self.choices.choice(list(self.engine.selectors.values()))
             was_enabled = selector.enabled
             selector.disable()
             self._ack(count)
@@ -216,7 +219,7 @@ class _Player:
         try:
             queue = self.engine.create_queue(limit=None, auto_delete=True)
             outlet = self.engine.create_selector(queue.name, when=always, do=deliver("joined"), credit=10)
-            self.engine.create_selector(self.chance.choice(self.doors), when=always, do=copy_to(queue.name), start="head")
+            self.engine.create_selector(self.choices.choice(self.doors), when=always, do=copy_to(queue.name), start="head")
         except (QueueFull, QueueNotFound):
             return
         self._ack(count)
