@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
@@ -17,6 +17,7 @@ from tests.sql import postgres
 from tests.sql.conftest import BUSINESS, business, count, engine_of
 from tests.sql.tap import Tap
 from xump.sql import ConfigurationError, Inbox, Outbox, Tasks, Wake, init
+from xump.sql.moments import Now
 from xump.sql.transactions import TRIES_MAX, in_own, own, sqlstate
 
 WAIT = 60
@@ -462,3 +463,34 @@ def test_x9_host_clock_off_by_a_day(database, url, engine, made, monkeypatch, da
     first._leave()
     assert other.step() == 0
     assert len(other._slots.mine) in (0, 16)
+
+
+def test_x9_the_clock_of_sqlite_is_set_back_by_a_day(sqlite_url, made):
+    """What was written last remembers the time: what is due stays due, and nothing that is new is in the past."""
+    database = engine_of(sqlite_url)
+    tasks, inbox, ran, clock = Tasks(database), Inbox(), [], text("SELECT seq FROM sqlite_sequence WHERE name = 'xump_clock'")
+    tasks.task("note")(ran.append)
+    with database.begin() as connection:
+        machine = connection.execute(select(Now())).scalar_one()
+        later = machine + 86_400_000_000
+        connection.execute(text("UPDATE sqlite_sequence SET seq = :later WHERE name = 'xump_clock'"), {"later": later})
+    with database.begin() as connection:
+        tasks.enqueue(connection, "note", 1)
+        tasks.enqueue_many(connection, [{"name": "note", "payload": 2}])
+        assert connection.execute(select(made.task.c.due)).scalars().all() == [later, later]
+    assert (tasks.worker().drain(), ran) == (2, [1, 2])
+    with database.begin() as connection:
+        connection.execute(text("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'xump_clock'"))
+    for write in (lambda connection: tasks.enqueue(connection, "note", 3),
+                  lambda connection: Outbox().publish(connection, "orders"),
+                  lambda connection: inbox._mark(connection, None, "s", "1")):
+        with database.begin() as connection:
+            connection.execute(text("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'xump_clock'"))
+            write(connection)
+            assert connection.execute(clock).scalar_one() >= machine
+    with database.begin() as connection:
+        connection.execute(text("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'xump_clock'"))
+    assert tasks.worker().drain() == 1
+    with database.connect() as connection:
+        assert connection.execute(clock).scalar_one() >= machine
+    database.dispose()

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from xump import Delivery
 from xump.sql.errors import ConfigurationError, MissingId
 from xump.sql.hosts import ThreadHost
-from xump.sql.moments import Now, micros
+from xump.sql.moments import Now, micros, remember
 from xump.sql.payload import digest, pack, text_column, unpack
 from xump.sql.processor import Processor
 from xump.sql.schema import usable
@@ -116,6 +116,7 @@ class Inbox:
             raise MissingId("once needs a delivery, or source and message_id")
         else:
             row = self._named(source, message_id)
+        remember(core)
         return bool(core.execute(self._insert(core.dialect.name, done=True), row).rowcount == 1)
 
     def handle(self, engine: Any, delivery: Any, handler: Callable[[Connection, Any], Any]) -> bool:

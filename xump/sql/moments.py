@@ -2,6 +2,10 @@
 
 It is a scalar subquery, so that PostgreSQL reads its clock once a statement and can look the result up in an index.
 `clock_timestamp()` goes on within a transaction; `now()` stands still.
+
+SQLite has no clock of its own, only that of its machine, which may be set back. So whoever writes remembers the time in the same
+transaction, and it is never less than what is remembered. `sqlite_sequence`, where SQLite remembers ids that it has issued, is a
+place that each of our databases has, one for all prefixes, and that no migration takes for a table of the user's.
 """
 
 from __future__ import annotations
@@ -9,12 +13,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ColumnElement
 
 POSTGRESQL = "(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
-SQLITE = "(SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)"
+SQLITE_CLOCK = "xump_clock"
+SQLITE = (
+    "(SELECT max(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000, "
+    f"coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{SQLITE_CLOCK}'), 0)))")
+REMEMBER = f"UPDATE sqlite_sequence SET seq = {SQLITE} WHERE name = '{SQLITE_CLOCK}'"
+REMEMBER_FIRST = (f"INSERT INTO sqlite_sequence (name, seq) SELECT '{SQLITE_CLOCK}', 0 "
+                  f"WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '{SQLITE_CLOCK}')")
 MYSQL = "(SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))"
 
 SECONDS_MAX = 1e9
@@ -47,9 +57,10 @@ def _mysql(element: Now, compiler: Any, **options: Any) -> str:
     return MYSQL
 
 
-def now_text(dialect: str) -> str:
-    """The clock as SQL, for statements that are written out."""
-    return {"sqlite": SQLITE, "mysql": MYSQL, "mariadb": MYSQL}.get(dialect, POSTGRESQL)
+def remember(connection: Connection) -> None:
+    """In a transaction that writes: SQLite's time will not be less than now."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(REMEMBER)
 
 
 def micros(seconds: float, name: str) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from xump.sql.errors import ConfigurationError
 from xump.sql.hosts import ThreadHost
-from xump.sql.moments import Now, micros
+from xump.sql.moments import Now, micros, remember
 from xump.sql.parking import release_keys
 from xump.sql.payload import digest, new_id, pack, slot_of, text_column, unpack
 from xump.sql.relay import Relay
@@ -166,6 +166,7 @@ class Outbox:
         elif locked and connection.dialect.name != "sqlite":        # SQLite has one writer
             raise ConfigurationError(f"lock=True and order='all' are for PostgreSQL and SQLite, not {connection.dialect.name}: "
                                      "lock a row of your own before you publish")
+        remember(connection)
         at_once = [row for row in rows if row["delay"] is None]
         if len(at_once) == len(rows):
             connection.execute(self._insert, rows if len(rows) > 1 else rows[0])

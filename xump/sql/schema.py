@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event, insert, inspect, select
 from sqlalchemy.orm import Session
 
 from xump.sql.errors import ConfigurationError, SchemaMismatch
+from xump.sql.moments import REMEMBER_FIRST
 from xump.sql.tables import SLOTS, VERSION, Tables, tables
 
 BUSY_TIMEOUT_MS = 30_000
@@ -41,6 +42,8 @@ def _create(connection: Connection, made: Tables) -> None:
     if inspect(connection).has_table(made.version.name, schema=made.version.schema):
         _compare(connection, made)
     made.metadata.create_all(connection, tables=made.all())
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(REMEMBER_FIRST)
     known = set(connection.execute(select(made.slot.c.slot)).scalars())
     missing = [{"slot": slot} for slot in range(SLOTS) if slot not in known]
     if missing:

@@ -24,7 +24,7 @@ from xump.sql.cleaner import Cleaner
 from xump.sql.codecs import Codec, call_of, codec_of
 from xump.sql.errors import ConfigurationError
 from xump.sql.hosts import ThreadHost
-from xump.sql.moments import Now, delays, micros
+from xump.sql.moments import Now, delays, micros, remember
 from xump.sql.outbox import Outbox
 from xump.sql.payload import digest, text_column
 from xump.sql.scaler import Scaler
@@ -195,6 +195,7 @@ class Tasks:
         delay: float | None, at: datetime | None, priority: int, parent: int | None = None,
     ) -> int:
         row = self._row(name, call, key, delay, at, priority, parent)
+        remember(core)
         if key is None:
             timed = delay is not None or at is not None
             number = core.execute(self._timed if timed else self._plain, row).scalar_one()
@@ -223,6 +224,7 @@ class Tasks:
         given = [{"payload": None, "key": None, "delay": None, "at": None, "priority": 0, **row} for row in rows]
         made = [self._row(one["name"], call_of(one["payload"]), one["key"], one["delay"], one["at"], one["priority"], None)
                 for one in given]
+        remember(core)
         ids: dict[int, int] = {}
         plain = [number for number, row in enumerate(made) if row["ukey_digest"] is None]
         if plain:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from xump.sql.errors import TransactionAborted
+from xump.sql.moments import remember
 from xump.sql.schema import require_configured
 
 Result = TypeVar("Result")
@@ -44,12 +45,23 @@ def in_own(engine: Engine, work: Callable[[Connection], Result]) -> Result:
     while True:
         try:
             with engine.begin() as connection:
-                return work(connection)
+                before = _changes(connection)
+                result = work(connection)
+                if _changes(connection) != before:
+                    remember(connection)
+                return result
         except DBAPIError as error:
             tries += 1
             if sqlstate(error) not in AGAIN or tries >= TRIES_MAX:
                 raise
             time.sleep(PAUSE * tries)
+
+
+def _changes(connection: Connection) -> int:
+    """How many rows this connection to SQLite has changed so far."""
+    if connection.dialect.name != "sqlite":
+        return 0
+    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
 
 
 def sqlstate(error: DBAPIError) -> str | None:
@@ -87,6 +99,7 @@ def refuse_aborted(connection: Connection) -> None:
 def _aborted() -> TransactionAborted:
     return TransactionAborted("a statement failed in this transaction and its error was swallowed; the database would answer the "
                               "commit with a rollback. Let the error out, or run that statement in connection.begin_nested()")
+
 
 def oldest_snapshot(connection: Connection) -> float:
     """For how many seconds the oldest transaction of a PostgreSQL is open: till it ends, dead rows stay and claims get slower."""

@@ -140,7 +140,7 @@ class Notify(Wake):
                     while True:
                         self._asked.wait()
                         self._asked.clear()
-                        connection.execute(text(f"NOTIFY {self._channel}"))
+                        connection.exec_driver_sql(f"NOTIFY {self._channel}")
                         time.sleep(self._every)
             except Exception:
                 logger.exception("NOTIFY failed; relays and workers look by themselves within their poll")
