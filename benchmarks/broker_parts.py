@@ -243,6 +243,17 @@ def millions(address: Address, process: int, count: int) -> str:
             f"{(largest - before) / 2**20:,.0f} MiB more at its largest")
 
 
+BARS = {
+    "single": "p50 at most 1.5 times an append and fdatasync, whose p50 is the first line",
+    "flood": "p99 when flooded at most 3 times that when idle",
+    "both": "at least 300,000 messages a second, and 10 times RabbitMQ",
+    "bindings": "at least 300,000 messages a second, half of the bar of one queue, and 10 times RabbitMQ",
+    "idle": "at most 8 KiB a connection",
+    "consumers": "it ends: nothing is lost or stuck; memory does not grow with the messages",
+    "millions": "it ends, and memory does not grow with the messages beyond what each waiting one needs: some tens of bytes",
+}
+"""What each part is held against."""
+
 BESIDE: dict[str, tuple[Callable[[Address, int], str], int]] = {
     "single": (single, 2_000), "flood": (flood, 2_000), "both": (both, 200_000), "bindings": (bindings, 200_000)}
 ALONE: dict[str, tuple[Callable[[Address, int, int], str], int]] = {
@@ -268,6 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
     describe()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     for part in options.parts or (*BESIDE, *ALONE):
+        print(f"{part:10} bar       {BARS[part]}")
         with ExitStack() as stack:
             address, process = stack.enter_context(server(part))
             if part in ALONE:
