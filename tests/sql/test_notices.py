@@ -291,3 +291,23 @@ def test_t16_compensation_died_between(url, database, tasks, ran, made, point):
     assert [tasks.cleaner().step()["compensated"] for _ in range(2)] == [1, 0]
     assert (tasks.worker().drain(), ran) == (1, [0])
     assert [outcome for outcome, in rows(database, made.done, made.done.c.outcome)] == ["compensated"]
+
+
+def test_x7_key_enqueued_while_claimed(database, made):
+    """A task that has started absorbs nothing: what changed after its start is seen by a run of its own."""
+    tasks, seen, state = Tasks(database), [], ["old"]
+
+    @tasks.task("note")
+    def note(order):
+        seen.append(state[0])
+        if state[0] == "old":
+            state[0] = "new"
+            with database.begin() as connection:
+                ids.append(tasks.enqueue(connection, "note", [17], key="17"))
+                assert tasks.enqueue(connection, "note", [17], key="17") == ids[1]      # this one waits: it absorbs
+
+    with database.begin() as connection:
+        ids = [tasks.enqueue(connection, "note", [17], key="17")]
+    assert (tasks.worker().drain(), seen) == (2, ["old", "new"])
+    assert ids[0] != ids[1]
+    assert count(database, made.task) == 0
