@@ -1,7 +1,9 @@
 """Spans and moments of time as a program gives them, checked and in nanoseconds."""
 
 import datetime
+from typing import final
 
+@final
 class Times:
     """What a publish says of time."""
 

@@ -65,7 +65,6 @@ cpdef int64_t moment_ns(object moment, str what) except? -1:
     return moment
 
 
-@cython.freelist(8)
 @cython.final
 @cython.freelist(8)         # each publish that says something of time has one, for a moment
 cdef class Times:
