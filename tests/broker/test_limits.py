@@ -175,7 +175,7 @@ def test_a_transaction_that_ends_makes_room(connect):
 
 
 def test_transactions_of_all_clients_have_a_quarter_of_the_memory(connect):
-    """Three of them fit. The bound is above what engines of other tests have, who share the process: else publishers would wait."""
+    """Three of them fit. The bound is above what engines of other tests have in this process: else publishers would wait."""
     each = 1 + 2 * memory_bytes() // 1_056_000
     broker, one = connect(memory_bytes=each * 1_056_000)
     links = [one() for _client in range(4)]
