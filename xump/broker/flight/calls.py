@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
 
-BUSY_SECONDS = 0.5
+BUSY_SECONDS = 0.2
 """So long after its end a call still stands for a client that will call again."""
 
 LOOK_SECONDS = 0.5
