@@ -2,7 +2,9 @@
 
 - Write: rows (address, 100 bytes, a header) of two tasks, into a Parrot in RAM, whose one subscriber keeps them. Beside a
   `mapInArrow` that only counts them, which is the floor that Spark sets. Bars: 0.9 of its rate at least once, 0.6 staged and
-  committed. And beside `foreachPartition` with pika into RabbitMQ, a tenth of the rows: 4 times its rate.
+  committed. And beside `foreachPartition` with pika into RabbitMQ, a tenth of the rows: 4 times its rate. *bare do_put* sends the
+  same batches from the same tasks to a server of Flight that only counts them: with both cores taken by Spark and its workers, it
+  is what any broker behind Flight is at best.
 - Others: round trips of another client's publish into a queue of its own, while as many staged rows enter by a commit, beside the
   same while the broker is idle. The 99th percentile; bar: 1/3 of the rate, which is 3 times as long.
 - Read: the history of a queue, beside the same rows from Parquet through a data source in Python that yields ready batches.
@@ -27,6 +29,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.parquet
+from pyarrow import flight
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -34,6 +37,7 @@ from pyspark.sql.types import StructType
 from benchmarks.harness import Contestant, compare, describe, parser_of, speed_table, take_turns
 from xump.broker.client import Client
 from xump.spark import publish, session
+from xump.spark.schema import sliced
 
 ROWS = 1_000_000
 TASKS = 2
@@ -60,9 +64,9 @@ with Engine() as engine:
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def broker(program: str = SERVER) -> Iterator[str]:
     """Where it listens."""
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             yield server.stdout.readline().strip()
@@ -101,6 +105,48 @@ def published(df: DataFrame, client: Client, rows: int, delivery: str) -> float:
     publish(df, client.endpoint, "jobs", delivery=delivery)
     taken = (perf_counter_ns() - begun) / rows
     check(client.purge("one"), rows)
+    return taken
+
+
+BARE = """
+from pyarrow import flight
+class Counting(flight.FlightServerBase):
+    def do_put(self, context, descriptor, reader, writer):
+        rows = 0
+        for chunk in reader:
+            rows += chunk.data.num_rows
+            writer.write(rows.to_bytes(8, "little"))
+server = Counting("grpc://127.0.0.1:0")
+print(f"grpc://127.0.0.1:{server.port}", flush=True)
+server.serve()
+"""
+
+
+def put(url: str, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Sends a task's batches as `publish` does, and waits for the answer to the last."""
+    rows, writer = 0, None
+    with flight.FlightClient(url) as client:
+        for batch in batches:
+            for part in sliced(batch):
+                if writer is None:
+                    writer, answers = client.do_put(flight.FlightDescriptor.for_path("jobs"), batch.schema)
+                writer.write_batch(part)
+                rows += part.num_rows
+        counted = 0
+        if writer is not None:
+            writer.done_writing()
+            while counted < rows:
+                counted = int.from_bytes(answers.read().to_pybytes(), "little")
+            writer.close()
+    yield pyarrow.record_batch({"rows": pyarrow.array([counted], pyarrow.int64())})
+
+
+def by_bare_put(df: DataFrame, url: str, rows: int) -> float:
+    """Nanoseconds a row."""
+    begun = perf_counter_ns()
+    found = sum(row.rows for row in df.mapInArrow(partial(put, url), "rows BIGINT").collect())
+    taken = (perf_counter_ns() - begun) / rows
+    check(found, rows)
     return taken
 
 
@@ -216,6 +262,7 @@ def write_part(spark: SparkSession, client: Client, rows: int, rounds: int, serv
     df = frame(spark, rows)
     contestants: dict[str, Contestant] = {
         "mapInArrow, counts": partial(counted, df, rows),
+        "bare do_put, counts": partial(by_bare_put, df, servers.enter_context(broker(BARE)), rows),
         "xump, at least once": partial(published, df, client, rows, "at-least-once"),
         "xump, exactly once": partial(published, df, client, rows, "exactly-once"),
     }
@@ -226,6 +273,7 @@ def write_part(spark: SparkSession, client: Client, rows: int, rounds: int, serv
         print("RabbitMQ is not installed, and left out: apt-get install rabbitmq-server")
     times = take_turns(contestants, rounds)
     print(f"  write: {rows:,} rows into a Parrot")
+    compare(speed_table(), times, "mapInArrow, counts", ["bare do_put, counts"], None)
     compare(speed_table(), times, "mapInArrow, counts", ["xump, at least once"], 0.9)
     compare(speed_table(), times, "mapInArrow, counts", ["xump, exactly once"], 0.6)
     if "pika to RabbitMQ" in times:
