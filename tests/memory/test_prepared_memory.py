@@ -1,9 +1,14 @@
 """Memory that is ready before it is needed is used as any other, and costs nothing until then."""
 
+import os
+
 import pytest
 
 from xump import Engine
-from xump_ext.memory.slab import memory_bytes, prepare_memory
+from xump_ext.memory.slab import keep_memory, memory_bytes, prepare_memory, release_memory
+
+MIB = 1 << 20
+KEPT = 0 if "ASAN_OPTIONS" in os.environ else 60 * MIB         # with the address sanitizer each cell is memory of its own
 
 
 def test_it_counts_for_nothing_until_messages_use_it():
@@ -25,3 +30,54 @@ def test_it_counts_for_nothing_until_messages_use_it():
 def test_what_is_no_size(wrong, error):
     with pytest.raises(error):
         prepare_memory(wrong)
+
+
+@pytest.fixture
+def resident():
+    """How many bytes this process has from the system. Nothing is ready before and after the test."""
+    def now():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    none_ready()
+    yield now
+    none_ready()
+
+
+def none_ready():
+    keep_memory(0)
+    release_memory()
+    release_memory()
+
+
+def test_what_messages_have_left_is_kept_until_it_was_not_needed_for_a_while(resident):
+    with Engine() as engine:
+        queue = engine.create_queue("q")
+
+        def fill():
+            engine.publish_many("q", (("a", bytes(100)) for _ in range(500_000)))
+
+        fill()
+        queue.purge()
+        few = resident()
+        keep_memory(256 * MIB)
+        for _ in range(3):
+            fill()
+            queue.purge()
+            engine.check()
+            release_memory()            # it was needed meanwhile
+            assert resident() - few > KEPT
+        release_memory()
+        assert resident() - few < 30 * MIB
+        engine.check()
+
+
+def test_without_being_asked_nothing_is_kept(resident):
+    with Engine() as engine:
+        queue = engine.create_queue("q")
+        before = resident()
+        for _ in range(3):
+            engine.publish_many("q", (("a", bytes(100)) for _ in range(500_000)))
+            assert resident() - before > 60 * MIB
+            queue.purge()
+            assert resident() - before < 10 * MIB

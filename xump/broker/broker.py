@@ -151,6 +151,7 @@ class Broker:
         name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._looked_for_late = self.loop.time()
+        self.memory.keep(self._looked_for_late)
         self._sweep()
         try:
             if self.http is not None:
@@ -198,6 +199,7 @@ class Broker:
             connection.abort()
         for vhost in self.vhosts.values():
             await vhost.close()
+        self.memory.keep_none()
         self._server = None
         self._ended.set()
 
@@ -264,6 +266,7 @@ class Broker:
         """One timer for all connections: send heartbeats, and end those that say nothing any more or read nothing."""
         now = self.loop.time()
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.memory.sweep(now)
         for connection in list(self.connections):
             connection.look_after(now)
         if now - self._looked_for_late >= min(LATE_SECONDS, self.limits.consumer_timeout or LATE_SECONDS):

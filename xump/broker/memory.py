@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xump_ext.memory.slab import memory_bytes
+from xump_ext.memory.slab import keep_memory, memory_bytes, release_memory
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -21,6 +21,10 @@ RELEASED = 0.8
 """Below this part of the bound publishers go on: at the bound itself they would stop and go all the time."""
 UNCOMMITTED_SHARE = 0.25
 """Of the bound, what transactions may have that are not committed. A client that is made to wait could not commit."""
+KEPT_SHARE, KEPT_BYTES_MAX = 1 / 16, 256 << 20
+"""Of the bound, and at most, what stays ready for new messages when others have gone: the system clears what it gives out."""
+KEPT_SECONDS = 10.0
+"""What was not needed for so long goes back to the system."""
 LOOK_SECONDS = 0.05
 """How often it is looked at while publishers wait."""
 GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -52,6 +56,7 @@ class Memory:
         """Whether publishers wait."""
         self.uncommitted = 0
         """Bytes of transactions that are not committed, which are in no engine yet."""
+        self._swept = 0.0
         self.waiting: dict[Connection, None] = {}
         """Clients that have published meanwhile, and are not read until there is less."""
 
@@ -76,6 +81,23 @@ class Memory:
     def release(self, count: int) -> None:
         """The transaction has ended."""
         self.uncommitted -= count
+
+    def keep(self, now: float) -> None:
+        """From now on keep memory that messages have left, for a while."""
+        self._swept = now
+        keep_memory(int(min(KEPT_SHARE * self.bytes_max, KEPT_BYTES_MAX)))
+
+    def sweep(self, now: float) -> None:
+        """Now and then: give back what was not needed."""
+        if now - self._swept >= KEPT_SECONDS:
+            self._swept = now
+            release_memory()
+
+    def keep_none(self) -> None:
+        """The broker ends: give all back."""
+        keep_memory(0)
+        release_memory()        # what was not needed since the last time
+        release_memory()        # and the rest
 
     def is_too_much(self) -> bool:
         """Whether nothing more should be published now."""

@@ -58,6 +58,8 @@ cdef struct slab_t:
     region_t* regions               # those with room
     region_t* ready                 # touched and not yet used, linked by `next`
     uint32_t ready_count
+    uint32_t ready_least            # fewer were not ready since `release_memory`
+    uint32_t ready_max              # so many that have emptied are kept ready
     int64_t used                    # bytes: chunks with cells, larger cells, and what is noted beside them
 
 cdef slab_t cells

@@ -5,3 +5,9 @@ def memory_bytes() -> int:
 
 def prepare_memory(size: int) -> None:
     """Have `size` bytes of memory ready for messages, at most 2 MiB more."""
+
+def keep_memory(size: int) -> None:
+    """Keep up to `size` bytes ready that messages have left, instead of giving them back to the system at once."""
+
+def release_memory() -> None:
+    """Give back to the system what was ready, and not needed, since the last call of this."""

@@ -1,5 +1,6 @@
 """Slabs: cells of equal size, cut out of chunks, for the structs of the core. This half makes and frees chunks and regions."""
 
+from libc.stdint cimport UINT32_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -181,20 +182,23 @@ cdef void chunk_emptied(chunk_t* chunk) noexcept:
 cdef region_t* region_new() except NULL:
     """A region that is ready, or one from the system."""
     cdef region_t* region = cells.ready
+    cdef char* first
     if region != NULL:
         cells.ready = region.next
         cells.ready_count -= 1
+        cells.ready_least = min(cells.ready_least, cells.ready_count)
     else:
-        region = region_made(<char*> region_map())
+        first = <char*> region_map()
+        if first == NULL:
+            raise MemoryError()
+        region = region_made(first)
     region_listed(region)
     return region
 
 
-cdef region_t* region_made(char* first) except NULL:
-    """The head of a region that begins there."""
+cdef region_t* region_made(char* first) noexcept:
+    """The head of a region that begins there, with nothing in it."""
     cdef region_t* region = <region_t*> (first + CHUNK_END)
-    if first == NULL:
-        raise MemoryError()
     region.spare = NULL
     region.used = 0
     region.fresh = 0
@@ -210,14 +214,38 @@ def prepare_memory(size):
     """
     cdef size_t wanted = size
     cdef char* first
-    cdef region_t* region
     while CELLS and cells.ready_count * REGION_BYTES < wanted:
         with nogil:
             first = <char*> region_touched()
-        region = region_made(first)
-        region.next = cells.ready
-        cells.ready = region
-        cells.ready_count += 1
+        if first == NULL:
+            raise MemoryError()
+        region_is_ready(region_made(first))
+
+
+def keep_memory(size):
+    """From now on keep up to `size` bytes ready that messages have left, instead of giving them back to the system at once.
+
+    For a process that messages run through: the system clears what it gives out. `release_memory` gives back what was not needed.
+    """
+    cells.ready_max = <uint32_t> min(size // REGION_BYTES, UINT32_MAX)
+
+
+def release_memory():
+    """Give back to the system what was ready, and not needed, since the last call of this."""
+    cdef region_t* region
+    while cells.ready_least > 0:
+        cells.ready_least -= 1
+        cells.ready_count -= 1
+        region = cells.ready
+        cells.ready = region.next
+        region_unmap(region_start(region))
+    cells.ready_least = cells.ready_count
+
+
+cdef inline void region_is_ready(region_t* region) noexcept:
+    region.next = cells.ready
+    cells.ready = region
+    cells.ready_count += 1
 
 
 cdef inline void region_listed(region_t* region) noexcept:
@@ -272,7 +300,10 @@ cdef void region_give(region_t* region, chunk_t* chunk) noexcept:
 
 cdef void region_end(region_t* region) noexcept:
     region_unlisted(region)
-    region_unmap(region_start(region))
+    if cells.ready_count < cells.ready_max:
+        region_is_ready(region_made(region_start(region)))
+    else:
+        region_unmap(region_start(region))
 
 
 # ---- what is in use
@@ -314,7 +345,7 @@ cdef int chunk_check(chunk_t* chunk) except -1:
 
 cdef int slab_check() except -1:
     """Checks every chunk and region with room. O(chunks with room)."""
-    cdef uint32_t i
+    cdef uint32_t i, ready = 0
     cdef chunk_t* chunk
     cdef chunk_t* before
     cdef region_t* region = cells.regions
@@ -334,4 +365,10 @@ cdef int slab_check() except -1:
                 region.next != NULL or region.previous != NULL)):
             return wrong(f"a region with {region.used} chunks of {region.fresh} is listed as one with room")
         region = region.next
+    region = cells.ready
+    while region != NULL:
+        ready += 1
+        region = region.next
+    if ready != cells.ready_count or cells.ready_least > ready:
+        return wrong(f"{cells.ready_count} regions are said to be ready, {cells.ready_least} at least, and there are {ready}")
     return 0
