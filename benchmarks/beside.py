@@ -9,7 +9,7 @@
 
 All of a workload take turns in one run. Each row says what outlives what (its *promise*), and how many times as fast Xump's row
 of the same work is. `in memory` promises nothing; `written` outlives the process, not the machine; `on the disk` is synced at
-each commit, acks too. What is not installed is left out, and named.
+each commit, acks too. Peers that are not installed are left out, and named.
 
 `python -m benchmarks peers` runs all of them, and the faces, into one page.
 """

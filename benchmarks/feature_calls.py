@@ -25,7 +25,7 @@ PROGRAMS: dict[str, Program] = {}
 
 @dataclass(frozen=True)
 class Feature:
-    """What is counted, and beside what: another program, less a third one if there is one."""
+    """The program that is counted, and the one beside it, less a third one if there is one."""
 
     name: str
     bar: float

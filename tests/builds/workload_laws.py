@@ -170,7 +170,7 @@ LAWS = {make.__name__.replace("_", " "): make for make in (
     selectors_that_do_not_match, selectors_without_credit, workers, sets_of_selectors_that_messages_wait_for, queues,
     queues_that_messages_name, in_stores)}
 NO_LAW = {"members of a window": members_of_a_window}
-"""What is known to cost as much as there are of them: so the counting finds that, too."""
+"""Costs that are known to grow with the number of something: the counting must find them."""
 
 
 # ---- counting

@@ -81,3 +81,11 @@ def test_without_being_asked_nothing_is_kept(resident):
             assert resident() - before > 60 * MIB
             queue.purge()
             assert resident() - before < 10 * MIB
+
+
+def test_no_more_is_prepared_than_was_asked_for(resident):
+    before = resident()
+    prepare_memory(2 * MIB - 1)
+    assert resident() - before < MIB
+    prepare_memory(64 * MIB)
+    assert KEPT <= resident() - before < 70 * MIB

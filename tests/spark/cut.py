@@ -122,7 +122,7 @@ class Wire:
 
 
 def received(end):
-    """What comes next; nothing, if the other side is gone."""
+    """The next bytes; none, if the other side is gone."""
     try:
         return end.recv(1 << 16)
     except OSError:

@@ -53,7 +53,7 @@ def settled(process):
 
 
 def until(process, is_so):
-    """What is seen when `is_so` of it; the broker may be on its way back meanwhile."""
+    """Look until `is_so` is true of it, and return that. The broker may be on its way back meanwhile."""
     deadline = time.monotonic() + WAIT
     last = "nothing"
     while time.monotonic() < deadline:

@@ -13,10 +13,9 @@ from libc.string cimport memcmp
 
 from xump_ext.amqp.properties cimport Properties, scan_properties
 from xump_ext.amqp.table cimport Field, integer_of, read_field, real_of
-from xump_ext.arrow.column cimport utf8_valid
 from xump_ext.amqp.wire cimport read_u16, read_u32, read_u64
+from xump_ext.arrow.column cimport utf8_valid
 from xump_ext.message.annex cimport annex_reader, fields_t, put_bool, put_bytes, put_float, put_int, put_text
-
 from xump_ext.message.headers cimport annex_addressed
 
 KIND = AMQP_ANNEX

@@ -10,8 +10,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from xump_ext.route.requeue cimport send_away
 from xump_ext.select.unrouted cimport in_index
 from xump_ext.state.constants cimport BEHIND, BOUND, DELAYED, OVERFULL, REASON_OVERFLOW, UNLIMITED, UNROUTED, WAITING
-from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.drop_order cimport drop_order_least, worth_of
+from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.graph cimport selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.index cimport index_until, unrouted_from

@@ -33,8 +33,8 @@ PAUSE_SECONDS = 0.0001
 """So long other threads have the interpreter between two steps, while other clients call. The loop by itself gives it up too
 briefly: each time a thread of Flight wants it, 5 ms would pass before it gets it by force."""
 
-MEMORY_BYTES = 16 << 20
-"""So much memory is ready before it is needed: see `prepare_memory`."""
+MEMORY_BYTES, ROW_BYTES = 16 << 20, 160
+"""So much memory at most is ready before it is needed, for each row that still enters: see `prepare_memory`."""
 
 LOOK_SECONDS = 0.005
 """How often a thread that waits for what enters looks whether more memory is wanted, and whether its client is still there."""
@@ -93,7 +93,6 @@ class Entering:
         """Wait until all has entered that was adopted before `mark` was given, or there is no room, or `seconds` have passed.
         Returns None if it has entered; else why not."""
         deadline = time.monotonic() + seconds
-        prepare_memory(MEMORY_BYTES)
         while True:
             with self._changed:
                 target = self._targets.get(name)
@@ -103,8 +102,11 @@ class Entering:
                     return target.why
                 if self._ended or time.monotonic() >= deadline:
                     return LONGER
-                self._changed.wait(LOOK_SECONDS)
-            prepare_memory(MEMORY_BYTES)
+                left = mark - target.entered
+            prepare_memory(min(left * ROW_BYTES, MEMORY_BYTES))
+            with self._changed:
+                if target.entered < mark and not target.stuck and self._targets.get(name) is target:
+                    self._changed.wait(LOOK_SECONDS)
             check_open()
 
     def close(self) -> None:
