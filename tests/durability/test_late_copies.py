@@ -6,13 +6,6 @@ import pytest
 from tests.durability.two_stores import commit, crashed, make_stores
 from xump import INFINITE, Engine, always, copy_to, deliver, move_to
 
-KINDS = ["ring", "lmdb"]
-
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
-
 
 def make(engine, kind, folder):
     """Queue a in the one store, and b in the other."""
@@ -37,10 +30,8 @@ def replay(engine):
 
 
 @pytest.fixture
-def routed(kind, tmp_path):
+def routed(kind, folder):
     """An engine in whose queue a there is a message that was routed, and is durable."""
-    folder = tmp_path / "stores"
-    folder.mkdir()
     with Engine() as engine:
         make(engine, kind, folder)
         engine.create_queue("other")
@@ -89,9 +80,7 @@ def test_a_message_that_is_not_copied_again_does_not_wait_longer_than_needed(rou
     assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
 
 
-def test_many_late_copies_wait_behind_one_fence(kind, tmp_path):
-    folder = tmp_path / "stores"
-    folder.mkdir()
+def test_many_late_copies_wait_behind_one_fence(kind, folder, tmp_path):
     with Engine() as engine:
         make(engine, kind, folder)
         consume(engine, "a")
@@ -110,10 +99,8 @@ def test_many_late_copies_wait_behind_one_fence(kind, tmp_path):
 
 
 @pytest.mark.parametrize("credit", [5, INFINITE])
-def test_a_copy_of_what_went_on_in_ram_counts_for_the_durable_message(kind, tmp_path, credit):
+def test_a_copy_of_what_went_on_in_ram_counts_for_the_durable_message(kind, credit, folder, tmp_path):
     """a, durable, is moved to a queue in RAM, which is copied to b, durable elsewhere."""
-    folder = tmp_path / "stores"
-    folder.mkdir()
     with Engine() as engine:
         make(engine, kind, folder)
         engine.create_queue("ram")
@@ -131,9 +118,7 @@ def test_a_copy_of_what_went_on_in_ram_counts_for_the_durable_message(kind, tmp_
         assert after_crash(kind, folder, tmp_path) == {"a": [], "b": ["one"]}
 
 
-def test_a_message_of_the_history_stays_there_while_its_copy_is_late(kind, tmp_path):
-    folder = tmp_path / "stores"
-    folder.mkdir()
+def test_a_message_of_the_history_stays_there_while_its_copy_is_late(kind, folder, tmp_path):
     with Engine() as engine:
         make(engine, kind, folder)
         engine.create_queue("kept", store="a", history_limit=10)

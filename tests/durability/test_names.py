@@ -8,18 +8,6 @@ from tests.durability.two_stores import commit, crashed, make_stores
 from xump import INFINITE, Engine, StoreFailed, always, deliver, move_to
 
 
-@pytest.fixture(params=["ring", "lmdb"])
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "stores"
-    folder.mkdir()
-    return folder
-
-
 def fail(engine, name, monkeypatch):
     """Have the next write of a store fail."""
     def write(batch):

@@ -7,18 +7,6 @@ from tests.durability.two_stores import commit, crashed, make_stores
 from xump import INFINITE, Engine, always, copy_to, deliver, match, move_to
 
 
-@pytest.fixture(params=["ring", "lmdb"])
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "stores"
-    folder.mkdir()
-    return folder
-
-
 def make(engine, kind, folder, *, here, there, **options):
     """Stores a and b, and queues in them, which are durable. `options`: of queues, by name."""
     make_stores(engine, kind, folder)
