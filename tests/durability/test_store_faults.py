@@ -106,6 +106,36 @@ def test_what_a_failed_store_never_got_is_still_where_it_came_from(credit, delet
         assert bodies(engine)["a"] == [b"precious"]
 
 
+@pytest.mark.parametrize("by_way_of_ram", [None, 5, INFINITE])
+def test_a_dead_letter_for_a_failed_store_is_still_where_it_came_from(by_way_of_ram):
+    """It is dropped and counted, as where there is no room; but its own store has it."""
+    engine = opened("dead r")
+    with engine.building():
+        engine.create_queue("a", store="l", dead_letter="dead")
+        engine.create_queue("ram", dead_letter="dead")
+        engine.create_selector("ram", when=always, do=deliver("worker"))
+        engine.create_selector("a", when=always, credit=by_way_of_ram or 1,
+                               do=move_to("ram") if by_way_of_ram else deliver("worker"))
+    engine.publish("a", body=b"precious")
+    engine.sync()
+    delivery, = engine.take(1)
+    Worse.unwritable.add("r")
+    engine.publish("dead")
+    with pytest.raises(StoreFailed):
+        engine.sync()
+    delivery.reject()
+    where = engine.queues["ram" if by_way_of_ram else "a"]
+    assert engine.stats()["queues"][where.name]["dropped"] == {"rejected": 1}
+    assert (where.ready, where.outstanding, engine.queues["a"].outstanding) == (0, 0, 0)
+    engine.check()
+    engine.stores["l"].committer.sync(None)
+    engine.close()
+    Worse.unwritable.clear()
+    with opened() as engine:
+        assert bodies(engine)["a"] == [b"precious"]
+        engine.check()
+
+
 def test_a_failed_store_does_not_stop_another_one():
     engine = opened("a l", "b r", "ram")
     engine.create_selector("a", when=always, do=copy_to("b"))

@@ -58,7 +58,8 @@ class Failed(Exception):
 
 
 class Watched(Recorded):
-    """A world on a disk that fails, which knows what it is about to do."""
+    """A world on a disk that fails, which knows what it is about to do. A store may fail in its own thread, at any moment: then
+    the program ends with the call during which it did, or before the next one."""
 
     def __init__(self, holder: list[Watched], *arguments, **options) -> None:
         holder.append(self)
@@ -66,12 +67,23 @@ class Watched(Recorded):
         super().__init__(*arguments, **options)
 
     def both(self, call, note, any_error=False):
+        self.look_round(note)
+
         def called(engine, side):
             try:
-                return call(engine, side)
+                done = call(engine, side)
             except DISK as error:
                 raise Failed(note) from error
+            if side:
+                self.look_round(note)
+            return done
         return super().both(called, note, any_error)
+
+    def look_round(self, note):
+        """Raises `Failed` if a store has failed, of which no call has told."""
+        for committer in self.engine._committers():
+            if (error := committer.outcome()) is not None:
+                raise Failed(note) from error
 
     def hear(self, error):
         if isinstance(error, DISK):

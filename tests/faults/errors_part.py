@@ -20,7 +20,9 @@ from tests.faults.repairs import FILES
 from tests.faults.report import Section
 from tests.faults.worker import Job
 
-DURABILITIES = [("sync", 0), ("group", 60_000)]
+DURABILITIES = {"sync": ("sync", 0), "group": ("group", 60_000), "group, by its thread": ("group", 30)}
+"""In the second groups are written by calls alone, so that each run is the same; in the third also by the thread of the store,
+which tells no call of it."""
 COLUMNS = ["stores", "durability", "faults", "runs", "calls failed", "violations"]
 TEXT = """
 A program makes stores, works, closes, compacts, opens, works and closes. The Nth call of a kind fails, once or from then on,
@@ -38,11 +40,11 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
     full_text, problems = full_disk.told()
     text = TEXT.format(kinds=kinds, full=full_text)
     section = Section("errors", "Input and output that fails", text, COLUMNS, violations=problems)
-    programs = [(mix, durability) for mix in MIXES for durability in DURABILITIES]
-    programs += [(REPAIR + store, ("", 0)) for store in FILES]
+    programs = [(mix, name, durability) for mix in MIXES for name, durability in DURABILITIES.items()]
+    programs += [(REPAIR + store, "", ("", 0)) for store in FILES]
     with worker.folder() as folder:
         task = progress.add_task("errors", total=len(programs) * len(all_faults()))
-        for mix, durability in programs:
+        for mix, name, durability in programs:
             if options.stores not in (None, mix):
                 continue
             sums, found = Counter[str](), Counter[str]()
@@ -55,10 +57,10 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
                 found.update(said["found"])
                 progress.update(task, advance=1)
             jobs = [{"mix": mix, "durability": durability, "first": number, "stride": options.at_once,
-                     "folder": str(folder / f"{mix} {durability[0]} {number}")} for number in range(options.at_once)]
+                     "folder": str(folder / f"{mix} {name} {number}")} for number in range(options.at_once)]
             worker.run_all("tests.faults.errors_part", jobs, told, options.at_once)
-            section.rows.append([mix, durability[0], len(all_faults()), sums["runs"], sums["failed"], sum(found.values())])
-            section.violations += [f"{mix}, {durability[0]}: {times} times: {what}" for what, times in found.most_common()]
+            section.rows.append([mix, name, len(all_faults()), sums["runs"], sums["failed"], sum(found.values())])
+            section.violations += [f"{mix}, {name}: {times} times: {what}" for what, times in found.most_common()]
     return section
 
 

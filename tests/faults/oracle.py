@@ -68,8 +68,14 @@ class Moment:
     model: ModelEngine
     _seen: Seen | None = None
     _emptied: list[Any] | None = None
+    _alternatives: list[Moment] | None = None
 
-    def alternatives(self) -> Iterator[Moment]:
+    def alternatives(self) -> list[Moment]:
+        if self._alternatives is None:
+            self._alternatives = list(self._retries_kept())
+        return self._alternatives
+
+    def _retries_kept(self) -> Iterator[Moment]:
         """The same, but that some queues still delay what is to be tried again: as long as nothing was written of a queue since
         its store was closed in order, its retries keep their times after a crash, too."""
         waiting = {queue.name: found for queue in self.model.queues.values()

@@ -14,6 +14,7 @@ import pytest
 from tests.faults import kills_part, shrinking, worker
 from tests.faults.__main__ import PARTS, parsed
 from tests.faults.damage import Damage, Specimen, Trial, Tried
+from tests.faults.errors_part import DURABILITIES
 from tests.faults.fuzz import HARNESSES, Harness, mutations
 from tests.faults.fuzz_part import by_atheris
 from tests.faults.machine_part import GENERATORS, STEPS_PER_PROGRAM, program
@@ -61,10 +62,14 @@ def test_kills(mix):
     assert [said["violations"] for said in heard] == [[]] * len(heard) and sum(said["killed"] for said in heard) >= 12
 
 
-@pytest.mark.parametrize("stores", ["ring", "lmdb", "repair of ring", "repair of lmdb"])
-def test_failing_calls(stores):
-    """Every ninth fault, at every third call."""
-    heard = said_by("errors", {"mix": stores, "durability": ("sync", 0), "first": 2, "stride": 9, "step": 3})
+@pytest.mark.parametrize(("stores", "durability", "share"), [
+    ("ring", "sync", (2, 9, 3)), ("lmdb", "sync", (2, 9, 3)), ("repair of ring", "sync", (2, 9, 3)),
+    ("repair of lmdb", "sync", (2, 9, 3)), ("ring and lmdb", "group, by its thread", (2, 21, 5))])
+def test_failing_calls(stores, durability, share):
+    """Every ninth fault, at every third call. Of two stores, whose threads write at any moment, some faults of writing."""
+    first, stride, step = share
+    job = {"mix": stores, "durability": DURABILITIES[durability], "first": first, "stride": stride, "step": step}
+    heard = said_by("errors", job)
     assert [said["found"] for said in heard] == [{}] * len(heard)
     assert sum(said["sums"]["failed"] for said in heard) > 5
 

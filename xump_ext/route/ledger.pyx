@@ -393,6 +393,8 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
                 tally_left(tally, queue, reason, OUTCOME_DEAD_LETTERED)
             return settle(engine, entry, PROCESSED, 0)
         content_release(content)
+    if letters != NULL and letters.durable and letters.store.failed:
+        went_to(engine, letters)        # its own store does not hear of its end: it is there again when that one is opened
     if tally != NULL:
         tally_left(tally, queue, reason, OUTCOME_DROPPED)
     return settle(engine, entry, DROPPED, reason)
