@@ -2,13 +2,14 @@
 
 Brokers, workers and the client are processes; the workers of a broker share one, so that what is compared is not lost in the
 work of many processes on few cores. All brokers have the same peers: raw DEALER sockets that speak majortomo's dialect
-of MDP 0.2, and answer with what they got, 100 bytes. The proxy is libzmq's own, in C, with no protocol and nothing to keep: it is
-the least that two hops cost. It has the same peers, without the frames of Majordomo.
+of MDP 0.2, and answer with what they got, 100 bytes. Peers take whole messages in compiled code, so that most of the time is the
+brokers'. The proxy is libzmq's own, in C, with no protocol and nothing to keep: it is the least that two hops cost. It has the
+same peers, without the frames of Majordomo.
 
 - *one at a time*: one client, which waits for each reply; one worker.
 - *500 at once*: one client keeps 500 requests out; four workers. `broker` is the CPU time of the broker's process. *floor* is the
   least broker in pyzmq: one service, nothing checked, nothing kept, no heartbeats. What it gains on majortomo is all that a
-  broker in Python can gain while a worker has one request at a time, as the protocol wants it: most of the time is sockets.
+  broker can gain that has pyzmq handle its frames one by one.
 - *Titanic*: 1,000 requests are out that are not accepted yet, so many share a write to the disk; until the last reply is on the
   disk. The bar is on the rate of Majordomo with 1,000 out.
 - *fail-over*: of a Binary Star with a heartbeat of a second, from SIGKILL to the first reply of the other broker.
@@ -39,6 +40,7 @@ import zmq.backend
 from benchmarks.harness import BODY, Contestant, Table, compare, describe, parser_of, speed_table, take_turns, verdict
 from xump import Engine
 from xump.zeromq import Majordomo
+from xump.zeromq.messages import messages
 
 WORKERS = 4
 WINDOW, TITANIC_WINDOW = 500, 1000
@@ -86,23 +88,23 @@ while True:
 """
 WORKERS_PROGRAM = """
 import sys, zmq
-from benchmarks.zeromq import light
+from xump.zeromq.messages import messages
 endpoint, count, has_protocol = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "mdp"
 context, poller, ends = zmq.Context(), zmq.Poller(), {}
 for _ in range(count):
     socket = context.socket(zmq.DEALER)
     socket.connect(endpoint)
     poller.register(socket, zmq.POLLIN)
-    ends[socket] = receive, send = light(socket)
+    ends[socket] = end = messages(socket)
     if has_protocol:
-        send([b"", b"MDPW02", b"\\1", b"echo"])
+        end.send([b"", b"MDPW02", b"\\1", b"echo"])
 while True:
     for socket, _ in poller.poll():
-        receive, send = ends[socket]
-        frames = receive()
+        end = ends[socket]
+        frames = end.receive()
         if has_protocol and frames[2] == b"\\2":
             frames[2] = b"\\4"
-        send(frames)            # a heartbeat goes back as it came
+        end.send(frames)        # a heartbeat goes back as it came
 """
 
 
@@ -116,7 +118,7 @@ def ours(endpoint: str, *more: str) -> list[str]:
 
 
 def light(socket: zmq.Socket[bytes]) -> tuple[Callable[..., list[bytes]], Callable[[list[bytes]], None]]:
-    """How peers receive and send: frame by frame, which costs half of `recv_multipart` and `send_multipart`."""
+    """How the floor receives and sends: frame by frame, which costs half of `recv_multipart` and `send_multipart`."""
     recv, give, more = socket.recv, partial(zmq.backend.Socket.send, socket), int(zmq.SNDMORE)
 
     def receive(flags: int = 0) -> list[bytes]:
@@ -148,7 +150,7 @@ class Peers:
         self.client.linger, self.client.rcvtimeo = 0, 60_000
         self.client.sndhwm = self.client.rcvhwm = 100_000
         self.client.connect(endpoint)
-        self.receive, self._send = light(self.client)
+        self._messages = messages(self.client)
         for _ in range(workers * 50):          # until all workers are there, most likely
             self.ask()
             self.receive()
@@ -159,8 +161,13 @@ class Peers:
         self._ends.callback(process.kill)
         return process
 
+    def receive(self) -> list[bytes]:
+        frames = self._messages.receive(wait=True)
+        assert frames is not None
+        return frames
+
     def ask(self, service: bytes = SERVICE, *body: bytes) -> None:
-        self._send([*([b"", b"MDPC02", b"\2", service] if self.has_protocol else [b""]), *(body or (BODY,))])
+        self._messages.send([*([b"", b"MDPC02", b"\2", service] if self.has_protocol else [b""]), *(body or (BODY,))])
 
     def cpu(self) -> float:
         """Seconds of CPU that the broker has taken."""

@@ -6,6 +6,6 @@ Its sub-packages are its layers. Each imports only from those before it in `LAYE
 
 LAYERS = (
     "memory", "message", "records", "match", "state", "log", "select", "route", "recovery", "engine", "arrow", "check", "lmdb",
-    "amqp",
+    "amqp", "zeromq",
 )
 """The layers, lowest first; `tests/test_layers.py` checks every import against this list."""

@@ -12,7 +12,6 @@ from tests.zeromq.test_sockets import HOST, Asked, Command, answer_until, endpoi
 from xump import Engine
 from xump.errors import RequestTimeout
 from xump.zeromq.freelance import Addressed, Agent, Freelance, FreelanceServer, OneAtATime, Shotgun
-from xump.zeromq.freelance.shotgun import sent
 from xump.zeromq.sockets import bind
 
 # ---- the server's machine
@@ -275,7 +274,7 @@ def test_a_shotgun_without_servers_gives_up(context, raw):
 def test_a_shotgun_does_not_wait_for_a_server_that_went_between_poll_and_send(context):
     with Shotgun(free_endpoint(), context=context) as client:
         [socket] = client._sockets
-        assert not sent(socket, [b"", b"1", b"x"])
+        assert not client._messages[socket].send([b"", b"1", b"x"])
 
 
 def test_a_shotgun_with_our_server(context, serve):

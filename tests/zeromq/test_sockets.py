@@ -13,7 +13,6 @@ import zmq.auth
 
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
-from xump.zeromq.server import sender_that_tells
 from xump.zeromq.sockets import bind
 
 HOST = "tcp://127.0.0.1:*"
@@ -56,17 +55,6 @@ def test_a_simple_pirate_with_req_peers(context, serve, raw):
     assert rest == [b"", b"a", b"b"]
     worker.send_multipart([address, b"", b"done"])
     assert client.recv_multipart() == [b"done"]
-
-
-def test_a_simple_pirate_knows_whether_a_worker_is_gone(context, raw):
-    router = bind(context, zmq.ROUTER, HOST)
-    tell, worker = sender_that_tells(router), raw(zmq.DEALER, endpoint_of(router))
-    worker.send(b"\1")
-    identity = router.recv_multipart()[0]
-    assert tell([identity, b"", b"x"])
-    assert worker.recv_multipart() == [b"", b"x"]
-    assert not tell([b"nobody", b"", b"x"])
-    router.close()
 
 
 def test_a_paranoid_pirate_with_raw_peers(context, serve, raw):

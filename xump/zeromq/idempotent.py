@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from xump.zeromq.limits import KEPT_REPLIES_MAX, KEPT_SECONDS
-from xump.zeromq.packing import pack, unpack
+from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
     from xump.engine import Engine

@@ -13,7 +13,8 @@ import zmq
 
 from xump.errors import RequestTimeout
 from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS
-from xump.zeromq.sockets import Keys, connect, receive
+from xump.zeromq.messages import Messages, messages
+from xump.zeromq.sockets import Keys, connect
 
 
 class Asking:
@@ -44,6 +45,7 @@ class Asking:
         self._keys = keys
         self._context: zmq.Context[Any] = context or zmq.Context.instance()
         self._socket: zmq.Socket[bytes] | None = None
+        self._messages: Messages
         self.tries = 0
         """How many tries there were, of all requests."""
 
@@ -53,18 +55,19 @@ class Asking:
             self.tries += 1
             if self._socket is None:
                 self._socket = connect(self._context, self._kind, self._endpoints[self._at], self._keys)
-                self._socket.rcvtimeo = self._socket.sndtimeo = self._timeout_ms
+                self._socket.rcvtimeo = self._timeout_ms
+                self._messages = messages(self._socket)
             try:
-                self._socket.send_multipart(frames)
-                while (reply := self._replied(receive(self._socket), frames)) is None:
-                    pass
-                return reply
-            except zmq.Again:
-                self.close()
-                self._at = (self._at + 1) % len(self._endpoints)
+                self._messages.send(frames)
+                while (message := self._messages.receive(wait=True)) is not None:
+                    reply = self._replied(message, frames)
+                    if reply is not None:
+                        return reply
             except BaseException:
                 self.close()            # a request is out: this socket is of no use for the next
                 raise
+            self.close()
+            self._at = (self._at + 1) % len(self._endpoints)
         raise RequestTimeout(f"no reply from {what} within {self._tries} tries of {self._timeout_ms / 1000} seconds")
 
     def _replied(self, frames: list[bytes], request: Sequence[bytes]) -> list[bytes] | None:

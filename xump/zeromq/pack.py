@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xump import always, deliver
-from xump.zeromq.packing import unpack
+from xump_ext.zeromq.packing import unpack
 
 if TYPE_CHECKING:
     from xump.engine import Engine

@@ -10,23 +10,22 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Protocol
 
 import zmq
-import zmq.backend
 
 from xump.engine import Engine
 from xump.errors import StoreLocked
 from xump.zeromq.binary_star import BinaryStar
 from xump.zeromq.limits import BATCH, WAIT_MS_MAX
 from xump.zeromq.majordomo.machine import Majordomo
+from xump.zeromq.messages import Messages, messages
 from xump.zeromq.pair import Pair, Paired
 from xump.zeromq.paranoid_pirate import ParanoidPirate
 from xump.zeromq.simple_pirate import SimplePirate
-from xump.zeromq.sockets import AT_ONCE, MORE_AT_ONCE, Keys, bind, receive
+from xump.zeromq.sockets import Keys, bind
 
 _numbers = itertools.count(1)
 
@@ -57,7 +56,7 @@ class Server:
         self._context: zmq.Context[Any] = context or zmq.Context.instance()
         self._clock = clock
         self._sockets: list[zmq.Socket[bytes]] = []
-        self._handlers: list[tuple[zmq.Socket[bytes], Handler]] = []
+        self._handlers: list[tuple[zmq.Socket[bytes], Messages, Handler]] = []
         self._endpoints: list[str] = []
         self._stopping = False
         self._bell_name = f"inproc://xump-stop-{next(_numbers)}"
@@ -97,7 +96,8 @@ class Server:
             raise
 
     def _serve(self, machine: Machine, handlers: Mapping[zmq.Socket[bytes], Handler], pair: Pair | None) -> None:
-        self._machine, self._handlers = machine, list(handlers.items())
+        self._machine = machine
+        self._handlers = [(socket, messages(socket), handler) for socket, handler in handlers.items()]
         if pair is not None:
             with self._closing():
                 paired = Paired(machine, pair, self._context, self._clock, self._activate)
@@ -105,7 +105,7 @@ class Server:
             self.star = paired.star
             machine.admits = lambda: paired.star.admits(self._clock())
             self._machine = paired
-            self._handlers.append((paired.heard, paired.from_peer))
+            self._handlers.append((paired.heard, messages(paired.heard), paired.from_peer))
 
     def _activate(self) -> bool:
         """The server is about to become the active one of its pair; returns whether it can."""
@@ -120,7 +120,7 @@ class Server:
         """Serve until `stop` is called."""
         machine, clock = self._machine, self._clock
         poller = zmq.Poller()
-        for socket, _ in self._handlers:
+        for socket, _, _ in self._handlers:
             poller.register(socket, zmq.POLLIN)
         while not self._stopping:
             now = clock()
@@ -134,38 +134,35 @@ class Server:
                 self._serve_one(*self._handlers[0], timeout)
             else:
                 ready = dict(poller.poll(timeout))
-                for socket, handler in self._handlers:
+                for socket, incoming, handler in self._handlers:
                     if socket in ready:
-                        self._read(socket, handler, clock())
+                        self._read(incoming, handler, clock())
             self._before_pump()
             machine.pump(clock())
 
     def _before_pump(self) -> None:
         """Do what threads of the server have left to do."""
 
-    def _serve_one(self, socket: zmq.Socket[bytes], handler: Handler, timeout: int | None) -> None:
+    def _serve_one(self, socket: zmq.Socket[bytes], incoming: Messages, handler: Handler, timeout: int | None) -> None:
         """One socket needs no poll: a receive that waits is cheaper."""
         if timeout is None:
             timeout = WAIT_MS_MAX
         if not timeout / 2 <= self._waits_ms <= timeout:        # to wake too early does no harm, to set it has its cost
             self._waits_ms = socket.rcvtimeo = timeout
-        try:
-            frames = receive(socket)
-        except zmq.Again:
-            return
-        now = self._clock()
-        if len(frames) != 2 or not self._is_bell(frames):
-            handler(frames, now)
-        self._read(socket, handler, now)
+        frames = incoming.receive(wait=True)
+        if frames is not None:
+            now = self._clock()
+            if len(frames) != 2 or not self._is_bell(frames):
+                handler(frames, now)
+            self._read(incoming, handler, now)
 
-    def _read(self, socket: zmq.Socket[bytes], handler: Handler, now: float) -> None:
-        try:
-            for _ in range(BATCH):
-                frames = receive(socket, AT_ONCE)
-                if len(frames) != 2 or not self._is_bell(frames):
-                    handler(frames, now)
-        except zmq.Again:
-            return
+    def _read(self, incoming: Messages, handler: Handler, now: float) -> None:
+        for _ in range(BATCH):
+            frames = incoming.receive()
+            if frames is None:
+                return
+            if len(frames) != 2 or not self._is_bell(frames):
+                handler(frames, now)
 
     def _is_bell(self, frames: list[bytes]) -> bool:
         if frames[0] != self._bell_identity:
@@ -202,35 +199,6 @@ class Server:
         self.close()
 
 
-def sender(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], None]:
-    """A function that sends the frames of a message. A peer that is gone, or whose pipe is full, loses it: a ROUTER drops."""
-    send = partial(zmq.backend.Socket.send, socket)         # what `Socket.send` calls in the end
-
-    def send_frames(frames: Sequence[bytes]) -> None:
-        for frame in frames[:-1]:
-            send(frame, MORE_AT_ONCE)
-        send(frames[-1], AT_ONCE)
-
-    return send_frames
-
-
-def sender_that_tells(socket: zmq.Socket[bytes]) -> Callable[[Sequence[bytes]], bool]:
-    """The same, but it returns False if the peer is gone, or takes no more."""
-    socket.router_mandatory = True
-    send_frames = sender(socket)
-
-    def tell(frames: Sequence[bytes]) -> bool:
-        try:
-            send_frames(frames)
-        except zmq.ZMQError as error:
-            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                return False            # libzmq says so of the first frame, so that there is no rest to send
-            raise
-        return True
-
-    return tell
-
-
 class MajordomoBroker(Server):
     """A Majordomo broker on one socket, for clients and workers of MDP 0.1 and 0.2.
 
@@ -258,7 +226,7 @@ class MajordomoBroker(Server):
         super().__init__(context, clock, engine)
         _socket = self._open(endpoint, keys, public)
         with self._closing():
-            self.machine = Majordomo(self.engine, sender(_socket), **options)
+            self.machine = Majordomo(self.engine, messages(_socket).send, **options)
             """The protocol, and the services."""
             self._titanic = titanic
             if pair is None:
@@ -304,8 +272,8 @@ class PirateBroker(Server):
         _workers = self._open(backend, keys, public)
         _kind = ParanoidPirate if paranoid else SimplePirate
         with self._closing():
-            _to_worker = sender(_workers) if paranoid else sender_that_tells(_workers)
-            self.machine: SimplePirate = _kind(self.engine, sender(_clients), _to_worker, **options)
+            _workers.router_mandatory = not paranoid        # a REQ worker has no heartbeats: that its connection is gone says it
+            self.machine: SimplePirate = _kind(self.engine, messages(_clients).send, messages(_workers).send, **options)
             """The protocol, and the workers."""
         _handlers = {_clients: self.machine.from_client, _workers: self.machine.from_worker}
         self._serve(self.machine, _handlers, pair)

@@ -18,7 +18,7 @@ from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PIRATE_READY
 from xump.zeromq.limits import REPLY_LIMIT_SECONDS, WAITING_MAX, WORKERS_MAX
 from xump.zeromq.pack import Pack, PackWorker
-from xump.zeromq.packing import pack
+from xump_ext.zeromq.packing import pack
 
 Send = Callable[[Sequence[bytes]], object]
 

@@ -9,8 +9,6 @@ import zmq
 
 from xump.zeromq.limits import HIGH_WATER_MESSAGES
 
-AT_ONCE, MORE_AT_ONCE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
-
 _LOOPBACK = re.compile(r"inproc://.|ipc://.|tcp://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):")
 
 
@@ -97,17 +95,3 @@ def connect(
         socket.close()
         raise
     return socket
-
-
-def receive(socket: zmq.Socket[bytes], flags: int = 0) -> list[bytes]:
-    """The frames of the next message. Frame by frame is cheaper than `recv_multipart`, which asks for RCVMORE in Python.
-
-    `flags` should be an int, such as `AT_ONCE`: to make one of an enum costs as much as the frame.
-    """
-    recv = socket.recv
-    frame = recv(flags, copy=False)
-    frames = [frame.bytes]
-    while frame.more:
-        frame = recv(AT_ONCE, copy=False)
-        frames.append(frame.bytes)
-    return frames

@@ -27,7 +27,8 @@ from xump.zeromq.limits import (
     PIRATE_LIVENESS,
     check_heartbeat,
 )
-from xump.zeromq.sockets import AT_ONCE, Keys, connect, receive
+from xump.zeromq.messages import Messages, messages
+from xump.zeromq.sockets import Keys, connect
 from xump.zeromq.worker_machine import Over, WorkerMachine, speaker
 
 LEAVING_MS = 100
@@ -159,25 +160,23 @@ class _Line:
         self._endpoint, self._new_machine = endpoint, machine
         self._first_pause, self._longest_pause = back_off
         self._pause = back_off[0]
+        self._messages: Messages
         self._machine: WorkerMachine
 
     def open(self, context: zmq.Context[Any], keys: Keys | None, now: float) -> None:
         """Connect, and say READY."""
         self.socket = connect(context, zmq.DEALER, self._endpoint, keys, linger=LEAVING_MS)
-        self._machine = self._new_machine(self.socket.send_multipart, now)
+        self._messages = messages(self.socket)
+        self._machine = self._new_machine(self._messages.send, now)
         self.due = self._machine.due()
 
     def next(self, now: float) -> list[bytes] | None:
         """The body of the next request, if there is one; what comes before it is heard."""
-        assert self.socket is not None
-        while True:
-            try:
-                frames = receive(self.socket, AT_ONCE)
-            except zmq.Again:
-                return None
+        while (frames := self._messages.receive()) is not None:
             request = self._machine.handle(frames, now)
             if request is not None:
                 return request[1]
+        return None
 
     def reply(self, body: list[bytes], now: float) -> None:
         """The function is done. If the connection is over, the broker has given the request to another."""

@@ -14,8 +14,8 @@ import zmq
 
 from xump.errors import RequestTimeout
 from xump.zeromq.freelance.agent import Agent
-from xump.zeromq.server import sender_that_tells
-from xump.zeromq.sockets import AT_ONCE, Keys, connect, receive
+from xump.zeromq.messages import messages
+from xump.zeromq.sockets import Keys, connect
 
 
 class Addressed:
@@ -42,8 +42,9 @@ class Addressed:
         try:
             for endpoint in endpoints[1:]:
                 self._socket.connect(endpoint)
-            self._agent = Agent(
-                [endpoint.encode() for endpoint in endpoints], sender_that_tells(self._socket), clock(), **options)
+            self._socket.router_mandatory = True            # so that a send says that there is no connection
+            self._messages = messages(self._socket)
+            self._agent = Agent([endpoint.encode() for endpoint in endpoints], self._messages.send, clock(), **options)
         except BaseException:
             self._socket.close()
             raise
@@ -131,8 +132,5 @@ class Addressed:
             return
 
     def _read(self) -> None:
-        try:
-            while True:
-                self._agent.handle(receive(self._socket, AT_ONCE), self._clock())
-        except zmq.Again:
-            return
+        while (frames := self._messages.receive()) is not None:
+            self._agent.handle(frames, self._clock())

@@ -17,7 +17,7 @@ from xump import always, deliver
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PING, PONG
 from xump.zeromq.limits import REQUEST_TTL_SECONDS, WAITING_MAX
-from xump.zeromq.packing import pack, unpack
+from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
     from xump.engine import Engine

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from xump.zeromq.freelance.machine import Freelance
+from xump.zeromq.messages import messages
 from xump.zeromq.pair import Pair
-from xump.zeromq.server import Server, sender
+from xump.zeromq.server import Server
 from xump.zeromq.sockets import Keys
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class FreelanceServer(Server):
         self._hands: ThreadPoolExecutor
         self._done: deque[tuple[Delivery, Future[Answer]]] = deque()
         with self._closing():
-            self.machine = Freelance(self.engine, sender(_socket), self._start, at_once=threads, **options)
+            self.machine = Freelance(self.engine, messages(_socket).send, self._start, at_once=threads, **options)
             """The protocol."""
         self._serve(self.machine, {_socket: self.machine.handle}, pair)
 

@@ -13,11 +13,8 @@ from typing import Any
 import zmq
 
 from xump.errors import RequestTimeout
-from xump.zeromq.sockets import Keys, receive
-
-SEND_MS = 1
-"""So long a send waits for a connection that was there when poll looked. Not 0: then libzmq would say of any frame of a message
-that its connection has gone; so it says it of the first, and drops the rest in silence."""
+from xump.zeromq.messages import messages
+from xump.zeromq.sockets import Keys
 
 
 class Shotgun:
@@ -43,13 +40,14 @@ class Shotgun:
             for endpoint in endpoints:
                 socket = (context or zmq.Context.instance()).socket(zmq.DEALER)
                 self._sockets.append(socket)
-                socket.linger, socket.immediate, socket.sndtimeo = 0, True, SEND_MS
+                socket.linger, socket.immediate = 0, True          # immediate: it takes nothing while it has no connection
                 if keys is not None:
                     keys.put(socket, serves=False)
                 socket.connect(endpoint)
         except BaseException:
             self.close()
             raise
+        self._messages = {socket: messages(socket) for socket in self._sockets}
 
     def request(self, *body: bytes) -> list[bytes]:
         """Ask, and return the frames of the first answer.
@@ -63,11 +61,12 @@ class Shotgun:
             poller.register(socket, zmq.POLLIN | zmq.POLLOUT)
         while (left := end - time.monotonic()) > 0:
             for socket, events in poller.poll(max(1, int(left * 1000))):
-                if events & zmq.POLLOUT and sent(socket, [b"", number, *body]):
+                # A server may have gone since poll saw it, and there may never be another connection: a send must not wait.
+                if events & zmq.POLLOUT and self._messages[socket].send([b"", number, *body]):
                     poller.register(socket, zmq.POLLIN)
                 if events & zmq.POLLIN:
-                    frames = receive(socket)
-                    if len(frames) > 2 and not frames[0] and frames[1] == number:
+                    frames = self._messages[socket].receive()
+                    if frames is not None and len(frames) > 2 and not frames[0] and frames[1] == number:
                         return frames[2:]
         raise RequestTimeout(f"no reply from any of {self._what} within {self._timeout} seconds")
 
@@ -81,12 +80,3 @@ class Shotgun:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
-    """Send, if the server is still there: it may have gone since poll saw it, and there may never be another connection."""
-    try:
-        socket.send_multipart(frames)
-    except zmq.Again:
-        return False
-    return True

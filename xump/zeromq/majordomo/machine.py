@@ -3,14 +3,15 @@
 A service is a queue and the pack of its workers. A request enters the queue of its service, which is made by the first request or
 the first worker, and ends when it has neither. What a worker may say depends on whether it is known and whether it has a request:
 
-                  READY           PARTIAL, FINAL      HEARTBEAT       DISCONNECT
-    unknown       joins           sent away           sent away       -
-    waiting       sent away       sent away           alive           leaves
-    busy          sent away       reply               alive           leaves, redispatch
+                  READY       PARTIAL, FINAL  malformed ones  HEARTBEAT   DISCONNECT          REQUEST
+    unknown       joins       sent away       dropped         sent away   -                   sent away
+    waiting       sent away   sent away       dropped         alive       leaves              sent away
+    busy          sent away   reply           sent away       alive       leaves, redispatch  sent away
 
 "Sent away" is a DISCONNECT, and the broker forgets the worker; it opens a new socket and says READY again. A request whose worker
 goes, in whatever way, returns to its place in the queue, unless the service's rule says that it must not be done twice. Malformed
-messages are dropped and counted: their sender may not even be a peer.
+messages are dropped and counted: their sender may not even be a peer. But a worker whose reply is malformed takes its request for
+done: it would be busy for ever, and so it is sent away.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from xump.zeromq.limits import (
 from xump.zeromq.liveness import Liveness
 from xump.zeromq.majordomo import mmi, titanic
 from xump.zeromq.pack import Pack, PackWorker
-from xump.zeromq.packing import pack
+from xump_ext.zeromq.packing import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,9 @@ class Majordomo:
         if command is Command.FINAL or command is Command.PARTIAL:
             if rest < 3 or frames[at + 2]:              # address, empty, body
                 self.dropped += 1
+                worker = self._workers.get(frames[0])
+                if worker is not None and worker.delivery is not None:
+                    self._send_away(frames[0], dialect)
             else:
                 self._replied(frames[0], dialect, command is Command.FINAL, frames[at + 1], frames[at + 3:], now)
         elif command is Command.READY:
@@ -255,8 +259,10 @@ class Majordomo:
         elif command is Command.DISCONNECT and not rest:
             if frames[0] in self._workers:
                 self._forget(frames[0])
+        elif command is Command.REQUEST and rest >= 3 and not frames[at + 2]:
+            self._send_away(frames[0], dialect)         # valid, and unexpected in every state: only brokers send it
         else:
-            self.dropped += 1                           # a REQUEST among them: only brokers send it
+            self.dropped += 1
 
     def _known(self, identity: bytes, dialect: WorkerDialect) -> _Worker | None:
         """The worker, if it is known and speaks as it did. Else it is sent away."""

@@ -31,7 +31,7 @@ from xump.credit import CREDIT_MAX
 from xump.errors import StoreFull
 from xump.zeromq.frames import ACCEPTED, PENDING, REFUSED, TITANIC, UNKNOWN
 from xump.zeromq.limits import REPLIES_KEPT_SECONDS
-from xump.zeromq.packing import pack, unpack
+from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
     from xump.engine import Engine
