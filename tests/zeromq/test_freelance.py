@@ -352,6 +352,13 @@ def test_a_function_that_raises_ends_its_server(context, raw):
     assert errors == ["no"]
 
 
+def test_the_command_line_of_freelance_without_a_command_answers_with_the_request(context):
+    server = Command("freelance", HOST)
+    with OneAtATime(server.said.split()[-1], timeout=60.0, context=context) as client:
+        assert client.request(b"hello", b"you") == [b"hello", b"you"]
+    assert server.end() == 0
+
+
 def test_the_command_line_of_freelance(context):
     server = Command("freelance", HOST, "--threads", "2", "--", "tr", "a-z", "A-Z")
     endpoint = server.said.split()[-1]

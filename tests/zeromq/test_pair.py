@@ -11,7 +11,8 @@ import pytest
 import zmq
 
 from tests.zeromq.proxy import Cable, free_endpoint
-from tests.zeromq.test_sockets import Asked
+from tests.zeromq.test_sockets import HOST, Asked
+from xump.cli.main import main
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, LazyPirate, Worker
 
@@ -204,3 +205,36 @@ def test_pirates_as_a_pair(system, context, pair, work, raw):
                 except zmq.Again:
                     continue
             assert asked.end() == [b"1!"]
+
+
+# ---- the command line
+
+@pytest.mark.parametrize(("system", "more"), [("majordomo", []), ("simple-pirate", [HOST])], ids=["majordomo", "simple-pirate"])
+def test_a_pair_without_links_of_its_own(system, more):
+    """The link follows from the endpoints: each server is told that of the other, and its role."""
+    primary, backup = free_endpoint(), free_endpoint()
+    with ExitStack() as ends:
+        said = []
+        for own, peer, role in ((primary, backup, "primary"), (backup, primary, "backup")):
+            process = ends.enter_context(subprocess.Popen(
+                [sys.executable, "-m", "xump", "zeromq", system, own, *more, "--binary-star", peer, "--role", role,
+                 "--link-heartbeat", "0.1"], stdout=subprocess.PIPE, text=True))
+            ends.callback(process.kill)
+            said.append(process.stdout)
+        assert [out.readline().startswith(f"xump: {system} is ready at tcp://127.") for out in said] == [True, True]
+        assert [out.readline() for out in said] == [f"xump: {system} is active\n", f"xump: {system} is passive\n"]
+
+
+@pytest.mark.parametrize("words", [
+    [HOST, "--binary-star", "tcp://127.0.0.1:5555", "--role", "primary"],
+    ["tcp://127.0.0.1:5555", "--binary-star", "inproc://x", "--role", "primary"],
+    ["tcp://127.0.0.1:5555", "--binary-star", "tcp://127.0.0.1:x", "--role", "backup"],
+], ids=["a port that is not known", "inproc", "no port"])
+def test_a_link_that_does_not_follow_must_be_given(words, capsys):
+    assert main(["zeromq", "majordomo", *words]) == 2
+    assert "no link follows from the endpoint" in capsys.readouterr().err
+
+
+def test_a_pair_needs_a_role(capsys):
+    assert main(["zeromq", "majordomo", HOST, "--binary-star", "tcp://127.0.0.1:5555"]) == 2
+    assert "--role primary or backup" in capsys.readouterr().err

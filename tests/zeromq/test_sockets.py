@@ -12,7 +12,7 @@ import zmq
 import zmq.auth
 
 from xump.errors import RequestTimeout
-from xump.zeromq import Client, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
+from xump.zeromq import Client, FutureClient, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
 from xump.zeromq.sockets import bind
 
 HOST = "tcp://127.0.0.1:*"
@@ -231,6 +231,51 @@ def test_many_requests_at_once_each_gets_its_own_reply(context, serve, work, ver
             return await asyncio.gather(*(client.request(b"echo", b"%d" % number) for number in range(200)))
 
     assert asyncio.run(ask()) == [[b"%d" % number] for number in range(200)]
+
+
+def test_many_requests_at_once_from_threads(context, serve, work):
+    broker = serve(MajordomoBroker(HOST, context=context))
+    for _ in range(3):
+        work(Worker(broker.endpoints[0], b"echo", context=context))
+    with FutureClient(broker.endpoints[0], timeout=60.0, in_flight=20) as client:
+        futures = [client.submit(b"echo", b"%d" % number, b"") for number in range(200)]
+        assert client.request(b"mmi.service", b"echo") == [b"200"]
+        assert [future.result(60) for future in futures] == [[b"%d" % number, b""] for number in range(200)]
+
+
+def test_the_request_of_a_future_is_asked_again_over_a_fresh_socket(raw):
+    server = raw(zmq.ROUTER)
+    with FutureClient(endpoint_of(server), timeout=0.05, retries=10_000, version="0.1") as client:
+        future = client.submit(b"echo", b"x")
+        first = server.recv_multipart()
+        assert first[1:] == [b"", b"MDPC01", b"echo", b"x"]
+        while (second := server.recv_multipart())[0] == first[0]:
+            pass
+        server.send_multipart([first[0], b"", b"MDPC01", b"echo", b"late"])
+        while not future.done():
+            server.send_multipart([second[0], b"", b"MDPC01", b"echo", b"now"])
+            if server.poll(20):
+                second = server.recv_multipart()
+        assert future.result() == [b"now"]
+
+
+def test_futures_end_with_their_client(raw):
+    client = FutureClient(endpoint_of(raw(zmq.ROUTER)), in_flight=1)
+    out, waiting, given_up, wrong = (client.submit(b"s", b"x"), client.submit(b"s", b"x"), client.submit(b"s", b"x"),
+                                     client.submit(b"s"))
+    given_up.cancel()
+    with pytest.raises(ValueError, match="at least one frame"):
+        wrong.result()
+    client.close()
+    for future in (out, waiting):
+        with pytest.raises(RequestTimeout, match="was closed before the reply came"):
+            future.result()
+    assert given_up.cancelled() or isinstance(given_up.exception(), RequestTimeout)
+    with pytest.raises(ValueError, match="is closed"):
+        client.submit(b"s", b"x")
+    client.close()
+    with pytest.raises(ValueError, match="at least one endpoint"):
+        FutureClient()
 
 
 def test_an_asyncio_request_that_is_lost_is_asked_again(raw):

@@ -21,8 +21,8 @@ examples:
     xump zeromq paranoid-pirate tcp://127.0.0.1:5555 tcp://127.0.0.1:5556
     xump zeromq worker tcp://127.0.0.1:5556 any --protocol ppp -- tr a-z A-Z
     xump zeromq freelance tcp://127.0.0.1:5557 -- tr a-z A-Z
-    xump zeromq majordomo tcp://127.0.0.1:5555 --role primary --link tcp://127.0.0.1:5003 --binary-star tcp://127.0.0.1:5004
-    xump zeromq majordomo tcp://127.0.0.1:5556 --role backup --link tcp://127.0.0.1:5004 --binary-star tcp://127.0.0.1:5003
+    xump zeromq majordomo tcp://127.0.0.1:5555 --binary-star tcp://127.0.0.1:5556 --role primary
+    xump zeromq majordomo tcp://127.0.0.1:5556 --binary-star tcp://127.0.0.1:5555 --role backup
     xump zeromq worker tcp://127.0.0.1:5555,tcp://127.0.0.1:5556 upper -- tr a-z A-Z
     xump zeromq majordomo 'tcp://*:5555' --certificate broker.key_secret
 """
@@ -59,7 +59,7 @@ def add_commands(commands: Any, form: Any) -> None:
     freelance.add_argument("--threads", metavar="N", type=int, default=1, help="so many requests at once; default: 1")
     freelance.add_argument("--numbered", action="store_true", help="requests of REQ clients begin with a number, to be echoed")
     _add_server(freelance)
-    _add_words(freelance)
+    _add_words(freelance, "*", "; default: the answer is the request")
     worker = _add(systems, "worker", form, "a worker that runs a command for each request")
     worker.add_argument(
         "endpoint", metavar="ENDPOINT", help="the broker, or the backend of a Pirate queue; of a pair both, with a comma between")
@@ -77,9 +77,10 @@ def _add(systems: Any, name: str, form: Any, what: str) -> Any:
     return parser
 
 
-def _add_words(parser: Any) -> None:
+def _add_words(parser: Any, count: str = "+", default: str = "") -> None:
     parser.add_argument(
-        "words", metavar="-- COMMAND", nargs="+", help="gets the body on standard input; what it prints is the answer")
+        "words", metavar="-- COMMAND", nargs=count,
+        help=f"gets the body on standard input; what it prints is the answer{default}")
 
 
 def _add_heartbeat(parser: Any) -> None:
@@ -98,9 +99,11 @@ def _add_server(parser: Any) -> None:
     parser.add_argument("--insecure", action="store_true", help="let other machines in without keys")
     parser.add_argument(
         "--binary-star", metavar="PEER",
-        help="be one of a pair: PEER is the --link of the other server, best in a network of its own")
+        help="be one of a pair: PEER is the endpoint of the other server; with --link, the link of the other server")
     parser.add_argument("--role", choices=("primary", "backup"), help="in the pair")
-    parser.add_argument("--link", metavar="ENDPOINT", help="where this server tells its peer that it is there, and how")
+    parser.add_argument(
+        "--link", metavar="ENDPOINT", help="where this server tells its peer that it is there, and how, best in a network of its "
+        "own; default: 10,000 ports above the server's")
     parser.add_argument("--link-heartbeat", metavar="SECONDS", type=float, help="between states, on both sides; default: 1")
     parser.add_argument("--peer-certificate", metavar="FILE", help="the public key of the peer: NAME.key")
 

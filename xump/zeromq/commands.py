@@ -18,7 +18,7 @@ from xump.cli.exit import CommandError, ExitCode
 from xump.zeromq.binary_star import SplitBrain
 from xump.zeromq.freelance import FreelanceServer
 from xump.zeromq.majordomo.machine import ServiceRule
-from xump.zeromq.pair import Pair
+from xump.zeromq.pair import Pair, link_of
 from xump.zeromq.server import MajordomoBroker, PirateBroker, Server
 from xump.zeromq.sockets import Keys
 from xump.zeromq.worker import Worker
@@ -45,7 +45,8 @@ def _server(options: argparse.Namespace) -> int:
         server = MajordomoBroker(options.endpoint, rule=rule, titanic=options.titanic, **common)
     elif options.system == "freelance":
         server = FreelanceServer(
-            options.endpoint, lambda body: _answer(options.words, b"".join(body)), identity=options.identity,
+            options.endpoint, lambda body: _answer(options.words, b"".join(body)) if options.words else body,
+            identity=options.identity,
             threads=options.threads, numbered=options.numbered, **common)
     else:
         server = PirateBroker(
@@ -89,11 +90,17 @@ def _pair(options: argparse.Namespace) -> Pair | None:
         if options.role is not None or options.link is not None or options.peer_certificate is not None:
             raise CommandError("--role, --link and --peer-certificate go with --binary-star PEER")
         return None
-    if options.role is None or options.link is None:
-        raise CommandError("--binary-star PEER needs --role primary or backup, and --link, where the peer hears this server")
+    if options.role is None:
+        raise CommandError("--binary-star PEER needs --role primary or backup")
+    link, peer = options.link, options.binary_star
+    if link is None:
+        try:
+            link, peer = link_of(options.frontend if "frontend" in options else options.endpoint), link_of(peer)
+        except ValueError as error:
+            raise CommandError(f"--binary-star PEER without --link: {error}, and let PEER be that of the other server") from None
     keys = None if options.peer_certificate is None else _keys(options.certificate, options.peer_certificate)
     given = {} if options.link_heartbeat is None else {"heartbeat": options.link_heartbeat}
-    return Pair(options.role, options.link, options.binary_star, keys=keys, public=options.insecure, **given)
+    return Pair(options.role, link, peer, keys=keys, public=options.insecure, **given)
 
 
 def _heartbeat(options: argparse.Namespace) -> dict[str, Any]:

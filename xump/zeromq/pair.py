@@ -49,6 +49,27 @@ class Pair:
     """Whether other machines may listen although there are no keys."""
 
 
+LINK_PORTS = 10_000
+"""So many ports above its own is the link of a server that says no other, or below, where there are none."""
+
+
+def link_of(endpoint: str) -> str:
+    """Where a server at an endpoint has its link if it says nothing else: at a port, or a path, that follows from its own.
+
+    Raises:
+        ValueError: None follows from it.
+
+    >>> link_of("tcp://127.0.0.1:5555"), link_of("tcp://127.0.0.1:60000"), link_of("ipc:///run/broker")
+    ('tcp://127.0.0.1:15555', 'tcp://127.0.0.1:50000', 'ipc:///run/broker.link')
+    """
+    if endpoint.startswith("ipc://"):
+        return endpoint + ".link"
+    host, _, port = endpoint.rpartition(":")
+    if not host.startswith("tcp://") or not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"no link follows from the endpoint {endpoint!r}: give one of its own, such as tcp://127.0.0.1:15555")
+    return f"{host}:{int(port) + (LINK_PORTS if int(port) + LINK_PORTS < 65536 else -LINK_PORTS)}"
+
+
 class Paired:
     """A machine and its Binary Star, as one machine. The sockets of the link are open when this is made.
 

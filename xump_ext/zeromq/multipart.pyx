@@ -4,8 +4,8 @@ A call of pyzmq handles one frame: an object for it, options, checks, the GIL gi
 message of six frames costs less than that. Here the frames of a message go between libzmq and a list of bytes in one call.
 
 Xump is built without libzmq, and does not need it. The functions come as addresses, from the library that pyzmq has loaded, so
-that both speak of the same sockets; `xump/zeromq/messages.py` finds them. libzmq promises that its functions stay as they are, and
-that a `zmq_msg_t` has 64 bytes (since 4.1).
+that both speak of the same sockets; `xump/zeromq/messages.py` finds them. libzmq promises that its functions stay as they are,
+and that a `zmq_msg_t` has 64 bytes (since 4.1).
 
 What may happen at any time is a value: no message within the time, no room, a peer that is gone. The errors of a socket that is
 closed or whose context has ended are raised by what the program gives for that.
