@@ -64,6 +64,9 @@ class Show:
                 self._line(role)
         for number in range(1, WORKERS + 1):
             self.start(f"worker {number}")
+        with Client(*self._fronts, timeout=5.0) as client:
+            while client.request(b"xump.workers", SERVICE) != [b"%d" % WORKERS]:
+                time.sleep(0.01)
         self._began = time.monotonic()
         for lives in story.lives.values():
             lives[0][0] = 0.0
@@ -161,7 +164,7 @@ def picture(story: Story) -> str:
     scale = width / story.seconds
     names = sorted(story.lives, key=lambda name: (name.startswith("worker"), name == "backup", name))
     bottom = 20 + row * len(names) + high + 20
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 20}" height="{bottom + 30}" '
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 30}" height="{bottom + 30}" '
              'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>']
     for at, name in enumerate(names):
         y = 20 + row * at
@@ -175,12 +178,14 @@ def picture(story: Story) -> str:
     parts += [
         f'<rect x="{left + at / 20 * scale:.1f}" y="{bottom - 20 - high * count / most:.1f}" width="{scale / 20:.2f}" '
         f'height="{high * count / most:.1f}" fill="#88aa66"/>' for at, count in sorted(bins.items())]
-    parts.append(f'<text x="8" y="{bottom - 20}">answers</text>')
+    parts += [f'<text x="8" y="{bottom - 20 - high + 12}">{most * 20:,}/s</text>', f'<text x="8" y="{bottom - 20}">answers</text>']
     for moment, what in story.steps:
         x = left + moment * scale
         parts.append(f'<line x1="{x:.1f}" y1="16" x2="{x:.1f}" y2="{bottom - 20}" stroke="black" stroke-dasharray="3"/>')
         parts.append(f'<text x="{x:.1f}" y="12" text-anchor="middle">{what}</text>')
-    parts += [f'<text x="{left + second * scale:.1f}" y="{bottom}">{second} s</text>' for second in range(int(story.seconds) + 1)]
+    parts += [
+        f'<text x="{left + second * scale:.1f}" y="{bottom}" text-anchor="middle">{second} s</text>'
+        for second in range(int(story.seconds) + 1)]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
