@@ -352,8 +352,9 @@ def test_a_function_that_raises_ends_its_server(context, raw):
     assert errors == ["no"]
 
 
-def test_the_command_line_of_freelance_without_a_command_answers_with_the_request(context):
-    server = Command("freelance", HOST)
+@pytest.mark.parametrize("more", [[], ["--threads", "2"], ["--threads", "2", "--"]], ids=" ".join)
+def test_the_command_line_of_freelance_without_a_command_answers_with_the_request(context, more):
+    server = Command("freelance", HOST, *more)
     with OneAtATime(server.said.split()[-1], timeout=60.0, context=context) as client:
         assert client.request(b"hello", b"you") == [b"hello", b"you"]
     assert server.end() == 0

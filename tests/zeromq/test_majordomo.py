@@ -257,6 +257,21 @@ def test_a_service_may_say_that_nothing_is_done_twice(peer):
     assert broker.engine.queues["dead"].ready == 1
 
 
+@pytest.mark.parametrize(("wrong", "error"), [
+    ({"request_ttl": -1.0}, "request_ttl is -1.0"), ({"request_ttl": float("nan")}, "request_ttl is nan"),
+    ({"request_ttl": float("inf")}, "request_ttl is inf"), ({"delivery_limit": 0}, "delivery_limit is 0"),
+])
+def test_a_wrong_rule_is_refused_before_a_request_comes(wrong, error):
+    with pytest.raises(ValueError, match=error):
+        ServiceRule(**wrong)
+
+
+@pytest.mark.parametrize("rules", [{"rule": ServiceRule(dead_letter="no")}, {"rules": {b"s": ServiceRule(dead_letter="no")}}])
+def test_a_rule_needs_its_queue_for_dead_letters_before_a_request_comes(rules):
+    with Engine() as engine, pytest.raises(ValueError, match="the queue 'no' for dead letters does not exist"):
+        Majordomo(engine, print, **rules)
+
+
 def test_a_request_that_kills_its_workers_goes_to_the_dead_letters(peer):
     broker = Broker(rule=ServiceRule(delivery_limit=3, dead_letter="dead"))
     broker.get(*peer.asks(b"poison"))

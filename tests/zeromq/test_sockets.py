@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import zmq
 import zmq.auth
 
+from xump.cli.main import main
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, FutureClient, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
 from xump.zeromq.sockets import bind
@@ -109,6 +111,20 @@ def test_a_worker_beats_while_it_works_and_reopens_when_it_is_sent_away(context,
             assert again[0] == identity
         assert again[1:] == ready
         assert again[0] != identity, "a new socket"
+
+
+def test_a_worker_that_is_sent_away_with_the_first_word_comes_back_at_once_and_then_pauses(context, raw, work):
+    """As one that registers a reserved service is. It must not ask as fast as it can."""
+    broker = raw(zmq.ROUTER)
+    worker = work(Worker(endpoint_of(broker), b"mmi.mine", back_off=(0.05, 60.0), context=context))
+    moments = []
+    for _ in range(4):
+        identity, *ready = broker.recv_multipart()
+        moments.append(time.monotonic())
+        assert ready == [b"MDPW02", b"\1", b"mmi.mine"]
+        broker.send_multipart([identity, b"MDPW02", b"\6"])
+    assert moments[3] - moments[1] >= 0.05 + 0.1
+    assert worker.connections == 4
 
 
 def test_a_worker_comes_back_when_its_broker_falls_silent(context, raw, work):
@@ -377,3 +393,25 @@ def test_the_command_line_refuses_what_is_wrong():
     assert (code, "more than 0" in error) == (2, True)
     code, error = said("majordomo", HOST, "--certificate", "/nowhere")
     assert (code, "/nowhere" in error) == (2, True)
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    (["majordomo", "nonsense"], "'nonsense' is no endpoint; tcp://127.0.0.1:5555"),
+    (["majordomo", "tcp://127.0.0.1:99999"], "'99999', and must be a number below 65536"),
+    (["majordomo", "tcp://127.0.0.1"], "must be a number below 65536"),
+    (["majordomo", HOST, "--request-ttl", "-1"], "request_ttl is -1.0 seconds, and must be 0 or more"),
+    (["majordomo", HOST, "--request-ttl", "nan"], "request_ttl is nan seconds"),
+    (["majordomo", HOST, "--liveness", "0"], "the liveness is 0"),
+    (["majordomo", HOST, "--titanic", "/nowhere/at/all"], "there is no directory '/nowhere/at'"),
+    (["majordomo", "tcp://127.0.0.1:9", "--binary-star", "tcp://127.0.0.1:9", "--role", "primary"], "cannot be its own peer"),
+    (["majordomo", HOST, "--role", "primary"], "go with --binary-star PEER"),
+    (["paranoid-pirate", HOST, HOST, "--request-ttl", "-1"], "-1"),
+    (["freelance", HOST, "--threads", "0"], "threads is 0"),
+    (["worker", "nonsense", "s", "--", "cat"], "'nonsense' is no endpoint"),
+    (["worker", "tcp://127.0.0.1:9", "", "--", "cat"], "needs the name of its service"),
+    (["worker", "tcp://127.0.0.1:9", "n" * 256, "--", "cat"], "at most 255 bytes, this one has 256"),
+], ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "")
+def test_a_command_says_what_is_wrong_before_it_says_that_it_is_ready(words, error, capsys):
+    assert main(["zeromq", *words]) == 2
+    said = capsys.readouterr()
+    assert (said.out, error in said.err) == ("", True), said.err

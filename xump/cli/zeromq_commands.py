@@ -30,12 +30,32 @@ examples:
 ENDPOINT = "where to bind, such as tcp://127.0.0.1:5555"
 
 
+class _SystemParser(argparse.ArgumentParser):
+    """A parser whose command behind `--` may be left out.
+
+    argparse takes arguments that may be missing for missing as soon as an option stands before them.
+    """
+
+    may_lack_command = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse what stands before `--`; what follows is the command."""
+        given = list(args or ())
+        if not self.may_lack_command or "--" not in given:
+            return super().parse_known_args(given, namespace)
+        at = given.index("--")
+        found, rest = super().parse_known_args(given[:at], namespace)
+        assert found is not None
+        found.words = given[at + 1:]
+        return found, rest
+
+
 def add_commands(commands: Any, form: Any) -> None:
     """Add them to the parser."""
     parser = commands.add_parser(
         "zeromq", help="run the reliable systems of the ZeroMQ guide: Majordomo, Pirates, Freelance", epilog=EPILOG,
         formatter_class=form, description="Run the reliable systems of the ZeroMQ guide: brokers, and workers for them.")
-    systems = parser.add_subparsers(title="systems", metavar="SYSTEM", required=True)
+    systems = parser.add_subparsers(title="systems", metavar="SYSTEM", required=True, parser_class=_SystemParser)
 
     majordomo = _add(systems, "majordomo", form, "a Majordomo broker, for clients and workers of MDP 0.1 and 0.2")
     majordomo.add_argument("endpoint", metavar="ENDPOINT", help=ENDPOINT)
@@ -59,7 +79,7 @@ def add_commands(commands: Any, form: Any) -> None:
     freelance.add_argument("--threads", metavar="N", type=int, default=1, help="so many requests at once; default: 1")
     freelance.add_argument("--numbered", action="store_true", help="requests of REQ clients begin with a number, to be echoed")
     _add_server(freelance)
-    _add_words(freelance, "*", "; default: the answer is the request")
+    _add_words(freelance, "; default: the answer is the request")
     worker = _add(systems, "worker", form, "a worker that runs a command for each request")
     worker.add_argument(
         "endpoint", metavar="ENDPOINT", help="the broker, or the backend of a Pirate queue; of a pair both, with a comma between")
@@ -77,10 +97,11 @@ def _add(systems: Any, name: str, form: Any, what: str) -> Any:
     return parser
 
 
-def _add_words(parser: Any, count: str = "+", default: str = "") -> None:
+def _add_words(parser: Any, default: str | None = None) -> None:
+    parser.may_lack_command = default is not None
     parser.add_argument(
-        "words", metavar="-- COMMAND", nargs=count,
-        help=f"gets the body on standard input; what it prints is the answer{default}")
+        "words", metavar="-- COMMAND", nargs="+" if default is None else "*",
+        help=f"gets the body on standard input; what it prints is the answer{default or ''}")
 
 
 def _add_heartbeat(parser: Any) -> None:

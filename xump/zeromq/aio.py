@@ -17,7 +17,7 @@ import zmq.asyncio
 from xump.errors import RequestTimeout
 from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS
 from xump.zeromq.majordomo.client import Reply, dialect_of, request_frames
-from xump.zeromq.sockets import Keys
+from xump.zeromq.sockets import Keys, check_endpoint
 
 Taking = Callable[[list[bytes]], "list[bytes] | None"]
 """Gets the messages that come for a request; returns the body once it is complete."""
@@ -49,7 +49,8 @@ class _Asking:
             raise ValueError(
                 f"timeout is {timeout}, retries {retries}, in_flight {in_flight}; allowed are more than 0 seconds, 0 or more "
                 "retries, 1 or more requests")
-        self._endpoints, self._timeout, self._tries, self._keys = endpoints, timeout, retries + 1, keys
+        self._endpoints = tuple(map(check_endpoint, endpoints))
+        self._timeout, self._tries, self._keys = timeout, retries + 1, keys
         self._at = 0
         self._context = zmq.asyncio.Context()
         self._context.max_sockets = max(1023, in_flight + 16)

@@ -15,6 +15,7 @@ import zmq
 import zmq.auth
 
 from xump.cli.exit import CommandError, ExitCode
+from xump.errors import XumpError
 from xump.zeromq.binary_star import SplitBrain
 from xump.zeromq.freelance import FreelanceServer
 from xump.zeromq.majordomo.machine import ServiceRule
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Run a system until SIGTERM or Ctrl-C."""
     try:
         return _worker(options) if options.system == "worker" else _server(options)
-    except (zmq.ZMQError, ValueError) as error:
+    except (zmq.ZMQError, ValueError, OSError, XumpError) as error:         # the store's among them
         raise CommandError(f"{options.system} cannot run: {error}") from None
 
 

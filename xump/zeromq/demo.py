@@ -178,7 +178,8 @@ def picture(story: Story) -> str:
     parts += [
         f'<rect x="{left + at / 20 * scale:.1f}" y="{bottom - 20 - high * count / most:.1f}" width="{scale / 20:.2f}" '
         f'height="{high * count / most:.1f}" fill="#88aa66"/>' for at, count in sorted(bins.items())]
-    parts += [f'<text x="8" y="{bottom - 20 - high + 12}">{most * 20:,}/s</text>', f'<text x="8" y="{bottom - 20}">answers</text>']
+    parts.append(f'<text x="8" y="{bottom - 20 - high + 12}">{most * 20:,}/s</text>')
+    parts.append(f'<text x="8" y="{bottom - 20}">answers</text>')
     for moment, what in story.steps:
         x = left + moment * scale
         parts.append(f'<line x1="{x:.1f}" y1="16" x2="{x:.1f}" y2="{bottom - 20}" stroke="black" stroke-dasharray="3"/>')

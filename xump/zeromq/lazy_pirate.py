@@ -14,7 +14,7 @@ import zmq
 from xump.errors import RequestTimeout
 from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS
 from xump.zeromq.messages import Messages, messages
-from xump.zeromq.sockets import Keys, connect
+from xump.zeromq.sockets import Keys, check_endpoint, connect
 
 
 class Asking:
@@ -38,7 +38,7 @@ class Asking:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
         if timeout <= 0 or retries < 0:
             raise ValueError(f"timeout is {timeout}, retries {retries}; allowed are more than 0 seconds, and 0 or more retries")
-        self._endpoints = endpoints
+        self._endpoints = tuple(map(check_endpoint, endpoints))
         self._at = 0
         self._timeout_ms = max(1, int(timeout * 1000))
         self._tries = retries + 1

@@ -1,6 +1,7 @@
 """Who was heard of last, and to whom was something sent last: heartbeats for any number of peers, at O(1) a message.
 
-Both lists are in the order of their moments, so that only their heads are looked at.
+Both lists are in the order of their moments, so that only their heads are looked at. What is heard and told only puts off the
+next moment at which there is something to do, so that moment is kept, and found anew when it has come.
 
 >>> alive = Liveness(interval=1.0, liveness=3)
 >>> alive.add(b"worker", 10.0)
@@ -35,6 +36,7 @@ class Liveness:
         """After so many seconds of silence a peer is gone."""
         self._heard: OrderedDict[bytes, float] = OrderedDict()
         self._told: OrderedDict[bytes, float] = OrderedDict()
+        self._due: float | None = None
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -47,6 +49,8 @@ class Liveness:
         self._heard[peer] = self._told[peer] = now
         self._heard.move_to_end(peer)
         self._told.move_to_end(peer)
+        if self._due is None:
+            self._due = self._first_due()       # else it is before what this peer adds
 
     def remove(self, peer: bytes) -> None:
         """A peer has gone."""
@@ -63,7 +67,10 @@ class Liveness:
         self._told.move_to_end(peer)
 
     def due(self) -> float | None:
-        """The next moment at which somebody is silent or expired; None: there are no peers."""
+        """The next moment at which to look: nobody is silent or expired before; None: there are no peers."""
+        return self._due
+
+    def _first_due(self) -> float | None:
         if not self._heard:
             return None
         return min(next(iter(self._heard.values())) + self.patience, next(iter(self._told.values())) + self.interval)
@@ -77,6 +84,7 @@ class Liveness:
         silent = self._before(self._told, now - self.interval)
         for peer in silent:
             self.told(peer, now)
+        self._due = self._first_due()
         return silent
 
     @staticmethod
@@ -90,6 +98,9 @@ class Liveness:
 
     def check(self) -> None:
         """Verify that both lists have the same peers, in the order of their moments."""
+        first = self._first_due()
+        if first is not None and (self._due is None or self._due > first):
+            raise AssertionError(f"the next moment is {first}, and looked for at {self._due}")
         if self._heard.keys() != self._told.keys():
             raise AssertionError("a peer is heard of and never told anything, or the other way round")
         for moments in (list(self._heard.values()), list(self._told.values())):

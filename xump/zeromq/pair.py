@@ -48,6 +48,10 @@ class Pair:
     public: bool = False
     """Whether other machines may listen although there are no keys."""
 
+    def __post_init__(self) -> None:
+        if self.link == self.peer:
+            raise ValueError(f"a server cannot be its own peer, and both links are {self.link}")
+
 
 LINK_PORTS = 10_000
 """So many ports above its own is the link of a server that says no other, or below, where there are none."""

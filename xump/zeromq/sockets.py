@@ -43,6 +43,18 @@ class Keys:
             socket.curve_serverkey = self.server
 
 
+def check_endpoint(endpoint: str) -> str:
+    """The endpoint, if it is one; raises ValueError. libzmq would take a port above 65535 for another one."""
+    transport, _, rest = endpoint.partition("://")
+    if not transport or not rest:
+        raise ValueError(f"{endpoint!r} is no endpoint; tcp://127.0.0.1:5555, ipc:///run/xump.sock and inproc://name are")
+    port = rest.rpartition(":")[2]
+    if transport == "tcp" and not (port == "*" or re.fullmatch(r"[0-9]{1,5}", port) and int(port) < 65536):
+        raise ValueError(
+            f"the port of {endpoint!r} is {port!r}, and must be a number below 65536; where a server binds, * is a free one")
+    return endpoint
+
+
 def bind(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str, keys: Keys | None = None, *, public: bool = False,
     identity: bytes | None = None,
@@ -61,6 +73,7 @@ def bind(
         ValueError: Other machines could come, and there are no keys.
         zmq.ZMQError: The endpoint is wrong, or in use.
     """
+    check_endpoint(endpoint)
     if keys is None and not public and not _LOOPBACK.match(endpoint):
         raise ValueError(
             f"{endpoint} is open to other machines, and there are no CURVE keys. Give keys, bind to tcp://127.0.0.1, or allow it "
@@ -84,6 +97,7 @@ def connect(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str, keys: Keys | None = None, *, linger: int = 0,
 ) -> zmq.Socket[bytes]:
     """Open a socket that goes to a server. `linger`: how many milliseconds it may send after it was closed."""
+    check_endpoint(endpoint)
     socket = context.socket(kind)
     socket.linger = linger
     socket.sndhwm = socket.rcvhwm = HIGH_WATER_MESSAGES

@@ -1,7 +1,8 @@
 """A worker for Paranoid Pirate and Majordomo brokers: your function gets requests, and the worker does the rest.
 
 The function runs in a thread of its own, so that heartbeats go on while it works. If the broker falls silent the worker opens a
-new socket after a pause, which doubles up to half a minute; if the broker sends it away, at once. If the function raises, the
+new socket after a pause, which doubles up to half a minute. If the broker sends it away, it does so at once; if it is sent away
+with the first word again and again, as where the name of its service is reserved, it pauses, too. If the function raises, the
 worker tells the broker that it leaves, so that the request goes to another worker, and `run` raises the error.
 
 A worker of a pair of brokers is known to both, so that the one that takes over has it at once. It does one request after the
@@ -28,7 +29,7 @@ from xump.zeromq.limits import (
     check_heartbeat,
 )
 from xump.zeromq.messages import Messages, messages
-from xump.zeromq.sockets import Keys, connect
+from xump.zeromq.sockets import Keys, check_endpoint, connect
 from xump.zeromq.worker_machine import Over, WorkerMachine, speaker
 
 LEAVING_MS = 100
@@ -62,7 +63,7 @@ class Worker:
         _interval = heartbeat if heartbeat is not None else PIRATE_HEARTBEAT_SECONDS if _pirate else HEARTBEAT_SECONDS
         _liveness = liveness if liveness is not None else PIRATE_LIVENESS if _pirate else LIVENESS
         check_heartbeat(_interval, _liveness)
-        _endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        _endpoints = [check_endpoint(one) for one in ([endpoint] if isinstance(endpoint, str) else endpoint)]
         if not _endpoints:
             raise ValueError("a worker needs at least one endpoint, such as tcp://127.0.0.1:5555")
 
@@ -160,6 +161,7 @@ class _Line:
         self._endpoint, self._new_machine = endpoint, machine
         self._first_pause, self._longest_pause = back_off
         self._pause = back_off[0]
+        self._refused = False           # the broker's first word was to send it away, and most likely it will be again
         self._messages: Messages
         self._machine: WorkerMachine
 
@@ -190,12 +192,13 @@ class _Line:
         over = self._machine.over
         if over is None:
             return
-        if self._machine.heard or over is not Over.SILENT:
-            self._pause = self._first_pause
+        if self._machine.heard:
+            self._pause, self._refused = self._first_pause, False
         self.due = now
-        if over is Over.SILENT:
+        if over is Over.SILENT or self._refused:
             self.due += self._pause
             self._pause = min(2 * self._pause, self._longest_pause)
+        self._refused = over is Over.SENT_AWAY and not self._machine.heard
         self.close()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Sequence
 
 from xump.zeromq.frames import PIRATE_HEARTBEAT, PIRATE_READY, WORKERS, Command, WorkerDialect
-from xump.zeromq.limits import check_heartbeat
+from xump.zeromq.limits import SERVICE_BYTES_MAX, check_heartbeat
 
 PROTOCOLS = ("mdp", "mdp2", "ppp")
 """Majordomo 0.1, Majordomo 0.2, Paranoid Pirate."""
@@ -154,4 +154,6 @@ def speaker(protocol: str, service: bytes) -> _Pirate | _Majordomo:
         return _Pirate()
     if not service:
         raise ValueError("a Majordomo worker needs the name of its service")
+    if len(service) > SERVICE_BYTES_MAX:
+        raise ValueError(f"the name of a service has at most {SERVICE_BYTES_MAX} bytes, this one has {len(service)}")
     return _Majordomo(WORKERS[0 if protocol == "mdp" else 1], service)

@@ -15,7 +15,7 @@ import zmq
 from xump.errors import RequestTimeout
 from xump.zeromq.freelance.agent import Agent
 from xump.zeromq.messages import messages
-from xump.zeromq.sockets import Keys, connect
+from xump.zeromq.sockets import Keys, check_endpoint, connect
 
 
 class Addressed:
@@ -41,7 +41,7 @@ class Addressed:
         self._socket = connect(context or zmq.Context.instance(), zmq.ROUTER, endpoints[0], keys)
         try:
             for endpoint in endpoints[1:]:
-                self._socket.connect(endpoint)
+                self._socket.connect(check_endpoint(endpoint))
             self._socket.router_mandatory = True            # so that a send says that there is no connection
             self._messages = messages(self._socket)
             self._agent = Agent([endpoint.encode() for endpoint in endpoints], self._messages.send, clock(), **options)

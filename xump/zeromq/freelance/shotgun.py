@@ -14,7 +14,7 @@ import zmq
 
 from xump.errors import RequestTimeout
 from xump.zeromq.messages import messages
-from xump.zeromq.sockets import Keys
+from xump.zeromq.sockets import Keys, check_endpoint
 
 
 class Shotgun:
@@ -38,6 +38,7 @@ class Shotgun:
         self._sockets: list[zmq.Socket[bytes]] = []
         try:
             for endpoint in endpoints:
+                check_endpoint(endpoint)
                 socket = (context or zmq.Context.instance()).socket(zmq.DEALER)
                 self._sockets.append(socket)
                 socket.linger, socket.immediate = 0, True          # immediate: it takes nothing while it has no connection

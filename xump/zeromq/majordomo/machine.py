@@ -53,6 +53,8 @@ from xump.zeromq.majordomo import mmi, titanic
 from xump.zeromq.pack import Pack, PackWorker
 from xump_ext.zeromq.packing import pack
 
+_FINAL, _PARTIAL = Command.FINAL, Command.PARTIAL       # a member of an enum costs a call, which each reply would make
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceRule:
@@ -67,6 +69,12 @@ class ServiceRule:
     """The queue for them; it must exist. None: they are dropped, and counted."""
     request_ttl: float | None = REQUEST_TTL_SECONDS
     """Seconds that a request waits for a worker. None: for ever."""
+
+    def __post_init__(self) -> None:
+        if self.request_ttl is not None and not 0 <= self.request_ttl < float("inf"):
+            raise ValueError(f"request_ttl is {self.request_ttl} seconds, and must be 0 or more, or None: for ever")
+        if self.delivery_limit is not None and self.delivery_limit < 1:
+            raise ValueError(f"delivery_limit is {self.delivery_limit}, and must be 1 or more, or None: no limit")
 
 
 class Service(Pack):
@@ -107,6 +115,9 @@ class Majordomo:
         rule: What becomes of the requests of services that are not in `rules`.
         rules: What becomes of the requests of some services, by name.
         prefix: What the names of the queues of services begin with.
+
+    Raises:
+        ValueError: The heartbeat or the liveness is wrong, or the queue for dead letters does not exist.
     """
 
     def __init__(
@@ -120,6 +131,9 @@ class Majordomo:
         self._alive = Liveness(heartbeat, liveness)
         self._rule = rule or ServiceRule()
         self._rules = dict(rules or {})
+        for known in (self._rule, *self._rules.values()):           # now, and not when the first request comes
+            if known.dead_letter is not None and known.dead_letter not in engine.queues:
+                raise ValueError(f"the queue {known.dead_letter!r} for dead letters does not exist: create it before the broker")
         self._prefix = prefix
         self._destination = f"zeromq/{prefix}"
         self.services: dict[bytes, Service] = {}
@@ -240,14 +254,14 @@ class Majordomo:
     def _worker(self, frames: Sequence[bytes], at: int, dialect: WorkerDialect, now: float) -> None:
         command = dialect.commands.get(frames[at]) if len(frames) > at else None
         rest = len(frames) - at - 1
-        if command is Command.FINAL or command is Command.PARTIAL:
+        if command is _FINAL or command is _PARTIAL:
             if rest < 3 or frames[at + 2]:              # address, empty, body
                 self.dropped += 1
                 worker = self._workers.get(frames[0])
                 if worker is not None and worker.delivery is not None:
                     self._send_away(frames[0], dialect)
             else:
-                self._replied(frames[0], dialect, command is Command.FINAL, frames[at + 1], frames[at + 3:], now)
+                self._replied(frames[0], dialect, command is _FINAL, frames[at + 1], frames[at + 3:], now)
         elif command is Command.READY:
             if rest != 1 or not 0 < len(frames[at + 1]) <= SERVICE_BYTES_MAX:
                 self.dropped += 1
@@ -286,16 +300,15 @@ class Majordomo:
             return
         selector = service.join(identity).selector
         worker = self._workers[identity] = self._by_selector[selector.id] = _Worker(identity, service, selector)
-        worker.dialect, worker.request, worker.parts, worker.parts_bytes = dialect, dialect.command(Command.REQUEST), [], 0
+        worker.dialect, worker.parts, worker.parts_bytes = dialect, [], 0
+        worker.request = (identity, *dialect.command(Command.REQUEST))
         self._alive.add(identity, now)
 
     def _replied(
         self, identity: bytes, dialect: WorkerDialect, final: bool, client: bytes, body: Sequence[bytes], now: float,
     ) -> None:
-        worker = self._known(identity, dialect)
-        if worker is None:
-            return
-        if worker.delivery is None or worker.client != client:
+        worker = self._workers.get(identity)
+        if worker is None or worker.dialect is not dialect or worker.delivery is None or worker.client != client:
             self._send_away(identity, dialect)          # nobody asked it for this
             return
         self._alive.heard(identity, now)
@@ -339,7 +352,7 @@ class Majordomo:
             worker = self._by_selector[delivery.selector.id]
             body = worker.take(delivery)
             worker.parts, worker.parts_bytes = [], 0
-            self._send([worker.identity, *worker.request, worker.client, b"", *body])
+            self._send([*worker.request, worker.client, b"", *body])
             self._alive.told(worker.identity, now)
             if worker.kind == TITANIC.number and self._titanic is not None:
                 self._titanic.handed(worker)
