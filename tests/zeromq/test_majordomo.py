@@ -8,7 +8,8 @@ import pytest
 
 from xump import Engine
 from xump.zeromq import Majordomo
-from xump.zeromq.majordomo import ServiceRule
+from xump.zeromq.majordomo import ServiceRule, machine
+from xump_ext.zeromq.packing import pack
 
 SECOND = 1_000_000_000
 
@@ -305,6 +306,47 @@ def test_mmi(broker, version):
     assert ask(b"mmi.anything", b"s") == ask(b"xump.anything", b"s") == [b"501"]
     broker.get(*peer.says("disconnect"))
     assert ask(b"mmi.service", b"s") == [b"404"]                    # not 200 for ever
+
+
+# ---- what has no room
+
+@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 3), ("WAITING_BYTES_MAX", 3 * len(pack(1, [b"c", b"x"])))])
+def test_requests_above_a_limit_are_refused_and_those_that_wait_are_done(monkeypatch, limit, value):
+    monkeypatch.setattr(machine, limit, value)
+    broker, peer = Broker(), Peer("0.2")
+    for number in range(5):
+        assert broker.get(*peer.asks(b"%d" % number)) == []
+    assert broker.machine.dropped == 2
+    [sent] = broker.get(*peer.says("ready", b"s"))
+    assert sent[-1] == b"0"
+    broker.get(*peer.asks(b"5"))
+    assert broker.machine.dropped == 2                              # there is room again
+
+
+def test_services_that_clients_may_name_and_workers_are_bounded(monkeypatch):
+    monkeypatch.setattr(machine, "SERVICES_MAX", 2)
+    monkeypatch.setattr(machine, "WORKERS_MAX", 1)
+    broker, peer = Broker(), Peer("0.2")
+    for name in (b"1", b"2", b"3"):
+        broker.get(*peer.asks(b"x", service=name))
+    assert (broker.machine.dropped, list(broker.machine.services)) == (1, [b"1", b"2"])
+    assert broker.get(*peer.says("ready", b"3")) == [peer.says("disconnect")]
+    assert len(broker.get(*peer.says("ready", b"1"))) == 1
+    assert broker.get(*peer.says("ready", b"2", worker=b"w2")) == [peer.says("disconnect", worker=b"w2")]
+
+
+def test_parts_that_wait_for_the_last_one_are_bounded(monkeypatch):
+    """A client of 0.1 takes one reply; a worker of 0.2 could send parts without end."""
+    monkeypatch.setattr(machine, "PARTIALS_BYTES_MAX", 1000)
+    broker, worker = Broker(), Peer("0.2")
+    broker.get(*worker.says("ready", b"s"))
+    broker.get(*Peer("0.1").asks(b"x"))
+    sent = []
+    while not sent:
+        sent = broker.get(*worker.says("part", b"c", b"", b"y" * 100))
+    assert sent == [worker.says("disconnect")]
+    [again] = broker.get(*worker.says("ready", b"s", worker=b"next"))
+    assert again[-1] == b"x"
 
 
 # ---- what is no message

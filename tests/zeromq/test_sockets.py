@@ -331,6 +331,19 @@ def test_with_keys_only_who_has_them_is_served(context, serve, work):
         Client(broker.endpoints[0], keys=Keys(own, own_secret), context=context).request(b"echo", b"x")
 
 
+def test_a_frame_that_is_too_long_ends_its_connection_and_nothing_else(context, serve, raw, monkeypatch):
+    monkeypatch.setattr("xump.zeromq.sockets.FRAME_BYTES_MAX", 100_000)
+    broker = serve(MajordomoBroker(HOST, context=context))
+    attacker, client = raw(zmq.DEALER, broker.endpoints[0]), raw(zmq.DEALER, broker.endpoints[0])
+    watch = attacker.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    attacker.send_multipart([b"MDPC02", b"\1", b"mmi.service", b"x" * 100_001])
+    assert watch.poll(60_000)
+    attacker.disable_monitor()
+    watch.close()
+    client.send_multipart([b"MDPC02", b"\1", b"mmi.service", b"x" * 100_000])
+    assert client.recv_multipart() == [b"MDPC02", b"\3", b"mmi.service", b"404"]
+
+
 # ---- the command line
 
 class Command:

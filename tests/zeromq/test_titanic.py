@@ -56,8 +56,8 @@ def titanic(request):
 # ---- what the RFC says
 
 def test_a_request_is_accepted_with_a_uuid_of_32_hex_digits_and_no_two_are_alike(titanic):
-    uuids = [titanic.request(b"x") for _ in range(20)]
-    assert len(set(uuids)) == 20
+    uuids = [titanic.request(b"x") for _ in range(300)]
+    assert len(set(uuids)) == 300
     assert all(re.fullmatch(rb"[0-9A-Fa-f]{32}", uuid) for uuid in uuids)
 
 
@@ -194,6 +194,21 @@ def test_nothing_is_said_before_it_is_on_the_disk(monkeypatch):
     waiting.pop()(None)
     [[*_, status]] = titanic.pumped()
     assert status == b"200"
+
+
+def test_while_a_write_is_awaited_what_comes_is_for_the_next_one(monkeypatch):
+    titanic = Titanic()
+    waiting = []
+    monkeypatch.setattr(type(titanic.engine), "when_durable", lambda engine, call: waiting.append(call))
+    for number in range(5):
+        assert titanic.ask(b"request", b"s", b"%d" % number) is None
+    first, = waiting
+    first(None)
+    assert [frames[-2] for frames in titanic.pumped()] == [b"200"]
+    _, second = waiting
+    second(None)
+    assert [frames[-2] for frames in titanic.pumped()] == [b"200"] * 4
+    assert len(waiting) == 2
 
 
 def test_a_store_that_fails_ends_the_broker(monkeypatch):

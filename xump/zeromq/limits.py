@@ -26,6 +26,10 @@ REPLY_LIMIT_SECONDS = 300.0
 """A Simple Pirate's worker that has not replied within this is taken for dead: there are no heartbeats to tell."""
 WAITING_MAX = 1_000_000
 """Requests that wait for one service. One more is refused, which its client sees as a lost request."""
+WAITING_BYTES_MAX = 1 << 30
+"""Of their bodies together: above it requests are refused, too."""
+FRAME_BYTES_MAX = 1 << 30
+"""A server breaks the connection of a peer that announces a longer frame."""
 SERVICES_MAX = 10_000
 """Services that clients may name while they have no worker: each is a queue. Requests for one more are refused."""
 WORKERS_MAX = 100_000

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from xump.engine import Engine
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PIRATE_READY
-from xump.zeromq.limits import REPLY_LIMIT_SECONDS, WAITING_MAX, WORKERS_MAX
+from xump.zeromq.limits import REPLY_LIMIT_SECONDS, WAITING_BYTES_MAX, WAITING_MAX, WORKERS_MAX
 from xump.zeromq.pack import Pack, PackWorker
 from xump_ext.zeromq.packing import pack
 
@@ -46,7 +46,7 @@ class SimplePirate:
         self._to_client = to_client
         self._to_worker = to_worker
         self._destination = f"zeromq/{name}"
-        _queue = engine.create_queue(name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX)
+        _queue = engine.create_queue(name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX, limit_bytes=WAITING_BYTES_MAX)
         self.pack = Pack(engine, _queue, self._destination)
         """The requests and the workers."""
         self.admits: Callable[[], bool] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from xump.zeromq.limits import HIGH_WATER_MESSAGES
+from xump.zeromq.limits import FRAME_BYTES_MAX, HIGH_WATER_MESSAGES
 
 _LOOPBACK = re.compile(r"inproc://.|ipc://.|tcp://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):")
 
@@ -81,6 +81,7 @@ def bind(
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = HIGH_WATER_MESSAGES
+    socket.maxmsgsize = FRAME_BYTES_MAX
     try:
         if keys is not None:
             keys.put(socket, serves=True)

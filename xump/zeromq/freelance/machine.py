@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from xump import always, deliver
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PING, PONG
-from xump.zeromq.limits import REQUEST_TTL_SECONDS, WAITING_MAX
+from xump.zeromq.limits import REQUEST_TTL_SECONDS, WAITING_BYTES_MAX, WAITING_MAX
 from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class Freelance:
         """Malformed messages, and requests for which there was no room."""
         self._send, self._start, self._numbered = send, start, numbered
         self._destination = f"zeromq/{name}"
-        self.queue = engine.create_queue(name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX)
+        self.queue = engine.create_queue(
+            name, unmatched="keep", ttl=request_ttl, limit=WAITING_MAX, limit_bytes=WAITING_BYTES_MAX)
         """The requests."""
         engine.create_selector(self.queue, name=name, when=always, do=deliver(self._destination), credit=at_once)
 

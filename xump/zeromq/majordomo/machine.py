@@ -45,6 +45,7 @@ from xump.zeromq.limits import (
     REQUEST_TTL_SECONDS,
     SERVICE_BYTES_MAX,
     SERVICES_MAX,
+    WAITING_BYTES_MAX,
     WAITING_MAX,
     WORKERS_MAX,
 )
@@ -244,8 +245,8 @@ class Majordomo:
         rule = self._rules.get(name, self._rule)
         # Latin-1 has a character for each byte, so that names differ as their bytes do.
         queue = self.engine.create_queue(
-            self._prefix + name.decode("latin-1"), unmatched="keep", limit=WAITING_MAX, dead_letter=rule.dead_letter,
-            delivery_limit=rule.delivery_limit)
+            self._prefix + name.decode("latin-1"), unmatched="keep", limit=WAITING_MAX, limit_bytes=WAITING_BYTES_MAX,
+            dead_letter=rule.dead_letter, delivery_limit=rule.delivery_limit)
         service = self.services[name] = Service(self.engine, queue, self._destination, name, rule)
         return service
 

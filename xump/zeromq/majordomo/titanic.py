@@ -15,8 +15,8 @@ Two queues in one store on disk:
 
 A request stays in its durable queue while it is moved on, until it is acked. The ack and the reply are one transaction: after a
 crash there is the request, which is dispatched again, or the reply. Nothing is said to a client before it is true on the disk:
-answers wait in `_unsaid` until the store's thread has said that what was done before is durable. One such call-back serves all
-that one turn of the loop has brought.
+answers wait in `_unsaid` until the store's thread has said that what was done before is durable. One call-back is out at a time:
+what comes meanwhile is for the next, and so for the next write to the disk.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Send = Callable[[Sequence[bytes]], object]
 
+UUIDS = 256
 SERVICES = (b"titanic.request", b"titanic.reply", b"titanic.close")
 
 
@@ -75,6 +76,8 @@ class Titanic:
                     raise ValueError(
                         f"the store has a request for the queue {address!r}, which this broker cannot make: its queues begin "
                         f"with {prefix!r}, and there are at most so many services as `xump.zeromq.limits` says")
+        self._uuids: list[bytes] = []
+        self._asked = False                         # the store, to tell when what was done is on the disk
         self._at_work: set[bytes] = set()
         self._closed: set[bytes] = set()            # while a worker had it
         self._unsaid: list[tuple[bytes, ...]] = []
@@ -99,7 +102,7 @@ class Titanic:
         if queue is None:
             self._send([*head, REFUSED])
             return
-        uuid = os.urandom(16).hex().encode()
+        uuid = self._uuids.pop() if self._uuids else self._draw()
         try:
             self._pending[uuid] = self._engine.publish(
                 self.requests, queue, pack(TITANIC.number, [uuid, *body[1:]]), message_id=uuid.decode())
@@ -107,6 +110,12 @@ class Titanic:
             self._send([*head, REFUSED])
             return
         self._unsaid.append((*head, ACCEPTED, uuid))
+
+    def _draw(self) -> bytes:
+        """A new UUID. They are drawn many at a time: a call to the system gives up the GIL, and waits for it again."""
+        drawn = os.urandom(16 * UUIDS).hex().encode()
+        self._uuids = [drawn[at : at + 32] for at in range(0, len(drawn), 32)]
+        return self._uuids.pop()
 
     def _reply(self, uuid: bytes) -> list[bytes]:
         number = self._replied.get(uuid)
@@ -181,12 +190,14 @@ class Titanic:
         """
         while self._true:
             said, shown, error = self._true.popleft()
+            self._asked = False
             if error is not None:
                 raise error
             self._hidden.difference_update(shown)
             for frames in said:
                 self._send(frames)
-        if self._unsaid or self._new:
+        if (self._unsaid or self._new) and not self._asked:
+            self._asked = True
             said, shown = self._unsaid, self._new
             self._unsaid, self._new = [], []
             self._engine.when_durable(lambda error: self._is_true(said, shown, error))
