@@ -127,6 +127,20 @@ def test_a_broker_should_be_fair_among_the_workers_of_a_service(broker, peer):
     assert served == {b"a": 10, b"b": 10, b"c": 10}
 
 
+def test_a_broker_should_serve_clients_fairly_the_first_that_asks_first(broker, peer):
+    """ROUTER sockets take from clients in turn, and what they took is served in that order."""
+    asked = [(client, b"%d" % number) for number in range(3) for client in (b"a", b"b", b"a")]
+    for client, body in asked:
+        broker.get(*peer.asks(body, client=client))
+    served = []
+    sent = broker.get(*peer.says("ready", b"s"))
+    while len(served) < len(asked):
+        [[client, _, body]] = [frames[-3:] for frames in sent if frames[0] == b"w"]
+        served.append((client, body))
+        sent = broker.get(*peer.says("reply", client, b"", b"done"))
+    assert served == asked
+
+
 def test_a_worker_has_one_request_at_a_time(broker, peer):
     broker.get(*peer.says("ready", b"s"))
     assert len(broker.get(*peer.asks(b"1"))) == 1
