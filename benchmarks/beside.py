@@ -46,6 +46,7 @@ from benchmarks.peers import (
     round_trips,
     servers,
     topic_matchers,
+    wire,
 )
 from xump import INFINITE, Engine, always, deliver
 
@@ -131,6 +132,14 @@ def by_topic(sizes: Sizes, stack: ExitStack) -> Beside:
     found.add("dict trie in Python, which remembers, cold", partial(topic_matchers.dict_trie, load, remembers=True), MEMORY, bare)
     found.add("paho MQTTMatcher", partial(topic_matchers.paho, load), MEMORY, bare, "paho")
     found.add("kombu, topic exchange", partial(topic_matchers.kombu, load, 20), MEMORY, bare, "kombu")
+    place = tempfile.TemporaryDirectory()
+    stack.callback(place.cleanup)
+    server = servers.nats(Path(place.name))
+    if server is None:
+        found.left_out.append("NATS: there is no nats-server on this machine")
+    else:
+        stack.callback(server.stop)
+        found.add("NATS, subjects, sent and received over TCP", partial(wire.nats_subjects, server.port, load), MEMORY, bare)
     return found
 
 

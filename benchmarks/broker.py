@@ -1,9 +1,12 @@
-"""The broker beside RabbitMQ: messages of 100 bytes through one queue. `python -m benchmarks.broker`.
+"""The broker beside RabbitMQ, Redis streams and NATS JetStream: messages of 100 bytes through one queue.
+`python -m benchmarks.broker`.
 
 Both are processes of their own, and a raw client in this one sends the same prebuilt frames to either: what a client library
 costs is not measured. A round publishes a batch of messages with confirms, and waits for all confirms; then a consumer with a
-prefetch takes and acks all of them, `multiple` for each buffer that it read. RabbitMQ is Debian's, started here; if it is not
-installed, it is left out, which is said. `--store ring` measures durable queues.
+prefetch takes and acks all of them, `multiple` for each buffer that it read. The other servers speak protocols of their own,
+which `benchmarks.peers.wire` writes as raw. Servers are Debian's, started here; one that is not installed is left out, which is
+said. `--store ring` measures durable queues: what is confirmed is on the disk in Xump and in Redis (`appendfsync always`);
+RabbitMQ's classic queue and JetStream's file have only written it.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from time import perf_counter_ns
 
 from benchmarks.harness import BODY, Contestant, compare, describe, parser_of, speed_table, take_turns
+from benchmarks.peers import servers, wire
 
 BAR = 10
 BATCH = 1000
@@ -199,20 +204,41 @@ def main(arguments: list[str] | None = None) -> None:
     durable = options.store != "ram"
     count = 20_000 if options.quick else 200_000
     describe()
-    with ExitStack() as servers:
+    with ExitStack() as running:
         contestants: dict[str, Contestant] = {
-            "xump": partial(turn, servers.enter_context(xump(options.store)), durable, count)}
+            "xump": partial(turn, running.enter_context(xump(options.store)), durable, count)}
         if rabbitmq.is_installed():
-            contestants["rabbitmq"] = partial(turn, servers.enter_context(rabbitmq.running()), durable, count // 10)
+            contestants["rabbitmq"] = partial(turn, running.enter_context(rabbitmq.running()), durable, count // 10)
         else:
             print("RabbitMQ is not installed, and left out: apt-get install rabbitmq-server")
+        contestants |= others(durable, count // 10, running)
         times = take_turns(contestants, options.rounds)
     table = speed_table()
+    peers = [name for name in contestants if name != "xump"]
     for part in ("publish", "consume"):
-        if f"rabbitmq, {part}" in times:
-            compare(table, times, f"rabbitmq, {part}", [f"xump, {part}"], BAR)
-        else:
+        for name in peers:
+            compare(table, times, f"{name}, {part}", [f"xump, {part}"], BAR if name == "rabbitmq" else None)
+        if not peers:
             compare(table, times, f"xump, {part}", [], None)
+
+
+def others(durable: bool, count: int, running: ExitStack) -> dict[str, Contestant]:
+    """Redis and NATS, if they are installed: other protocols, the same work."""
+    found: dict[str, Contestant] = {}
+    folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+    for name in ("redis", "nats"):
+        place = folder / name
+        place.mkdir()
+        server = servers.redis(place, "always" if durable else None) if name == "redis" else servers.nats(place)
+        if server is None:
+            print(f"{name}-server is not installed, and left out: apt-get install {name}-server")
+            continue
+        running.callback(server.stop)
+        if name == "redis":
+            found["Redis stream"] = partial(wire.redis_stream, server.port, BODY, count)
+        else:
+            found["NATS JetStream"] = partial(wire.jetstream, server.port, "file" if durable else "memory", BODY, count)
+    return found
 
 
 if __name__ == "__main__":

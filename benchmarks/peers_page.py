@@ -53,7 +53,8 @@ PARTS: dict[str, Part] = {
         'Publish an address, 100 bytes and a fresh `{"k": "v"}`, then consume all and read them.', NONE, ("beside", "W1")),
     "W2": Part(
         "W2: topics",
-        "10,000 patterns, addresses by Zipf's law. Peers match and count; Xump also publishes, and copies into queues.",
+        "10,000 patterns, addresses by Zipf's law. Peers match and count; NATS also carries messages without a body from one "
+        "socket to another; Xump publishes, and copies into queues.",
         NONE, ("beside", "W2")),
     "W3a": Part(
         "W3a: a durable queue, message by message",
@@ -66,14 +67,15 @@ PARTS: dict[str, Part] = {
         "W5: messages as objects",
         "Made and deleted; all dropped at once, or held and then freed.", NONE, ("beside", "W5")),
     "broker": Part(
-        "The broker beside RabbitMQ, in memory",
-        "Through one queue by AMQP 0-9-1, 100 bytes: publish with confirms, consume with acks; the same raw client for both.",
-        "Transient messages in a queue that is not durable, of both: nothing outlives the process.", ("broker",)),
+        "The broker beside RabbitMQ, Redis and NATS, in memory",
+        "Through one queue, 100 bytes: publish with confirms, consume with acks. Raw clients for all: AMQP 0-9-1 for Xump and "
+        "RabbitMQ, the servers' own protocols for the others.",
+        "Transient messages in a queue that is not durable, a stream without a file: nothing outlives the process.", ("broker",)),
     "broker-durable": Part(
-        "The broker beside RabbitMQ, durable",
+        "The broker beside RabbitMQ, Redis and NATS, durable",
         "The same, with a durable queue and persistent messages; Xump's is in a ring.",
-        "Both are asked for confirms of persistent messages. Xump sends one when its group is synced; RabbitMQ's is that of a "
-        "classic queue.", ("broker", "--store", "ring")),
+        "All are asked for confirms. Those of Xump and of Redis (`appendfsync always`) come when the messages are on the disk; "
+        "those of RabbitMQ's classic queue and of JetStream's file when they are written.", ("broker", "--store", "ring")),
     "spark": Part(
         "Spark",
         "Rows of a data frame into a queue, and a queue's history into a data frame.",

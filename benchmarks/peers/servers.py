@@ -1,7 +1,7 @@
 """Message brokers as Debian packages them, run for comparison: on loopback, on free ports, files in a directory of ours, and
 ended with all their children. One that is not installed is None.
 
-    redis       redis-server; every write is on the disk before it is answered (`appendfsync always`), or once a second
+    redis       redis-server; every write is on the disk before it is answered (`appendfsync always`), once a second, or never
     rabbitmq    rabbitmq-server, one node; Erlang's name server beside it, on a port of its own
     nats        nats-server with JetStream
 """
@@ -81,13 +81,15 @@ class Server:
             process.wait()
 
 
-def redis(directory: Path, fsync: str = "always") -> Server | None:
+def redis(directory: Path, fsync: str | None = "always") -> Server | None:
+    """`fsync`: None keeps everything in memory."""
     program = find("redis-server")
     if program is None:
         return None
     port = free_port()
     return Server(directory, port, [program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--save", "",
-                                    "--appendonly", "yes", "--appendfsync", fsync, "--daemonize", "no"])
+                                    "--appendonly", "yes" if fsync else "no", "--appendfsync", fsync or "no",
+                                    "--daemonize", "no"])
 
 
 def nats(directory: Path) -> Server | None:
