@@ -20,13 +20,41 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from xump_ext.errors import StoreCorrupt
-from xump_ext.records import kinds, next_record, record_whole, whole_groups, whole_records
+from xump_ext.records import kinds, next_record, read_groups, record_whole, whole_records
 
 from .ring_disk import sync, write_all, write_zeros
 from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, SLOTS_MIN, VERSION, Head, newest_superblock
+
+AHEAD_BYTES = 2 << 20
+"""A thread reads so much ahead of a log's records, if there is more than that."""
+
+
+class Piece(NamedTuple):
+    """A piece of the log that begins with a group."""
+
+    buffer: memoryview
+    data: memoryview
+    """As much of the buffer as was read."""
+    used: int
+    """Bytes of whole groups."""
+    state: str
+    failed: int | None
+    """See `whole_groups`."""
+
+
+def _meanwhile(reader: ThreadPoolExecutor, read: Callable[[], Piece]) -> Callable[[], Piece]:
+    """Has a thread read; the result waits for it. Where no thread can be started, at the end of the process or of what the system
+    allows, it reads when it is asked."""
+    try:
+        return reader.submit(read).result
+    except RuntimeError:
+        return read
 
 
 class Segments:
@@ -253,8 +281,9 @@ class Segments:
     def groups(self, position: int) -> Generator[tuple[int, memoryview], None, tuple[int, str, int]]:
         """Reads the log from a position where a group begins, or its beginning, which may be in the middle of a group.
 
-        Yields (position, whole groups, or the rest of one), verified; use each buffer before you ask for the next. Returns where
-        the first group stands that is not whole, its fault, and the position of the fault."""
+        Yields (position, whole groups, or the rest of one), verified; use each buffer before you ask for the next. Of a long log
+        a thread reads and verifies the next piece meanwhile. Returns where the first group stands that is not whole, its fault,
+        and the position of the fault."""
         chunk, stop = max(self.capacity >> 3, 1 << 13), self.reach(position)
         rest, state, failed = self._rest_of_group(position, chunk, stop) if position == self.begin else (b"", "whole", None)
         if failed is not None:
@@ -262,27 +291,45 @@ class Segments:
         if rest:
             yield position, memoryview(rest)
             position += len(rest)
-        buffer, kept = memoryview(bytearray(chunk)), 0
-        small = large = buffer
+        spare = memoryview(b"")
+        with ThreadPoolExecutor(1, "xump-read-ahead") as reader:
+            piece = self._piece(position, memoryview(bytearray(min(chunk, stop - position))), 0, stop)
+            while True:
+                whole, left = piece.data[: piece.used], piece.data[piece.used :]
+                following = position + len(whole)
+                if piece.state in ("head", "payload") or (not whole and following + len(left) == stop):
+                    if whole:
+                        yield position, whole
+                    return following, piece.state if left else "cut", following if piece.failed is None else piece.failed
+                size = min(AHEAD_BYTES + len(left), stop - following)
+                if not size <= len(spare) <= 4 * AHEAD_BYTES:
+                    spare = memoryview(bytearray(max(size, min(2 * AHEAD_BYTES, stop - following))))
+                spare[: len(left)] = left
+                read: Callable[[], Piece] = partial(self._piece, following, spare[:size], len(left), stop)
+                spare = memoryview(piece.buffer.obj)
+                if stop - following > AHEAD_BYTES:
+                    read = _meanwhile(reader, read)
+                if whole:
+                    yield position, whole
+                position, piece = following, read()
+
+    def _piece(self, position: int, buffer: memoryview, kept: int, stop: int) -> Piece:
+        """The log from a position on, into a buffer that has `kept` bytes of it: up to the end of a segment, or further if a
+        group is larger."""
         while True:
-            size = min(len(buffer), stop - position)
-            self.read_into(buffer[kept:size], position + kept)
-            used, _, state, failed = whole_groups(buffer[:size], position, self.salt)
-            if used:
-                yield position, buffer[:used]
-            position += used
-            if state in ("head", "payload") or (used == 0 and position + size == stop):
-                return position, state if size else "cut", position if failed is None else failed
-            kept = size - used
-            left = buffer[used:size]
-            if used == 0 and state == "cut":        # the group is larger; its head is whole and says how large
-                bytes_all = min(kinds.U64.unpack_from(left, kinds.GROUP_SIZE_AT)[0], stop - position)
-                if bytes_all > len(large):
-                    large = memoryview(bytearray(bytes_all))
-                buffer = large[:bytes_all]
-            elif len(buffer) > chunk:
-                buffer = small if kept <= chunk else memoryview(bytearray(kept))
-            buffer[:kept] = left
+            number, offset = divmod(position + kept, self.capacity)
+            size = min(len(buffer), kept + self.capacity - offset)
+            slot = self.slot_of.get(number)
+            at = -1 if slot is None else self.at(slot) + HEAD_BYTES + offset
+            used, _, state, failed = read_groups(self.fd, at, buffer[:size], kept, position, self.salt)
+            if used or state in ("head", "payload") or position + size == stop:
+                return Piece(buffer, buffer[:size], used, state, failed)
+            kept = size
+            if size == len(buffer):         # the head of the group is whole, and says how large it is
+                larger = memoryview(bytearray(min(max(kinds.U64.unpack_from(buffer, kinds.GROUP_SIZE_AT)[0], 2 * size),
+                                                  stop - position)))
+                larger[:size] = buffer
+                buffer = larger
 
     def _rest_of_group(self, position: int, size: int, stop: int) -> tuple[memoryview | bytes, str, int | None]:
         """The records before the first group, their state, and the position of a fault in them. They were synced before the log

@@ -4,6 +4,7 @@
 whole buffers.
 """
 
+from xump_ext.records.groups import read_groups, whole_groups
 from xump_ext.records.record import (
     crc,
     crc_soft,
@@ -15,12 +16,10 @@ from xump_ext.records.record import (
     place_record,
     record_whole,
     salt_of,
-    whole_groups,
     whole_records,
 )
 
 __all__ = [
-    "crc", "crc_soft", "describe", "entry_key", "items", "next_group", "next_record", "place_record", "record_whole", "salt_of",
-    "whole_groups",
-    "whole_records",
+    "crc", "crc_soft", "describe", "entry_key", "items", "next_group", "next_record", "place_record", "read_groups",
+    "record_whole", "salt_of", "whole_groups", "whole_records",
 ]

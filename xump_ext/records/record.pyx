@@ -97,66 +97,15 @@ cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t
     return RECORD_WHOLE
 
 
-# ---- a log of groups
+# ---- a log
 
 STATES = {RECORD_WHOLE: "whole", RECORD_CUT: "cut", RECORD_NONE: "head", RECORD_PAYLOAD: "payload"}
-
-
-cdef int group_state(const char* at, uint64_t left, uint64_t position, uint32_t salt, uint64_t* bad) noexcept nogil:
-    """The state of a group and all its records. `bad` is the offset of the first record that is not whole."""
-    cdef const group_record_t* group = <const group_record_t*> at
-    cdef uint64_t done = sizeof(group_record_t), count = 0
-    cdef int state = record_state(at, left, position, salt)
-    bad[0] = 0
-    if state != RECORD_WHOLE:
-        return state
-    if group.head.kind != GROUP or group.bytes < sizeof(group_record_t):
-        return RECORD_NONE
-    if group.bytes > left:
-        return RECORD_CUT
-    while done < group.bytes:
-        bad[0] = done
-        state = record_state(at + done, group.bytes - done, position + done, salt)
-        if state != RECORD_WHOLE:
-            return RECORD_NONE if state == RECORD_CUT else state
-        done += (<const head_t*> (at + done)).length
-        count += 1
-    bad[0] = 0
-    return RECORD_WHOLE if count == group.count else RECORD_NONE
-
-
-def whole_groups(data, uint64_t position, uint32_t salt):
-    """How much of a piece of the log, which begins with a group, is whole groups: (bytes, synced, state, failed).
-
-    `bytes` is the size of the whole groups. `synced` is the highest position up to which one of them says that the log was
-    synced. `state` says what comes behind them: "whole": nothing. "cut": a group that goes on behind the buffer. "head": no
-    record, or a record with a damaged head, at position `failed`. "payload": a record with a damaged payload there. Verifies
-    every crc. O(bytes), without the interpreter's lock.
-    """
-    cdef Py_buffer view
-    cdef const char* at
-    cdef uint64_t done = 0, synced = 0, size, bad = 0
-    cdef int state = RECORD_WHOLE
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        at = <const char*> view.buf
-        size = view.len
-        with nogil:
-            while done < size:
-                state = group_state(at + done, size - done, position + done, salt, &bad)
-                if state != RECORD_WHOLE:
-                    break
-                synced = max(synced, (<const group_record_t*> (at + done)).synced)
-                done += (<const group_record_t*> (at + done)).bytes
-    finally:
-        PyBuffer_Release(&view)
-    return done, synced, STATES[state], position + done + bad if state != RECORD_WHOLE else None
 
 
 def whole_records(data, uint64_t position, uint32_t salt, bint to_group=False):
     """How much of a piece of the log, which begins with a record, is whole records: (bytes, state, failed).
 
-    Says what comes behind them as `whole_groups` does. `to_group`: stops before the next GROUP, with the state "whole". Verifies
+    Says what comes behind them as `whole_groups` (groups.pyx) does. `to_group`: stops before the next GROUP, with the state "whole". Verifies
     every crc. O(bytes), without the interpreter's lock.
     """
     cdef Py_buffer view
