@@ -1,22 +1,25 @@
 """`python -m benchmarks peers`: Xump beside its peers, all workloads and faces one after the other, as one page.
 
-    python -m benchmarks peers                  # into PEERS.md: an hour, on a machine that does nothing else
+    python -m benchmarks peers                  # into PEERS.md: half an hour, on a machine that does nothing else
     python -m benchmarks peers --quick W1 sql   # these, with less of everything, and no page
+    python -m benchmarks peers --page PEERS.md W1   # this part anew; the page keeps the others as they were measured
 
 Each part is a process of its own, whose contestants take turns. What a part needs and does not find is left out, and the page
 says so: install the extras `bench` and `spark`, and from Debian redis-server, rabbitmq-server, nats-server, postgresql and a JRE.
-Exits with 1 if a part failed; the page is written of the others, and names it.
+Beside the page, a file of the same name that ends with .json has what each part printed. Exits with 1 if a part failed; the page
+is written of the others, and names it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -102,6 +105,8 @@ class Outcome:
     """What its program printed."""
     fault: str = ""
     """Why there are no figures, or "": there are."""
+    command: str = ""
+    """What it was measured by."""
 
 
 def missing(part: Part) -> str:
@@ -129,11 +134,12 @@ def run(part: Part, options: Sequence[str]) -> Outcome:
                    if process.returncode else "")
 
 
-def page(outcomes: Mapping[str, Outcome], command: str) -> str:
+def page(outcomes: Mapping[str, Outcome]) -> str:
     """The results as Markdown: first the parts, then what was left out or failed, then each part."""
     lines = [
         "# Xump beside its peers", "",
-        f"Written by `{command}`; [how to read the figures](README.md#how-to-read-the-figures).",
+        "Written by `python -m benchmarks peers`, or part by part, by the command that each part names;",
+        "[how to read the figures](README.md#how-to-read-the-figures).",
         "Times are nanoseconds a message, or what the row says; contestants of a part take turns in one run.",
         "Ratios are of rates, so more is better for Xump.", ""]
     lines += [f"- [{PARTS[name].title}](#{anchor(PARTS[name].title)})" for name in outcomes]
@@ -145,6 +151,7 @@ def page(outcomes: Mapping[str, Outcome], command: str) -> str:
         part = PARTS[name]
         kept = [line for line in outcome.lines if not any(mark in line for mark in MISSING)]
         lines += ["", f"## {part.title}", "", part.work, "", f"Durability: {part.durability}", ""]
+        lines += [f"Measured by `{outcome.command}`:", ""] if outcome.command and kept and not outcome.fault else []
         lines += ["```text", *kept, "```"] if kept and not outcome.fault else ["No figures; see [left out](#left-out)."]
     return "\n".join(lines) + "\n"
 
@@ -175,6 +182,16 @@ def main(arguments: Sequence[str]) -> int:
         print(f"   {perf_counter() - started:.0f} s", flush=True)
     place = options.page or (None if options.parts or options.quick else PAGE)
     if place is not None:
-        place.write_text(page(outcomes, " ".join(["python -m benchmarks peers", *given, *options.parts])))
+        write(place, outcomes, " ".join(["python -m benchmarks peers", *given, *options.parts]))
         print(f"\nwritten: {place}")
     return int(any(outcome.fault for outcome in outcomes.values()))
+
+
+def write(place: Path, outcomes: Mapping[str, Outcome], command: str) -> None:
+    """The page, of these parts and of those that it had before, in the order of `PARTS`."""
+    record = place.with_suffix(".json")
+    known = {name: Outcome(**fields) for name, fields in json.loads(record.read_text()).items()} if record.exists() else {}
+    known |= {name: Outcome(outcome.lines, outcome.fault, command) for name, outcome in outcomes.items()}
+    ordered = {name: known[name] for name in PARTS if name in known}
+    record.write_text(json.dumps({name: asdict(outcome) for name, outcome in ordered.items()}, indent=1) + "\n")
+    place.write_text(page(ordered))

@@ -172,7 +172,7 @@ def test_the_page_says_what_was_left_out_and_what_failed():
         "W1": Outcome(["    deque   12", "  left out: blinker: the package blinker is not installed"]),
         "sql": Outcome([], "`python -m benchmarks.sql` ended with 1"),
         "spark": Outcome(["  left out: pyspark not installed"])}
-    page = peers_page.page(outcomes, "the command")
+    page = peers_page.page(outcomes)
     assert page.startswith("# Xump beside its peers")
     said, _, measured = page.partition("## W1: a queue in the process\n")
     assert "- W1: a queue in the process: left out: blinker: the package blinker is not installed" in said
@@ -193,6 +193,16 @@ def test_what_a_part_needs_is_looked_for():
     assert peers_page.missing(Part("a", "b", "c", ("d",), ("json", "no_such_package"), ("no-such-program",))) == (
         "left out: no_such_package, no-such-program not installed")
     assert peers_page.missing(Part("a", "b", "c", ("d",), ("json",))) == ""
+
+
+def test_a_part_is_measured_anew_and_the_page_keeps_the_others(tmp_path):
+    place = tmp_path / "PEERS.md"
+    peers_page.write(place, {"W4": Outcome(["    deque   1"]), "W1": Outcome(["    deque   2"])}, "the first")
+    peers_page.write(place, {"W1": Outcome(["    deque   3"])}, "the second")
+    text = place.read_text()
+    assert "deque   2" not in text
+    assert text.index("Measured by `the second`:\n\n```text\n    deque   3") < text.index(
+        "Measured by `the first`:\n\n```text\n    deque   1")
 
 
 def test_one_command_writes_the_page(tmp_path, monkeypatch):
