@@ -1,4 +1,4 @@
-"""A thread reads the log ahead of its records: what comes is what the log has, however it is cut into pieces, up to any damage."""
+"""A thread reads the log ahead of its records: what comes is what the log has, however it is cut, up to any damage."""
 
 import os
 import random

@@ -28,7 +28,14 @@ cdef extern from *:
     #if defined(__x86_64__)
     __attribute__((target("sse4.2")))
     static uint32_t xump_crc_hard(uint32_t crc, const unsigned char *at, size_t size) {
-        uint64_t wide = crc, word;
+        uint64_t wide = crc, word, words[4];
+        for (; size >= 32; size -= 32, at += 32) {
+            memcpy(words, at, 32);
+            wide = __builtin_ia32_crc32di(wide, words[0]);
+            wide = __builtin_ia32_crc32di(wide, words[1]);
+            wide = __builtin_ia32_crc32di(wide, words[2]);
+            wide = __builtin_ia32_crc32di(wide, words[3]);
+        }
         for (; size >= 8; size -= 8, at += 8) { memcpy(&word, at, 8); wide = __builtin_ia32_crc32di(wide, word); }
         crc = (uint32_t) wide;
         if (size >= 4) { uint32_t half; memcpy(&half, at, 4); crc = __builtin_ia32_crc32si(crc, half); size -= 4; at += 4; }

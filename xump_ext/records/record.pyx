@@ -63,9 +63,9 @@ cdef uint32_t head_crc(const head_t* head, uint32_t salt) noexcept nogil:
     return crc32c(salt, <const char*> head + 4, head_bytes(head) - 4)
 
 
-cdef bint enter_fits(const enter_record_t* record) noexcept nogil:
-    """Whether the parts fill the record up to its padding."""
-    cdef uint64_t size = head_bytes(&record.head) + <uint64_t> record.body_bytes + record.header_bytes + record.address_bytes
+cdef inline bint enter_fits(const enter_record_t* record, uint32_t fixed) noexcept nogil:
+    """Whether the parts fill the record up to its padding; `fixed`: its `head_bytes`."""
+    cdef uint64_t size = fixed + <uint64_t> record.body_bytes + record.header_bytes + record.address_bytes
     cdef const rare_t* rare = rare_of(record)
     cdef const timed_t* timed = timed_of(record)
     if rare != NULL:
@@ -88,7 +88,7 @@ cdef int record_state(const char* at, uint64_t left, uint64_t position, uint32_t
         return RECORD_NONE
     if left < fixed:
         return RECORD_CUT
-    if head_crc(head, salt) != head.crc or (head.kind == ENTER and not enter_fits(record)):
+    if crc32c(salt, at + 4, fixed - 4) != head.crc or (head.kind == ENTER and not enter_fits(record, fixed)):
         return RECORD_NONE
     if left < head.length:
         return RECORD_CUT
@@ -519,7 +519,7 @@ cdef dict described(const head_t* head, uint64_t left):
         if timed != NULL:
             found.update(expires=None if timed.expires == NEVER else timed.expires, due=None if timed.due == NEVER else timed.due,
                          priority=timed.priority, annex_kind=timed.annex_kind or None)
-        if head.length <= left and enter_fits(enter):
+        if head.length <= left and enter_fits(enter, head_bytes(head)):
             found["address"] = PyUnicode_DecodeUTF8(payload_of(enter), enter.address_bytes, "replace")
     elif head.kind == SETTLE:
         found["count"] = (<const settle_record_t*> head).count

@@ -82,30 +82,32 @@ cdef class Recovery:
         """Apply whole records, one behind the other. Raises StoreCorrupt where there is no record. O(records)."""
         cdef Py_buffer view
         cdef uint64_t at = 0
+        cdef uint32_t fixed
         cdef const head_t* head
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             while at < <uint64_t> view.len:
                 head = <const head_t*> (<const char*> view.buf + at)
-                if at + sizeof(head_t) > <uint64_t> view.len or head_bytes(head) == 0 or (
-                        at + max(head.length, head_bytes(head)) > <uint64_t> view.len):
+                fixed = head_bytes(head) if at + sizeof(head_t) <= <uint64_t> view.len else 0
+                if fixed == 0 or at + max(head.length, fixed) > <uint64_t> view.len:
                     raise StoreCorrupt(f"store {self.journal.name!r}: what should be a record at byte {at} is none")
-                self.apply(head)
+                if head.kind == ENTER:      # most are
+                    self.apply_enter(<const enter_record_t*> head)
+                else:
+                    self.apply(head)
                 at += head.length
             self.settle_all()
         finally:
             PyBuffer_Release(&view)
 
     cdef int apply(self, const head_t* head) except -1:
-        # The store has verified its records. Those of a rare kind are verified once more.
-        if head.kind != ENTER and head_crc(head, self.journal.store.salt) != head.crc:
+        """Any record but an ENTER. The store has verified its records. Those of these rare kinds are verified once more."""
+        if head_crc(head, self.journal.store.salt) != head.crc:
             raise StoreCorrupt(f"store {self.journal.name!r}: the record at position {head.position} is damaged; "
                                "run: xump repair PATH")
         self.records += 1
         # Deleted queues count, too: the number of a queue is not issued again as long as the log has records of it.
         self.journal.last_number = max(self.journal.last_number, head.queue)
-        if head.kind == ENTER:
-            return self.apply_enter(<const enter_record_t*> head)
         if head.kind == SETTLE:
             return self.remember_settled(<const settle_record_t*> head)
         if head.kind == MARK:
@@ -144,6 +146,7 @@ cdef class Recovery:
             queue.c.state.frontier = 1
         self.last = &queue.c
         self.last_number = number
+        self.journal.last_number = max(self.journal.last_number, number)
         return self.last
 
     cdef int apply_queue(self, const queue_record_t* record) except -1:
@@ -190,11 +193,16 @@ cdef class Recovery:
 
     cdef int apply_enter(self, const enter_record_t* record) except -1:
         """Make an entry, or replace it: a record that was copied forward stands for the one before."""
-        cdef recovered_t* queue = self.recovered(record.head.queue)
-        cdef entry_t* entry = index_get(&queue.index, record.head.id)
-        cdef const rare_t* rare = rare_of(record)
-        cdef const timed_t* timed = timed_of(record)
-        cdef bint new = entry == NULL
+        cdef recovered_t* queue = self.last
+        cdef entry_t* entry
+        cdef const rare_t* rare
+        cdef const timed_t* timed
+        cdef bint new
+        self.records += 1
+        if queue == NULL or self.last_number != record.head.queue:
+            queue = self.recovered(record.head.queue)
+        entry = index_get(&queue.index, record.head.id)
+        new = entry == NULL
         if new:
             entry = entry_new(queue.engine)
             memset(entry, 0, sizeof(entry_t))
@@ -205,7 +213,11 @@ cdef class Recovery:
         entry.sequence = record.body_bytes          # until it has its place
         entry.content.loaded = stored_content(record.head.position, record.head.length)
         entry.hops = record.hops
-        entry.delivery_count = max(record.delivery_count, 0 if new else entry.delivery_count)
+        entry.delivery_count = max(record.delivery_count, entry.delivery_count)
+        if new and record.head.flags == 0 and not self.early:       # as most do, it says no more
+            entry.state = UNROUTED
+            return 0
+        rare, timed = rare_of(record), timed_of(record)
         entry.flags = (REDELIVERED if record.head.flags & RECORD_REDELIVERED else 0) | (
             DEAD_ENTRY if record.head.flags & RECORD_DEAD_ENTRY else 0) | (0 if new else entry.flags & (STAINED | REDELIVERED))
         if timed != NULL:
