@@ -3,6 +3,7 @@
     python -m benchmarks --quick            # with less of everything: three minutes, and no verdict to rely on
     python -m benchmarks --write            # all, into benchmarks/RESULTS.md; do nothing else meanwhile
     python -m benchmarks topics batches     # these
+    python -m benchmarks --write topics     # this one anew; RESULTS.md keeps the others as they were measured
     python -m benchmarks compare A.json B.json      # what changed between two benchmarks/results.json
     python -m benchmarks peers              # Xump beside its peers, into PEERS.md
 
@@ -18,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -92,17 +93,26 @@ def summary(printed: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def page(printed: dict[str, list[str]], options: list[str], drawn: Collection[str] = ()) -> str:
+def page(benchmarks: Mapping[str, Benchmark], drawn: Collection[str] = ()) -> str:
     """The results as Markdown."""
-    command = " ".join(["python -m benchmarks", *options])
-    lines = ["# Results", "", f"Written by `{command}`; [what is measured, and how to read it](README.md).", ""]
+    lines = ["# Results", "", "Written by `python -m benchmarks --write`, or part by part, by the command that each part names;",
+             "[what is measured, and how to read it](README.md).", ""]
     lines += ["In brackets: of a bar that is missed, the figure that it is on; of a cost that grows, by what.", ""]
-    lines += summary(printed)
-    for name, texts in printed.items():
-        lines += ["", f"## {name}", ""]
+    lines += summary({name: one.printed for name, one in benchmarks.items()})
+    for name, one in benchmarks.items():
+        lines += ["", f"## {name}", "", *([f"Measured by `{one.command}`.", ""] if one.command else [])]
         lines += [f"![{name}: times as fast as the peer](plots/{name}.svg)", ""] * (name in drawn)
-        lines += ["```text", *texts, "```"]
+        lines += ["```text", *one.printed, "```"]
     return "\n".join(lines) + "\n"
+
+
+def write(recorded: Mapping[str, Benchmark], folder: Path) -> None:
+    """The results of these, and those that are known of others, as a page, as JSON and as pictures."""
+    path = folder / RECORD.name
+    known = {**(record.read(path) if path.exists() else {}), **recorded}
+    ordered = {name: known[name] for name in (*NAMES, *BY_NAME) if name in known}
+    record.write(path, ordered)
+    (folder / RESULTS.name).write_text(page(ordered, plots.write(folder / PLOTS.name, ordered)))
 
 
 def main() -> int:
@@ -114,13 +124,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; and, only by name, {', '.join(BY_NAME)}")
     parser.add_argument("--quick", action="store_true", help="less of everything")
-    parser.add_argument("--write", action="store_true", help=f"all results go into {RESULTS.name} too")
+    parser.add_argument("--write", action="store_true", help=f"the results go into {RESULTS.name} too")
     options = parser.parse_args()
     unknown = set(options.names) - {*NAMES, *BY_NAME}
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, *BY_NAME))}")
     names = options.names or NAMES
     given = ["--quick"] if options.quick else []
+    command = " ".join(["python -m benchmarks", *given, *["--write"] * options.write, *options.names])
     printed, recorded, failed = {}, {}, []
     begun = perf_counter()
     for number, name in enumerate(names):
@@ -131,14 +142,13 @@ def main() -> int:
         if found is None:
             failed.append(name)
         else:
+            found.printed, found.command = printed[name], command
             recorded[name] = found
     print("", *summary(printed), sep="\n")
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     elif options.write:
-        command = [*given, "--write", *options.names]
-        record.write(RECORD, " ".join(["python -m benchmarks", *command]), recorded)
-        RESULTS.write_text(page(printed, command, plots.write(PLOTS, recorded)))
+        write(recorded, RESULTS.parent)
         print(f"\nwritten: {RESULTS}, {RECORD}, {PLOTS}")
     return bool(failed)
 

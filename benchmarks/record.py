@@ -46,6 +46,10 @@ class Benchmark:
     """Date, processor, load and versions."""
     rows: list[Row] = field(default_factory=list)
     """Its rows, in order."""
+    printed: list[str] = field(default_factory=list)
+    """What it printed."""
+    command: str = ""
+    """What it was measured by."""
 
 
 CURRENT = Benchmark()
@@ -77,7 +81,7 @@ def _write_at_the_end() -> None:
 
 def benchmark_of(found: Mapping[str, Any]) -> Benchmark:
     """A benchmark, of its JSON."""
-    return Benchmark(found["machine"], [Row(**one) for one in found["rows"]])
+    return Benchmark(**{**found, "machine": found["machine"], "rows": [Row(**one) for one in found["rows"]]})
 
 
 def read(path: Path) -> dict[str, Benchmark]:
@@ -91,7 +95,6 @@ def read(path: Path) -> dict[str, Benchmark]:
         raise ValueError(f"{path} has no results of `python -m benchmarks`: {error}") from None
 
 
-def write(path: Path, command: str, benchmarks: Mapping[str, Benchmark]) -> None:
+def write(path: Path, benchmarks: Mapping[str, Benchmark]) -> None:
     """Write a file of results."""
-    found = {"command": command, "benchmarks": {name: asdict(one) for name, one in benchmarks.items()}}
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    path.write_text(json.dumps({"benchmarks": {name: asdict(one) for name, one in benchmarks.items()}}, indent=1) + "\n")

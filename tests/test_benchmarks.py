@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import changes, peers_page, plots, record
-from benchmarks.__main__ import main, run, summary
+from benchmarks.__main__ import main, run, summary, write
 from benchmarks.beside import Beside
 from benchmarks.cost_laws import judge
 from benchmarks import feature_calls
@@ -93,7 +93,7 @@ def results(path, ratios, count=100):
             Row("ours", {}, [1.0] * len(ratios), ratios, "peer", 2.0),
             Row("publish", {"10": str(count), "1,000": f"{count + 10:,}"}, is_exact=True),
             Row("a time", {"ms": "17"})]
-    record.write(path, "python -m benchmarks", {"one": Benchmark("a machine", rows)})
+    record.write(path, {"one": Benchmark("a machine", rows)})
     return path
 
 
@@ -132,6 +132,17 @@ def test_a_picture_has_every_row(tmp_path):
     texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
     assert "ours" in texts
     assert "2.00" in texts
+
+
+def test_a_benchmark_is_measured_anew_and_the_results_keep_the_others(tmp_path):
+    ours = Row("ours", {}, [1.0], [2.0], "peer", 1.5)
+    write({"topics": Benchmark("", [ours], ["    a   1"], "the first"), "batches": Benchmark("", [], ["    b   2"])}, tmp_path)
+    write({"batches": Benchmark("", [], ["    b   3"], "the second")}, tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "    b   2" not in text
+    assert text.index("Measured by `the first`.") < text.index("![topics") < text.index("    a   1") < text.index("`the second`")
+    assert list(record.read(tmp_path / "results.json")) == ["topics", "batches"]
+    assert (tmp_path / "plots" / "topics.svg").exists()
 
 
 def test_a_run_is_recorded():
