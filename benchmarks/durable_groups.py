@@ -11,9 +11,9 @@
 
 Ours publish an address, the body and a fresh `{"k": "v"}`, and who takes one reads its body and its header; in "group" a thread
 writes, too, what came in during 2 ms. The ring's file has 64 MiB from the beginning (`min_bytes`), as a ring that has been
-in use has, so that it need not grow. Peers get the body alone, and
-hand it out; what they do is in `benchmarks/peers`: `append_log`, `lmdb_by_hand`, `queues_on_sqlite`, `brokers`. Of those that
-take long fewer messages are sent: their rates are compared. Brokers are Debian's packages, when they are installed.
+in use has, so that it need not grow. Peers get the body alone, and hand it out; one of LMDB's rows has as many bytes as our
+records. What they do is in `benchmarks/peers`: `append_log`, `lmdb_by_hand`, `queues_on_sqlite`, `brokers`. Of those that take
+long fewer messages are sent: their rates are compared. Brokers are Debian's packages, when they are installed.
 
 All take turns in one run. Ratios are of rates over both halves, so more is better: a half of the log's and of LMDB's rate, ten
 times that of the queues on SQLite, and no less than the brokers', each at the same durability.
@@ -50,6 +50,9 @@ OWN = tuple(f"{store}, {how}" for store in ("ring", "lmdb") for how in (*ON_DISK
 LOG = "append log, write and fdatasync"
 LMDB = "LMDB by hand, sync=True"
 LMDB_AS_OURS = "LMDB by hand, metasync=False, then sync"
+LMDB_AS_LARGE = "LMDB by hand, the same, 215 bytes"
+AS_LARGE = bytes(215)
+"""As large as a record of ours, which has an address, a header, ids and CRCs beside the body, and a longer key."""
 QUEUES = {"persist-queue": ("persist-queue, on the disk each message", "persistqueue", queues_on_sqlite.persist_queue, 2),
           "litequeue": ("litequeue, written", "litequeue", queues_on_sqlite.litequeue, 3)}
 BROKERS = {"Redis": ("Redis stream, on the disk", "redis", servers.redis, brokers.redis, 20),
@@ -120,9 +123,9 @@ def figures(took: tuple[int, int], messages: int) -> dict[str, float]:
     return {"": (publish + deliver) / messages, "publish": publish / messages, "deliver": deliver / messages}
 
 
-def peer(run: Run, messages: int, directory: Path) -> dict[str, float]:
+def peer(run: Run, messages: int, directory: Path, body: bytes = BODY) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir=directory) as place:
-        return figures(run(Path(place), BODY, messages, GROUP), messages)
+        return figures(run(Path(place), body, messages, GROUP), messages)
 
 
 def sent(use: Use, port: int, messages: int) -> dict[str, float]:
@@ -138,6 +141,7 @@ def contestants(messages: int, directory: Path, stack: ExitStack) -> dict[str, C
         LOG: partial(peer, append_log.run, messages, directory),
         LMDB: partial(peer, lmdb_by_hand.run, messages, directory),
         LMDB_AS_OURS: partial(peer, partial(lmdb_by_hand.run, metasync=False), messages, directory),
+        LMDB_AS_LARGE: partial(peer, partial(lmdb_by_hand.run, metasync=False), messages, directory, AS_LARGE),
         **{name: partial(own, name, fewer(10) if name.endswith(WRITTEN[0]) else messages, directory) for name in OWN},
     }
     for name, module, run, percent in QUEUES.values():
@@ -171,6 +175,7 @@ def report(times: Times) -> None:
     rows("log: the limit, each group on the disk", LOG, ON_DISK, 0.5, ("ring",))
     rows("LMDB: a transaction for each group, on the disk", LMDB, ON_DISK, 0.5, ("lmdb",))
     rows("LMDB as ours: two fdatasyncs for each group", LMDB_AS_OURS, ON_DISK, 0.5, ("lmdb",))
+    rows("LMDB as ours, and records as large", LMDB_AS_LARGE, ON_DISK, 0.5, ("lmdb",))
     rows("persist-queue: each message on the disk, ours each group", QUEUES["persist-queue"][0], ON_DISK, 10.0)
     rows("litequeue: each group written; ours, too, or even on the disk", QUEUES["litequeue"][0], (WRITTEN[1], *ON_DISK), 10.0)
     rows("Redis: each group on the disk", BROKERS["Redis"][0], ON_DISK, 1.0)

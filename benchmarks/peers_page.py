@@ -174,17 +174,20 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     given = ["--quick"] * options.quick + (["--rounds", str(options.rounds)] if options.rounds else [])
-    outcomes = {}
+    place = options.page or (None if options.parts or options.quick else PAGE)
+    command = " ".join(["python -m benchmarks peers", *given, *options.parts])
+    failed = False
     for number, name in enumerate(options.parts or PARTS, 1):
         print(f"\n== {number} of {len(options.parts or PARTS)}: {PARTS[name].title}", flush=True)
         started = perf_counter()
-        outcomes[name] = run(PARTS[name], given)
+        outcome = run(PARTS[name], given)
         print(f"   {perf_counter() - started:.0f} s", flush=True)
-    place = options.page or (None if options.parts or options.quick else PAGE)
+        failed |= bool(outcome.fault)
+        if place is not None:
+            write(place, {name: outcome}, command)
     if place is not None:
-        write(place, outcomes, " ".join(["python -m benchmarks peers", *given, *options.parts]))
         print(f"\nwritten: {place}")
-    return int(any(outcome.fault for outcome in outcomes.values()))
+    return int(failed)
 
 
 def write(place: Path, outcomes: Mapping[str, Outcome], command: str) -> None:

@@ -411,11 +411,14 @@ def items(data):
     cdef Py_buffer view
     cdef const head_t* head
     cdef uint64_t at = 0
-    cdef Changes puts = Changes(), gone = Changes()
+    cdef uint8_t kind, entry = key_kind(ENTER)
+    # Apart by their keys, since the entries of a group are in order of theirs, and its other records come in between.
+    cdef Changes below = Changes(), entries = Changes(), above = Changes(), gone = Changes()
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         while at < <uint64_t> view.len:
             head = <const head_t*> (<char*> view.buf + at)
+            kind = key_kind(head.kind)
             if head.kind == SETTLE:
                 settled_add(gone, <const settle_record_t*> head)
             elif head.kind == GONE:
@@ -426,13 +429,14 @@ def items(data):
                 gone.add(key_kind(ADOPT), head.queue, 0, 0, NULL)
             elif head.kind == FORGET:
                 gone.add(key_kind(SEEN), head.queue, 0, head.id, NULL)
+            elif kind == entry:
+                entries.add(kind, head.queue, head.id, 0, head)
             elif head.kind != GROUP:
-                puts.add(key_kind(head.kind), head.queue, key_id(head), 0, head)
+                (below if kind < entry else above).add(kind, head.queue, key_id(head), 0, head)
             at += head.length
-        puts.sort()
         gone.sort()
         gone.join()
-        return listed_puts(puts, gone), listed_gone(gone)
+        return listed_puts(below, gone) + listed_puts(entries, gone) + listed_puts(above, gone), listed_gone(gone)
     finally:
         PyBuffer_Release(&view)
 
@@ -452,6 +456,7 @@ cdef list listed_puts(Changes puts, Changes gone):
     cdef change_t* put
     cdef change_t* these
     cdef uint64_t i, next_gone = 0
+    puts.sort()
     for i in range(puts.count):
         put = &puts.at[i]
         while next_gone < gone.count and ends_before(&gone.at[next_gone], put):
