@@ -51,7 +51,7 @@ BY_NAME = ("backlog", "zeromq", "flight", "sql_relay", "sql_flat", "sql", "spark
 """Take minutes for one table, or processes on a machine with nothing else to do: only when they are asked for."""
 RESULTS = Path(__file__).with_name("RESULTS.md")
 RECORD = Path(__file__).with_name("results.json")
-PLOTS = Path(__file__).with_name("plots")
+PLOTS = Path(__file__).with_name("pictures")
 HEADING = re.compile(r"  (?P<name>\S[^:]*): ")
 ROW = re.compile(r"    (?P<name>\S.*?)  +(?P<figures>[-\d.,][-\d., ]*?)  +(?P<verdict>met|missed|flat|logarithmic|grows, .*)$")
 
@@ -101,7 +101,7 @@ def page(benchmarks: Mapping[str, Benchmark], drawn: Collection[str] = ()) -> st
     lines += summary({name: one.printed for name, one in benchmarks.items()})
     for name, one in benchmarks.items():
         lines += ["", f"## {name}", "", *([f"Measured by `{one.command}`.", ""] if one.command else [])]
-        lines += [f"![{name}: times as fast as the peer](plots/{name}.svg)", ""] * (name in drawn)
+        lines += [f"![{name}: times as fast as the peer](pictures/{name}.svg)", ""] * (name in drawn)
         lines += ["```text", *one.printed, "```"]
     return "\n".join(lines) + "\n"
 

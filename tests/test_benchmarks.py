@@ -142,7 +142,7 @@ def test_a_benchmark_is_measured_anew_and_the_results_keep_the_others(tmp_path):
     assert "    b   2" not in text
     assert text.index("Measured by `the first`.") < text.index("![topics") < text.index("    a   1") < text.index("`the second`")
     assert list(record.read(tmp_path / "results.json")) == ["topics", "batches"]
-    assert (tmp_path / "plots" / "topics.svg").exists()
+    assert (tmp_path / "pictures" / "topics.svg").exists()
 
 
 def test_a_run_is_recorded():
