@@ -239,10 +239,8 @@ def latencies(bench: Bench, rounds: int, samples: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--share", type=int, default=1, metavar="N", help="one in N of the tasks; --quick: 10")
-    options = parser.parse_args(arguments)
-    share = 10 if options.quick else options.share
+    options = parser_of(__doc__).parse_args(arguments)
+    share = 10 if options.quick else 1
     if not postgres.is_installed():
         print("left out: PostgreSQL is not installed (apt-get install postgresql)")
         return
