@@ -6,7 +6,7 @@ the oldest is forgotten. Nanoseconds each, of the processor: on a busy machine, 
     new         ids that were never there
     fetched     the same, but the memory is fetched while the publish before is at work, as it can be while a message is made
     known       ids that are there, anywhere in the window: found, and nothing is added
-    hash        the share of the hash, SipHash-2-4-128
+    hash        the share of the hash, SipHash-1-3-128
     bytes       of memory an id, in all; of the peer without the texts, which the window does not keep either
 
 The peer is an `OrderedDict` of texts in Python, whose hash of the text is known already.

@@ -8,6 +8,7 @@ import os
 import random
 import select
 import signal
+import time
 
 import pytest
 
@@ -21,8 +22,8 @@ STORES = {
 }
 
 
-def open_engine(kind, path):
-    engine = Engine()
+def open_engine(kind, path, clock=time.time_ns):
+    engine = Engine(clock=clock)
     engine.create_store("d", kind.partition(",")[0], path=path, **STORES[kind])
     return engine
 

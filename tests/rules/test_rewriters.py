@@ -28,6 +28,18 @@ def test_a_rewriter_makes_the_dead_letter(engine, clock):
     assert engine.stats()["queues"]["jobs"]["dead_lettered"] == {"rejected": 1}
 
 
+@pytest.mark.parametrize("rewriter", [None, STAMP, [BAR, "elsewhere"]], ids=str)
+def test_the_letter_keeps_the_destination_that_was_stamped_on_the_message(engine, rewriter):
+    engine.create_queue("dead")
+    engine.create_queue("private", dead_letter="dead", rewriter=rewriter)
+    engine.create_queue("jobs")
+    engine.create_selector("jobs", when=always, do=deliver("ann", "private"))
+    engine.publish("jobs", "a")
+    refused(engine, "private")
+    [letter] = engine.queues["dead"].browse()
+    assert letter.destination == "ann"
+
+
 def test_without_a_dead_letter_queue_it_is_not_asked(engine):
     engine.create_queue("jobs", rewriter=STAMP)
     engine.publish("jobs", "a")

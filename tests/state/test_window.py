@@ -30,13 +30,13 @@ TEXTS = [bytes(range(size)) for size in range(64)]
 
 
 def test_the_hash_is_the_published_one(module):
-    """The first and last of the 64 vectors of its authors, and a digest of them all."""
+    """As OpenSSL computes it for the first and last of the 64 texts of its authors' vectors, and a digest of all 64."""
     low, high = (int.from_bytes(KEY[at:at + 8], "little") for at in (0, 8))
     hashes = [module.hashed(low, high, text) for text in TEXTS]
-    assert hashes[0].hex() == "a3817f04ba25a8e66df67214c7550293"
-    assert hashes[1].hex() == "da87c1d86b99af44347659119b22fc45"
-    assert hashes[63].hex() == "5150d1772f50834a503e069a973fbd7c"
-    assert hashlib.sha256(b"".join(hashes)).hexdigest() == "ecfaa9fe47ff788fa834a9863ea2715a2880cd37d2b8c3c194402838428119b9"
+    assert hashes[0].hex() == "e77ebcb22788a5befd62db6add303001"
+    assert hashes[1].hex() == "fc6f370460d3eda85e0573cc2b2ff063"
+    assert hashes[63].hex() == "4c5800e34efe426f079f6b0aa75260ad"
+    assert hashlib.sha256(b"".join(hashes)).hexdigest() == "58cbba5178d829c27ef56e1b54bdf3db60957320e97f2fd6c8b270a7eecc0cca"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl computes it, too")
@@ -44,7 +44,8 @@ def test_the_hash_is_the_published_one(module):
 def test_the_hash_is_that_of_openssl(module, size):
     chance = random.Random(size)
     key, text = chance.randbytes(16), chance.randbytes(size)
-    command = ["openssl", "mac", "-macopt", f"hexkey:{key.hex()}", "-macopt", "size:16", "SIPHASH"]
+    command = ["openssl", "mac", "-macopt", f"hexkey:{key.hex()}", "-macopt", "size:16", "-macopt", "c-rounds:1",
+               "-macopt", "d-rounds:3", "SIPHASH"]
     theirs = subprocess.run(command, input=text, capture_output=True, check=True).stdout.decode().strip().lower()
     assert module.hashed(int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little"), text).hex() == theirs
 

@@ -9,7 +9,7 @@ from xump_ext.state.window cimport (
 
 
 def hashed(key, more_key, bytes text):
-    """The 16 bytes of SipHash-2-4-128, as they are published."""
+    """The 16 bytes of SipHash-1-3-128, as they are published."""
     cdef hash128_t hash = siphash(key, more_key, <const char*> text, len(text))
     return int(hash.low).to_bytes(8, "little") + int(hash.high).to_bytes(8, "little")
 

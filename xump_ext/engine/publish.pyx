@@ -20,7 +20,7 @@ from xump_ext.message.times cimport NEVER, Times, later, seconds_ns, times_given
 from xump_ext.outcome import Outcome, OutcomeFlag
 from xump_ext.route.admission cimport Admissions, admission_bytes, admission_t, check_undelayed, fullness, letters_take
 from xump_ext.route.arrivals cimport content_timed, due_at, due_by, enter_due
-from xump_ext.route.duplicates cimport duplicate_of, early_t, hash_early, hash_known, remember_for_good
+from xump_ext.route.duplicates cimport duplicate_of, early_t, enter_once, hash_early, hash_known, remember_for_good
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.ledger cimport enter
 from xump_ext.route.letters cimport letters_t, own_dead_letter
@@ -30,7 +30,7 @@ from xump_ext.select.credit cimport overflow_has_room
 from xump_ext.select.plan cimport prefetch_known, prefetch_known_route
 from xump_ext.state.constants cimport (
     BROKEN, IDLE, OUTCOME_DEAD_LETTERED, OUTCOME_DROPPED, OUTCOME_DUPLICATE, OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED,
-    OUTCOME_STORE_FULL, REASON_NO_QUEUE, REASON_OVERFLOW,
+    OUTCOME_STORE_FULL, REASON_NO_QUEUE, REASON_OVERFLOW, SPECIAL_PUBLISHED,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport engine_t, queue_t
@@ -62,8 +62,12 @@ cdef class EnginePublish(EngineStores):
         """Admit a message to a durable queue, a full queue, one that looks for duplicates, or the dead letter queue if there is
         none. Returns its id, or that of the first one if it is a duplicate; 0: it went to a dead letter queue. Takes over
         the content if it does not raise."""
-        cdef uint64_t id = known_before(queue, content)
+        cdef uint64_t id
         cdef int admitted
+        if queue != NULL and queue.special == SPECIAL_PUBLISHED and not queue.durable and queue.ready < queue.limit and (
+                due == NEVER):
+            return enter_once(queue, content)
+        id = known_before(queue, content)
         if id:
             return id
         if queue != NULL and queue.durable:

@@ -9,7 +9,7 @@ middle of a run, so the error goes where errors go that nothing can raise.
 """
 
 from xump_ext.death import Death
-from xump_ext.message.content cimport content_share, content_undying, object_or_none
+from xump_ext.message.content cimport content_release, content_share, content_stamped, content_undying, object_or_none
 from xump_ext.message.message cimport Message, message_object
 
 cdef extern from "Python.h":
@@ -75,6 +75,7 @@ cdef content_t* rewritten(Rewriter rewriter, content_t* content, death_t* death,
 
 
 cdef content_t* rewritten_by(object function, content_t* content, death_t* death, list barred) except NULL:
+    cdef content_t* letter
     message = message_object(content_share(content), death.id, death.timestamp, death.hops)
     made = function(message, Death(<object> death.reason, <object> death.queue, <object> death.letters, <object> death.argument,
                                    object_or_none(death.detail), death.time))
@@ -88,4 +89,10 @@ cdef content_t* rewritten_by(object function, content_t* content, death_t* death
     if not isinstance(made, Message):
         raise TypeError("a rewriter returns the Message that the dead letter is, or a tuple of it and the names of barred "
                         f"queues, got {type(made).__name__}")
-    return content_undying((<Message> made).content)
+    letter = content_undying((<Message> made).content)
+    if content.destination == letter.destination:
+        return letter
+    try:                # no program can set it, and `Message.replace` leaves it out: the stamp stays, as in any dead letter
+        return content_stamped(letter, object_or_none(content.destination))
+    finally:
+        content_release(letter)

@@ -31,6 +31,9 @@ cdef void hash_known(queue_t* queue, content_t* content, const early_t* early) n
 
 # The id of the message of which this publish is a duplicate; 0: it is none.
 cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0
+# A publish into a queue in RAM that has room and looks for duplicates: its id, or that of the message that it is a duplicate of.
+# Takes over the reference to `content`, unless it raises.
+cdef uint64_t enter_once(queue_t* queue, content_t* content) except 0
 # The publish enters under this id, if the call succeeds: later ones with its message_id are duplicates.
 cdef int remember(queue_t* queue, const content_t* content, uint64_t id) except -1
 # The publish has entered under this id. Forgets what is too old, too.

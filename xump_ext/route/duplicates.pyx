@@ -7,8 +7,10 @@ and what comes back neither ask nor count.
 from xump_ext.log.seen cimport log_forget, log_seen
 from xump_ext.memory.canaries cimport DUPLICATE, strikes
 from xump_ext.memory.siphash cimport hash128_t
+from xump_ext.message.content cimport content_release
 from xump_ext.message.headers cimport raw_text_of
 from xump_ext.route.clock cimport time_of
+from xump_ext.route.ledger cimport enter
 from xump_ext.state.window cimport window_add, window_ask, window_count, window_hash, window_reserve, window_t, window_trim
 
 
@@ -26,6 +28,24 @@ cdef uint64_t duplicate_of(queue_t* queue, const content_t* content) except? 0:
         window.asked = hash_of(window, content)
         window.asked_for = content
     return window_ask(window, time_of(queue.engine))
+
+
+cdef uint64_t enter_once(queue_t* queue, content_t* content) except 0:
+    cdef window_t* window = <window_t*> queue.window
+    cdef bint named = content.message_id != NULL
+    cdef uint64_t id = duplicate_of(queue, content)
+    if id:
+        queue.duplicates += 1
+        content_release(content)
+        return id
+    if named:
+        window_reserve(window)
+    id = enter(queue.engine, queue, content, 0, 0, 0, NULL, NULL)
+    if named:                           # the content may be gone, but its hash is here
+        window.asked_for = NULL
+        window_add(window, &window.asked, id, time_of(queue.engine))
+    window_trim(window, time_of(queue.engine))
+    return id
 
 
 cdef void hash_known(queue_t* queue, content_t* content, const early_t* early) noexcept:
