@@ -111,6 +111,8 @@ class Broker:
         """Whether messages take too much memory."""
         self.connections: dict[Connection, None] = {}
         """The clients, in the order in which they came."""
+        self.confirmed = self.refused = 0
+        """How many publishes of theirs were confirmed so far, and how many refused by a confirm."""
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
         """What all connections read into. A view, since asyncio's TLS reads into slices of it."""
         self.address: tuple[str, int] = (self._host, self._port)

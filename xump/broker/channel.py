@@ -64,6 +64,8 @@ class Channel:
         """Whether confirm.select came."""
         self.last_publish = 0
         """How many messages were published since confirm.select."""
+        self.unconfirmed = 0
+        """How many of them wait to be durable."""
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()      # last tag of a batch that is being written, and nacks
         self.transactional = False
         """Whether tx.select came."""
@@ -205,6 +207,7 @@ class Channel:
             return
         batch = self.last_publish, nacks
         self._unconfirmed.append(batch)
+        self.unconfirmed += count
         self.vhost.when_durable(lambda error: self._durable(batch, first, error))
 
     def _durable(self, batch: tuple[int, list[int]], first: int, error: BaseException | None) -> None:
@@ -212,6 +215,7 @@ class Channel:
             return
         self._unconfirmed.remove(batch)
         last, nacks = batch
+        self.unconfirmed -= last - first + 1
         if error is not None:
             self._write_confirms(first, last, list(range(first, last + 1)))
             self.connection.flush()
@@ -222,7 +226,9 @@ class Channel:
 
     def _write_confirms(self, first: int, last: int, nacks: list[int]) -> None:
         """Confirm tags from first to last, all before first being confirmed: as few frames as there are runs."""
-        output = self.connection.output
+        output, broker = self.connection.output, self.connection.broker
+        broker.refused += len(nacks)
+        broker.confirmed += last - first + 1 - len(nacks)
         for nack in nacks:
             if first < nack:
                 output.ack(self.number, nack - 1, nack - 1 > first)

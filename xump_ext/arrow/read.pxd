@@ -46,9 +46,6 @@ cdef class BatchReader:
     cdef Py_ssize_t chunk_count
     cdef Py_ssize_t chunk_at    # chunk of the next row
     cdef int64_t row_at         # number of the next row in that chunk
-    cdef slot_t* slots          # texts that were made lately; NULL: none yet
-    cdef uint32_t slot_mask     # their number - 1
-    cdef int slot_shift         # leaves so many bits of a hash as number the slots
     cdef int64_t noted          # bytes that the rows keep in memory
 
     # Makes the contents of the next rows, at most `room`; the caller owns one reference to each. Returns their number, 0 at the
@@ -75,5 +72,3 @@ cdef class BatchReader:
     cdef content_t* content_of_row(self, chunk_t* chunk, int64_t row) except NULL
     cdef object text_at(self, chunk_t* chunk, int column, int64_t row, bint shared)
     cdef object checked_utf8(self, column_t* column, int64_t row, bint shared)
-    cdef int slots_make(self) except -1
-    cdef object text_shared(self, const char* text, int64_t size, bint ascii)

@@ -2,8 +2,9 @@
 
 A `BatchReader` takes all chunks of its data and checks every column of every chunk (`arrow/column.pyx`), the limits of messages
 included. Rows can be read only after that, so a batch enters a queue whole or not at all. A row becomes content in one
-allocation. It makes no Python object but for an address that did not occur lately: values of `address` and `reply_to` repeat, so
-their str objects are shared, through a small table by their bytes and one table for each dictionary.
+allocation. It makes no Python object but for an address that did not occur lately: values of `address` and `reply_to` repeat, in a
+batch and in the next ones, so their str objects are shared, through one small table by their bytes, which all readers have, and
+one table for each dictionary. What routes by an address then finds the very object that it knows.
 """
 
 cimport cython
@@ -40,10 +41,12 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object)
 
 cdef enum:
-    # A power of two, four for each row within these bounds.
-    SLOTS_MIN = 16
-    SLOTS_MAX = 1024        # 24 KiB; a handful of addresses touches a handful of cache lines
+    SLOTS = 4096            # 96 KiB; a handful of addresses touches a handful of cache lines
+    SLOT_SHIFT = 20         # leaves so many bits of a hash as number them
     PROBES = 4              # slots in which a text may be, so that two texts with the same first slot do not evict each other
+    SHARED_BYTES_MAX = 256  # of a text that is shared: so the table keeps a megabyte alive at most
+
+cdef slot_t slots[SLOTS]    # under the interpreter's lock, as all that makes rows
 
 cdef tuple COLUMNS = ("address", "body", "reply_to", "message_id", "correlation_id", "at", "expires", "priority", "headers")
 cdef tuple WHATS = tuple([f"column {name!r}" for name in COLUMNS])      # what errors call them
@@ -89,16 +92,11 @@ cdef class BatchReader:
 
     def __dealloc__(self):
         cdef Py_ssize_t chunk
-        cdef uint32_t slot
         bytes_noted(-self.noted)
         for chunk in range(self.chunk_count):
             chunk_close(&self.chunks[chunk], &self.headers)
         PyMem_Free(self.chunks)
         headers_close(&self.headers)
-        if self.slots != NULL:
-            for slot in range(self.slot_mask + 1):
-                Py_XDECREF(<PyObject*> self.slots[slot].string)
-            PyMem_Free(self.slots)
 
     def messages(self):
         """The messages that were not read yet, as a list. Cost: a `Message` for each."""
@@ -364,55 +362,41 @@ cdef class BatchReader:
                 return <object> column.strings[index]
             if not column_bytes(column, row, &text, &size):
                 return None
-            string = self.text_shared(text, size, column.ascii)
+            string = text_shared(text, size, column.ascii)
             Py_INCREF(string)
             column.strings[index] = <void*> string
             return string
         if not column_bytes(column, row, &text, &size):
             return None
-        return self.text_shared(text, size, column.ascii) if shared else text_new(text, size, column.ascii)
+        return text_shared(text, size, column.ascii) if shared else text_new(text, size, column.ascii)
 
-    cdef int slots_make(self) except -1:
-        """Slots for the texts of the rows: few for a small batch, which needs no more."""
-        cdef uint32_t count = SLOTS_MIN
-        self.slot_shift = 28
-        while count < SLOTS_MAX and count < 4 * self.rows:
-            count *= 2
-            self.slot_shift -= 1
-        self.slots = <slot_t*> PyMem_Calloc(count, sizeof(slot_t))
-        if self.slots == NULL:
-            raise MemoryError()
-        self.slot_mask = count - 1
-        return 0
 
-    cdef object text_shared(self, const char* text, int64_t size, bint ascii):
-        """The str made of these bytes before, if it still has a slot; else a new str, in a free slot or in its first one."""
-        cdef uint32_t hash = text_hash(text, size)
-        cdef uint32_t first, probe
-        cdef slot_t* slot
-        cdef Py_ssize_t own_size = 0
-        cdef const char* own
-        if self.slots == NULL:
-            self.slots_make()
-        first = hash >> self.slot_shift
-        slot = &self.slots[first]
-        for probe in range(1, PROBES + 1):
-            if slot.string == NULL:
-                break
-            if slot.hash == hash and slot.size == <uint32_t> size and same_short(slot.text, text, size):
-                return <object> slot.string
-            slot = &self.slots[(first + probe) & self.slot_mask]
-        else:
-            slot = &self.slots[first]
-        string = text_new(text, size, ascii)
-        own = PyUnicode_AsUTF8AndSize(string, &own_size)
-        Py_XDECREF(<PyObject*> slot.string)
-        Py_INCREF(string)
-        slot.string = <void*> string
-        slot.text = own
-        slot.size = <uint32_t> own_size
-        slot.hash = hash
-        return string
+cdef object text_shared(const char* text, int64_t size, bint ascii):
+    """The str made of these bytes before, if it still has a slot; else a new str, in a free slot or in its first one."""
+    cdef uint32_t hash, probe
+    cdef slot_t* slot
+    cdef Py_ssize_t own_size = 0
+    cdef const char* own
+    if size > SHARED_BYTES_MAX:
+        return text_new(text, size, ascii)
+    hash = text_hash(text, size)
+    for probe in range(PROBES):
+        slot = &slots[((hash >> SLOT_SHIFT) + probe) & (SLOTS - 1)]
+        if slot.string == NULL:
+            break
+        if slot.hash == hash and slot.size == <uint32_t> size and same_short(slot.text, text, size):
+            return <object> slot.string
+    else:
+        slot = &slots[hash >> SLOT_SHIFT]
+    string = text_new(text, size, ascii)
+    own = PyUnicode_AsUTF8AndSize(string, &own_size)
+    Py_XDECREF(<PyObject*> slot.string)
+    Py_INCREF(string)
+    slot.string = <void*> string
+    slot.text = own
+    slot.size = <uint32_t> own_size
+    slot.hash = hash
+    return string
 
 
 cdef int allowed_in(int column) noexcept:

@@ -24,28 +24,37 @@ from xump_ext.state.lazy_content cimport content_at, content_needed
 
 
 cdef uint64_t enter_rows(engine_t* engine, queue_t* target, queue_t* staged, uint64_t count) except? 0:
-    cdef uint64_t done = 0, before = target.next_id
+    cdef uint64_t done = 0, before = target.next_id, id
     cdef entry_t* row = index_from(&staged.index, 1)
     if row == NULL or not can_start(target):
         return 0
-    while row != NULL and done < count:
-        id = row.id
-        try:
+    try:
+        while done < count:
+            id = row.id
             if not row_enters(engine, target, row):
                 break
-        except MemoryError:
-            if done or target.next_id != before:
-                engine.at_rest = BROKEN
+            done += 1
+            row = index_get(&staged.index, id + 1)
+            if row == NULL:
+                row = index_from(&staged.index, id + 1)
+                if row == NULL:
+                    break
+    except MemoryError:
+        if done or target.next_id != before:
+            engine.at_rest = BROKEN
+        raise
+    except (OSError, KeyError):         # its content cannot be read: the next call raises for it
+        if done == 0:
             raise
-        except (OSError, KeyError):     # its content cannot be read: the next call raises for it
-            if done == 0:
-                raise
-            break
-        done += 1
-        row = index_get(&staged.index, id + 1)
-        if row == NULL:
-            row = index_from(&staged.index, id + 1)
+    finally:
+        rows_left(target, done)
     return done
+
+
+cdef void rows_left(queue_t* target, uint64_t count) noexcept:
+    """So many rows less are still to enter."""
+    cdef Adoptions adoptions = adoptions_of(target)
+    adoptions.rows -= count
 
 
 cdef bint can_start(queue_t* target) except -1:
@@ -60,7 +69,6 @@ cdef bint can_start(queue_t* target) except -1:
 
 cdef bint row_enters(engine_t* engine, queue_t* target, entry_t* row) except -1:
     """Whether the row has left its queue: it is in the target, or a duplicate."""
-    cdef Adoptions adoptions = adoptions_of(target)
     cdef content_t* content
     cdef int64_t due = NEVER
     content_needed(engine, row)
@@ -75,7 +83,6 @@ cdef bint row_enters(engine_t* engine, queue_t* target, entry_t* row) except -1:
         publish_row(engine, target, content, due)
     row.queue.unrouted -= 1
     row.queue.ready -= 1
-    adoptions.rows -= 1
     engine.entered_stores = 0           # wherever it overflowed to, the target's own record of it is in this group
     end(engine, row, PROCESSED, 0)
     return True

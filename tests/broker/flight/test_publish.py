@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from xump import always, deliver
+from xump import Engine, always, deliver
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable, Published
+from xump.broker.flight import room
 from xump.errors import QueueFull, QueueNotFound
 
 from tests.broker.flight.conftest import until
@@ -150,6 +151,24 @@ def test_a_full_queue_holds_the_stream_back(engine, client):
     assert seen == list("abcdefgh")
     assert done == [Published(8, 1, 8)]
     assert jobs.ready == 0
+
+
+def test_a_stream_that_waits_is_let_in_by_the_call_that_makes_room(engine, client, monkeypatch):
+    """It looks for no room while there is none, and stands in line."""
+    jobs = engine.create_queue("jobs", limit=1)
+    tried, waiting = [], []
+    publish, later = Engine.publish_batch, Engine._publish_later
+    monkeypatch.setattr(Engine, "publish_batch", lambda self, *given: tried.append(1) or publish(self, *given))
+    monkeypatch.setattr(Engine, "_publish_later", lambda self, *given: waiting.append(later(self, *given)) or waiting[-1])
+    monkeypatch.setattr(room, "LOOK_SECONDS", 30)
+    publishing = threading.Thread(target=client.publish, args=("jobs", rows("first", "second")))
+    publishing.start()
+    until(lambda: waiting)
+    tries = len(tried)
+    engine.get("jobs").ack()
+    assert [message.address for message in jobs.browse()] == ["second"]
+    publishing.join()
+    assert len(tried) == tries
 
 
 def test_a_client_that_waits_for_room_and_goes_leaves_nothing(engine, flying):

@@ -1,10 +1,17 @@
 """The numbers, read with Prometheus' own parser, are those of `stats()`."""
 
+import asyncio
+import threading
+
+import pika
+import pytest
+from aiohttp.web import StreamResponse
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.broker.http.conftest import Client
-from xump import INFINITE, Engine, always, deliver, discard, match
+from xump import INFINITE, Engine, __version__, always, deliver, discard, match
 from xump.broker import Broker
+from xump.broker.http import metrics
 
 
 def samples(web):
@@ -30,7 +37,7 @@ def test_numbers_of_queues_and_selectors(engine, web):
     for state in ("ready", "delayed", "outstanding", "history"):
         assert found["xump_queue_messages", queue, ("state", state), host] == numbers[state]
     assert found["xump_queue_entered_messages_total", queue, host] == numbers["entered"] > 0
-    assert found["xump_queue_dead_lettered_messages_total", queue, ("reason", "unroutable"), host] == 1
+    assert found["xump_queue_dead_lettered_messages_total", ("error_type", "unroutable"), queue, host] == 1
     assert found["xump_queue_oldest_age_seconds", queue, host] >= 0
     labels = queue, ("name", "worker"), ("selector", str(worker.id)), host
     assert found["xump_selector_available_credit", *labels] == worker.available == 0
@@ -53,11 +60,47 @@ def test_numbers_of_stores(engine, web, tmp_path):
     assert found["xump_store_failed", *labels] == 0
 
 
-def test_many_queues_are_looked_at_a_few_at_a_time(engine, web):
+def test_no_message_waits_for_a_scrape_of_many_queues(engine, web, monkeypatch):
+    """The loop is given up between a few queues, and between pieces of the answer."""
+    turns, written = [], []
+    write = StreamResponse.write
+
+    async def noted(response, data):
+        written.append(len(data))
+        await write(response, data)
+
+    async def others():
+        while not ended.is_set():
+            turns.append(len(written))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(StreamResponse, "write", noted)
     with engine.building():
         for number in range(1000):
             engine.create_queue(f"queue {number}")
-    assert sum(name[0] == "xump_queue_held" for name in samples(web)) == 1000
+    ended = threading.Event()
+    watching = asyncio.run_coroutine_threadsafe(others(), web.broker.loop)
+    found = samples(web)
+    ended.set()
+    watching.result(10)
+    assert sum(name[0] == "xump_queue_held" for name in found) == 1000
+    assert len(written) > 5 and max(written) < 2 * metrics.PIECE_BYTES
+    assert turns.count(0) >= 1000 // metrics.AT_ONCE         # while queues were looked at
+    assert set(range(1, len(written))) <= set(turns)         # after each piece
+
+
+def test_confirms_are_counted(engine, web):
+    engine.create_queue("full", limit=1)
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "full", b"first")
+        with pytest.raises(pika.exceptions.NackError):
+            channel.basic_publish("", "full", b"second")
+        found = samples(web)
+    assert (found["xump_channels",], found["xump_confirmed_publishes_total",], found["xump_refused_publishes_total",]) == (1, 1, 1)
+    assert found["xump_unconfirmed_publishes",] == 0
+    assert found["target_info", ("messaging_system", "xump"), ("service_name", "xump"), ("service_version", __version__)] == 1
 
 
 def test_overview_says_why_a_selector_waits(engine, web):

@@ -16,3 +16,7 @@
 
 docs/flight.md says what a client sends.
 """
+
+from xump.broker.flight.buffers import import_pyarrow
+
+import_pyarrow()

@@ -144,6 +144,7 @@ class Calls:
         self._lock = threading.Lock()
         self._others = 0                # open calls that do not stage
         self._other_ended = -BUSY_SECONDS
+        self._were_there = False        # since `were_there` was asked
 
     def __len__(self) -> int:
         return len(self._open)
@@ -167,6 +168,7 @@ class Calls:
                 raise flight.FlightUnavailableError(f"{len(self._open)} calls are open, which is the limit: try again later")
             self._open[call] = None
             self._others += 1
+            self._were_there = True
         return call
 
     def staging(self, call: Call) -> None:
@@ -178,6 +180,14 @@ class Calls:
     def busy(self) -> bool:
         """Whether clients call now, or did a moment ago, other than those that stage: they must not wait for what enters."""
         return self._others > 0 or time.monotonic() - self._other_ended < BUSY_SECONDS
+
+    def were_there(self) -> bool:
+        """Whether there have been calls since the last time that this was asked, and there are none now."""
+        with self._lock:
+            were = self._were_there and not self._open
+            if were:
+                self._were_there = False
+            return were
 
     def end(self, call: Call) -> None:
         """It has ended."""

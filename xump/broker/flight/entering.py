@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xump._arguments import COUNT_MAX
 from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
 from xump_ext.memory.slab import prepare_memory
 
@@ -33,11 +34,15 @@ PAUSE_SECONDS = 0.0001
 """So long other threads have the interpreter between two steps, while other clients call. The loop by itself gives it up too
 briefly: each time a thread of Flight wants it, 5 ms would pass before it gets it by force."""
 
-MEMORY_BYTES, ROW_BYTES = 16 << 20, 160
-"""So much memory at most is ready before it is needed, for each row that still enters: see `prepare_memory`."""
+MEMORY_BYTES = 16 << 20
+"""So much memory at most is ready before it is needed, for the rows that still enter: see `prepare_memory`."""
 
-LOOK_SECONDS = 0.005
-"""How often a thread that waits for what enters looks whether more memory is wanted, and whether its client is still there."""
+ENTRY_BYTES = 160
+"""What a row that has entered takes beside the bytes of its columns: an entry of 96 bytes, a place in the index, and the head of
+its content."""
+
+LOOK_SECONDS = 0.5
+"""How often a thread that waits for what enters looks whether its client is still there."""
 
 ROOM_SECONDS_MIN, ROOM_SECONDS_MAX = 0.01, 0.25
 """So long it waits for room before it looks again: each time twice as long."""
@@ -49,9 +54,13 @@ LONGER = "rows are still entering"
 class Target:
     """A queue that lets in."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, row_bytes: int) -> None:
         self.rows = rows
         """So many a step."""
+        self.row_bytes = row_bytes
+        """About so many bytes of memory each of them takes."""
+        self.tell_at = COUNT_MAX
+        """When so many have entered, those that wait are told."""
         self.entered = 0
         """So many have entered since it began."""
         self.stuck = False
@@ -79,12 +88,13 @@ class Entering:
         """Begin, or go on, with a queue that has adopted `rows` rows of `size` bytes: any thread may say so. Returns a mark for
         `wait`."""
         step = max(1, min(ROWS_MAX, BYTES_MAX * rows // size if size else ROWS_MAX))
+        row_bytes = size // max(rows, 1) + ENTRY_BYTES
         with self._changed:
             target = self._targets.get(name)
             if target is None:
-                target = self._targets[name] = Target(step)
+                target = self._targets[name] = Target(step, row_bytes)
             else:
-                target.rows = min(step, target.rows)
+                target.rows, target.row_bytes = min(step, target.rows), max(row_bytes, target.row_bytes)
             mark = self._engine.queues[name].entering + target.entered
         self._loop.call_soon_threadsafe(self._step, name)
         return mark
@@ -103,10 +113,12 @@ class Entering:
                 if self._ended or time.monotonic() >= deadline:
                     return LONGER
                 left = mark - target.entered
-            prepare_memory(min(left * ROW_BYTES, MEMORY_BYTES))
+            prepare_memory(min(left * target.row_bytes, MEMORY_BYTES))
             with self._changed:
                 if target.entered < mark and not target.stuck and self._targets.get(name) is target:
-                    self._changed.wait(LOOK_SECONDS)
+                    # Told when all is there, or half of what was made ready is used.
+                    target.tell_at = min(target.tell_at, mark, target.entered + MEMORY_BYTES // (2 * target.row_bytes) + 1)
+                    self._changed.wait(min(LOOK_SECONDS, max(deadline - time.monotonic(), 0)))
             check_open()
 
     def close(self) -> None:
@@ -146,6 +158,9 @@ class Entering:
             target.entered += entered
             target.stuck = False
             target.why = ""
+            if target.entered >= target.tell_at:
+                target.tell_at = COUNT_MAX
+                self._changed.notify_all()
         if not left:
             self._done(name)
         elif entered < rows:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 from pyarrow import flight
 
-from xump.broker.flight.producers import Producer
-from xump.broker.flight.room import Publish, Wait, publish_all, wait_for_memory
+from xump.broker.flight.producers import Producer, messages_of
+from xump.broker.flight.room import Later, Publish, Wait, publish_all, wait_for_memory
 from xump.errors import QueueFull
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
             if producer is not None:
                 answer = producer.publish(chunk.data, waits(call, on_full))
             else:
-                answer = publish_all(chunk.data.num_rows, publisher(call.engine, name, chunk.data), waits(call, on_full))
+                answer = publish_all(chunk.data.num_rows, publisher(call.engine, name, chunk.data), waits(call, on_full),
+                                     later(call.engine, name, chunk.data))
             acks.add(answer)
     except Exception as error:
         acks.finish()
@@ -101,6 +102,16 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
 def publisher(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Publish:
     """Publishes parts of a batch into a queue."""
     return lambda begin, count: engine.publish_batch(name, batch.slice(begin, count) if count < batch.num_rows else batch)
+
+
+def later(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Later:
+    """Publishes one row of a batch into a queue when there is room. It waits as `publish(timeout=)` does, so the call that makes
+    room lets it in: nothing looks for room, and none who came later is before it."""
+    def publish(row: int, seconds: float) -> int:
+        [(message, at)] = messages_of(batch.slice(row, 1))
+        return engine.publish(name, message, at=at, timeout=seconds)
+
+    return publish
 
 
 def waits(call: Call, on_full: str) -> Wait | None:

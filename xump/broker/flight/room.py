@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from xump.broker.memory import Memory
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.001, 0.1
-"""A batch that waits for room looks for it so often: each time after twice as long."""
+"""What cannot wait in the engine looks so often whether there is room, each time after twice as long: a numbered batch, which
+enters in a transaction, and one that waits for memory."""
+
+LOOK_SECONDS = 0.5
+"""How often a row that waits in the engine looks whether its client is still there."""
 
 Wait = Callable[[float, float, QueueFull], None]
 """Waits for so many seconds, where there has been no room since a moment (monotonic); or raises."""
@@ -21,7 +25,11 @@ Publish = Callable[[int, int], Sequence[int]]
 """Publishes a number of rows from one of them on, and returns the ids that they got."""
 
 
-def publish_all(rows: int, publish: Publish, wait: Wait | None) -> dict[str, Any]:
+Later = Callable[[int, float], int]
+"""Publishes one row as soon as there is room, for which it waits so many seconds, in line with others; returns its id."""
+
+
+def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later | None = None) -> dict[str, Any]:
     """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer."""
     size = rows
     done = first = last = 0
@@ -34,11 +42,17 @@ def publish_all(rows: int, publish: Publish, wait: Wait | None) -> dict[str, Any
                 raise
             if size > 1:
                 size = max(1, size // 4)
-            else:
+                continue
+            if later is None:
                 wait(pause, since, error)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
-            continue
-        if ids:
+                continue
+            try:
+                ids = [later(done, LOOK_SECONDS)]
+            except QueueFull as still:
+                wait(0, since, still)
+                continue
+        if ids and ids[-1]:
             first, last = first or ids[0], ids[-1]
         done += size
         size = min(2 * size, rows - done)

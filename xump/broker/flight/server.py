@@ -17,6 +17,7 @@ from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.flight.access import MIDDLEWARE, Access, HeadersFactory, NoHandshake
 from xump.broker.flight.actions import ACTIONS, STAGING, answer
 from xump.broker.flight.browse import Browse
+from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
 from xump.broker.flight.entering import Entering
 from xump.broker.flight.problems import problem
@@ -81,6 +82,7 @@ class Flight:
         """Who publishes with numbers."""
         self.ending = False
         """Whether it ends."""
+        self._buffers = Buffers()
         self._staging: dict[str, Staging] = {}
         self._entering: list[Entering] = []
         self._server: Server | None = None
@@ -121,6 +123,7 @@ class Flight:
         except pyarrow.ArrowException as error:
             raise OSError(f"flight: cannot listen on {self._host}:{self._port}: {error}") from None
         self._server.face = self
+        self._buffers.keep()
         self.address = (self._host, self._server.port)
         self._timer = loop.call_later(LOOK_AFTER_SECONDS, self._look_after)
 
@@ -143,6 +146,7 @@ class Flight:
         if self._server is not None:
             await asyncio.to_thread(self._shut, self._server)
             self._server = None
+            self._buffers.keep_none()
 
     def _shut(self, server: Server) -> None:
         self.calls.shut_all()
@@ -157,6 +161,8 @@ class Flight:
         """End the connections of silent clients, and drop what nobody goes on with."""
         try:
             self.calls.look_after(now)
+            if self.calls.were_there():
+                self._buffers.give_back()
             for staging in self._staging.values():
                 staging.look_after(now)
         except Exception:
