@@ -5,14 +5,16 @@ Nothing here measures time: what is due in an hour is looked at, and what is due
 
 import io
 import threading
+import time
 
 import pyarrow
 import pytest
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbers, rows
+from xump.broker import Client
 from xump.errors import Conflict
-from xump.spark import progress, replay
+from xump.spark import progress, replay, replaying
 from xump.spark.progress import Bar
 from xump.spark.replaying import PREFIX, Progress
 
@@ -48,6 +50,25 @@ def test_late_rows_come_once_in_the_order_of_time(spark, served, parts, left):
     assert done.worst_seconds > 0
     assert numbers(served.queue) == list(range(2000))
     assert told[-1] == Progress(2000, 2000, 2000, 2000, done.worst_seconds)
+    assert left() == []
+
+
+def test_the_driver_renews_a_lease_without_which_nothing_of_a_replay_stays(spark, served, left, monkeypatch):
+    """So a driver that is killed leaves nothing."""
+    renewed = []
+    lease = Client.lease
+    monkeypatch.setattr(Client, "lease", lambda self, *given: renewed.append(given) or lease(self, *given))
+    monkeypatch.setattr(replaying, "LEASE_SECONDS", 1)
+
+    def killed(progress):
+        if len(renewed) > 2:
+            [name] = left()
+            assert set(renewed) == {(name, 1)}
+            served.broker.flight.look_after(time.monotonic() + 60)
+            assert left() == []
+
+    with pytest.raises(RuntimeError, match="the queue of the replay"):
+        replay(timed(spark, 20), served.url, "q", speed=1, lead=HOUR, progress=killed)
     assert left() == []
 
 

@@ -133,6 +133,10 @@ class AsyncClient:
         """As `Client.delete_queue`."""
         return await self._call(self._client.delete_queue, name)
 
+    async def lease(self, name: str, seconds: float) -> None:
+        """As `Client.lease`."""
+        await self._call(self._client.lease, name, seconds)
+
     async def purge(self, name: str, upto: int | None = None) -> int:
         """As `Client.purge`."""
         return await self._call(self._client.purge, name, upto)

@@ -343,6 +343,12 @@ class Client:
         """Delete a queue with its messages. Returns whether there was one."""
         return bool(self._ask("delete_queue", name=name)["deleted"])
 
+    def lease(self, name: str, seconds: float) -> None:
+        """Have a queue last so many seconds from now on, 1 or more, unless you ask again: then the broker deletes it with its
+        messages, at its next look after its clients, a few seconds later. The lease outlives the broker, which counts anew when
+        it starts. Raises `QueueNotFound`."""
+        self._ask("lease", name=name, seconds=seconds)
+
     def purge(self, name: str, upto: int | None = None) -> int:
         """Delete the ready and delayed messages of a queue; with `upto`, those up to that id. Returns how many there were."""
         return int(self._ask("purge", name=name, upto=upto)["purged"])

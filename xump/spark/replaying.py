@@ -6,7 +6,7 @@ its own, `xump.replay/ID`, from which a selector moves everything into the targe
 
 The frame is sorted by time and cut into slices of so many seconds. The driver publishes one slice after the other, each whole and
 once, and early enough. So what is late keeps its order, and the broker need not hold a replay that takes a day. When the replay
-ends, or is stopped, its queue is deleted.
+ends, or is stopped, its queue is deleted. The driver renews a lease of that queue: if it is killed, the broker deletes it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, functions, types
 
 from xump.broker.answers import BrokerUnreachable
 from xump.broker.client import Client
+from xump.errors import QueueNotFound
 from xump.spark.options import WRITING, Options, check_for, parsed
 from xump.spark.progress import Bar
 from xump.spark.publishing import publish
@@ -35,6 +36,8 @@ LEAD_SECONDS = 5.0
 """So long after the beginning the first row is due: time to send it."""
 AHEAD_SECONDS = 30.0
 """A slice has the rows of so many seconds, and is sent so long before the first of them is due."""
+LEASE_SECONDS = 60.0
+"""So long a replay's queue outlives a driver that was killed."""
 LOOK_SECONDS = 0.25
 """How often the driver asks how far it is."""
 
@@ -107,8 +110,7 @@ def replay(
         RuntimeError: The replay's queue was deleted from elsewhere.
 
     Rows with equal times go in any order. If it is stopped, also by an error or Ctrl-C, what was not due is gone, and what was
-    due is in the target. If the driver is killed, what was sent still goes on, and the queue `xump.replay/…` stays until it is
-    deleted.
+    due is in the target. If the driver is killed, the broker does the same a minute later.
 
     Cost: df is computed once, sorted, and kept by Spark (`persist`) meanwhile.
     """
@@ -221,6 +223,9 @@ class _Replay:
         with self._given.client as client:
             self._client = client
             self._create()
+            ended = threading.Event()
+            renewing = threading.Thread(target=self._renew, args=(ended,), name="xump-replay-lease", daemon=True)
+            renewing.start()
             try:
                 # Nothing is sent yet: it is found out whether the executors reach the broker, and what has to be started and
                 # imported there is ready when time runs.
@@ -229,6 +234,8 @@ class _Replay:
                 self._until(lambda now, waiting: not waiting)
             finally:
                 # An error that is on its way says more than one of the end.
+                ended.set()
+                renewing.join()
                 with suppress(BrokerUnreachable):
                     self._end()
         return Replayed(self._published, self._late, self._worst, self._published < self._rows)
@@ -247,6 +254,15 @@ class _Replay:
         client.apply({"version": 1, "queues": {self._queue: properties},
                       "selectors": [{"source": self._queue, "when": "always", "do": {"move_to": target}, "credit": "INFINITE",
                                      "name": self._queue}]})
+        client.lease(self._queue, LEASE_SECONDS)
+
+    def _renew(self, ended: threading.Event) -> None:
+        """Say that the driver is there, until the replay has ended: a broker that hears nothing deletes the replay's queue. What
+        is wrong meanwhile the replay itself hears of."""
+        with self._given.client as client:
+            while not ended.wait(LEASE_SECONDS / 4):
+                with suppress(BrokerUnreachable, QueueNotFound):
+                    client.lease(self._queue, LEASE_SECONDS)
 
     def _send(self, slices: list[_Slice]) -> None:
         """Slice after slice, each before it is due."""

@@ -12,6 +12,8 @@
     actions.py      the one table of the other calls
     staging.py      what becomes visible whole: stage, commit, abort
     decisions.py    what of that is remembered in the target
+    leases.py       queues that last as long as somebody says so
+    buffers.py      keeps the memory in which batches come and go
     entering.py     lets in step by step what was committed
 
 docs/flight.md says what a client sends.

@@ -72,6 +72,14 @@ def delete_queue(call: Call, options: Options) -> Any:
     return {"deleted": deleted}
 
 
+def lease(call: Call, options: Options) -> Any:
+    """Have a queue last so many seconds from now on, unless this is asked again: then it is deleted with its messages."""
+    only(options, "name", "seconds")
+    call.face.leases_of(call.vhost).renew(call.queue("configure", text(options, "name")), options.get("seconds"))
+    call.durable()
+    return {}
+
+
 def purge(call: Call, options: Options) -> Any:
     """Delete the ready and delayed messages of a queue; `upto`: those up to that id."""
     only(options, "name", "upto")
@@ -233,8 +241,8 @@ def abort(call: Call, options: Options) -> Any:
 
 ACTIONS: dict[str, Action] = {
     action.__name__: action
-    for action in (ping, clock, queues, create_queue, delete_queue, purge, apply, topology, stats, sync, target, offsets, plan,
-                   ack, nack, stage, commit, abort)
+    for action in (ping, clock, queues, create_queue, delete_queue, lease, purge, apply, topology, stats, sync, target, offsets,
+                   plan, ack, nack, stage, commit, abort)
 }
 """All actions by name."""
 

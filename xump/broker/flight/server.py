@@ -20,6 +20,7 @@ from xump.broker.flight.browse import Browse
 from xump.broker.flight.buffers import Buffers
 from xump.broker.flight.calls import Call, Calls
 from xump.broker.flight.entering import Entering
+from xump.broker.flight.leases import Leases
 from xump.broker.flight.problems import problem
 from xump.broker.flight.producers import Producers
 from xump.broker.flight.put import json_object, options_of, put
@@ -84,6 +85,7 @@ class Flight:
         """Whether it ends."""
         self._buffers = Buffers()
         self._staging: dict[str, Staging] = {}
+        self._leases: dict[str, Leases] = {}
         self._entering: list[Entering] = []
         self._server: Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -103,6 +105,10 @@ class Flight:
         """What is staged in a virtual host."""
         return self._staging[vhost.name]
 
+    def leases_of(self, vhost: Vhost) -> Leases:
+        """The leases of queues in a virtual host."""
+        return self._leases[vhost.name]
+
     async def start(self) -> None:
         """Listen, and go on with what was staged."""
         self.ending = False
@@ -113,6 +119,8 @@ class Flight:
             self._entering.append(entering)
             self._staging[name] = Staging(vhost.engine, self.limits, entering)
             self._staging[name].start()
+            self._leases[name] = Leases(vhost.engine)
+            self._leases[name].start()
         host = f"[{self._host}]" if ":" in self._host else self._host
         secure = self._certificate
         try:
@@ -163,6 +171,8 @@ class Flight:
             self.calls.look_after(now)
             if self.calls.were_there():
                 self._buffers.give_back()
+            for leases in self._leases.values():
+                leases.look_after(now)
             for staging in self._staging.values():
                 staging.look_after(now)
         except Exception:
