@@ -41,8 +41,7 @@ class Buffers:
     """What malloc keeps, while a face of Flight listens."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(None) if sys.platform == "linux" else None
-        self._library = library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
+        self._library = _glibc()
 
     def keep(self) -> None:
         """From now on keep what batches have left."""
@@ -62,3 +61,10 @@ class Buffers:
         if self._library is not None:
             self._library.mallopt(TRIM_THRESHOLD, trim)
             self._library.mallopt(MMAP_THRESHOLD, mapped)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    found = ctypes.CDLL(None)
+    return found if hasattr(found, "mallopt") and hasattr(found, "malloc_trim") else None

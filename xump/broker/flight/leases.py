@@ -33,7 +33,7 @@ class Leases:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
-        self._ends: dict[tuple[str, str], float] = {}       # name and incarnation of a queue: when its lease ends, monotonic
+        self._ends: dict[tuple[str, int], float] = {}       # name and incarnation of a queue: when its lease ends, monotonic
 
     def start(self) -> None:
         """Begin to count for the queues of a store that was opened again."""
