@@ -114,3 +114,41 @@ def test_late_ones_wait_for_ten_seconds_at_most(database, made):
     claims._since_dropped -= 11
     assert [row.id for row in claims.turn(direct, [], 1)[1]] == [late]
     direct.close()
+
+
+def plan_of(direct, like, arguments):
+    """Of a statement that was prepared on this connection."""
+    connection = direct._connection
+    [(name, custom)] = connection.execute(
+        "SELECT name, custom_plans FROM pg_prepared_statements WHERE statement LIKE %s", (like,)).fetchall()
+    assert custom == 0
+    given = ", ".join("NULL" if one is None else f"'{one}'" for one in arguments)
+    return "\n".join(row for [row] in connection.execute(f"EXPLAIN EXECUTE {name}({given})").fetchall())
+
+
+def test_what_was_planned_for_an_empty_table_is_planned_well_and_once(database, made, direct):
+    """A plan for no rows would read all of them when there are many."""
+    with database.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("VACUUM (ANALYZE) xump_task"))
+    tasks = Tasks(database)
+    claims = Claims(made, "w", ["default"], 60_000_000, False)
+    assert claims.turn(direct, [], 2) == (set(), [])
+    ids = enqueued(database, tasks, 4)
+    first = claims.turn(direct, [], 2)[1]
+    assert claims.turn(direct, first, 1)[0] == set(ids[:2])
+    plan = plan_of(direct, "%finished AS%", [None] * 8)
+    assert "Seq Scan" not in plan
+    assert (plan.count("xump_task_pkey"), plan.count("xump_task_ready"), plan.count("Index Cond: (id = ANY")) == (2, 1, 2)
+
+
+def test_a_finish_is_refused_of_what_is_not_ones_own(database, made, direct):
+    tasks = Tasks(database)
+    claims, others = (Claims(made, worker, ["default"], 60_000_000, True) for worker in ("w", "other"))
+    enqueued(database, tasks, 3)
+    [mine, old, back] = claims.turn(direct, [], 3)[1]
+    with database.begin() as connection:
+        connection.execute(made.task.update().where(made.task.c.id == old.id).values(attempts=2))
+        connection.execute(made.task.update().where(made.task.c.id == back.id).values(start_time=None, worker=None))
+    assert others.turn(direct, [mine], 0)[0] == set()
+    assert claims.turn(direct, [old, mine, back], 0)[0] == {mine.id}
+    assert count(database, made.done) == 1

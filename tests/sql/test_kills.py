@@ -1,47 +1,13 @@
-"""A process is killed at each step of each pattern; then all starts again, and what is there is counted.
-
-The child is a fork that opens its own connections and stores, and dies by SIGKILL. Leases are ended by hand, not waited for.
-"""
-
-import os
-import signal
+"""A process is killed at each step of each pattern; then all starts again, and what is there is counted."""
 
 import pytest
 from sqlalchemy import event
 
 import xump
 from tests.sql.conftest import BUSINESS, business, count, engine_of
+from tests.sql.deaths import RELAY, after, before, bodies, die, killed, opened, relay_dying_at, sent_after_all
+from tests.sql.test_stream import fill
 from xump.sql import Inbox, Outbox, Tasks
-from xump.sql.targets import EngineTarget
-
-
-def die(*arguments, **named):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(3)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "the child did not come to the point at which it dies"
-
-
-def before(owner, name):
-    setattr(owner, name, die)
-
-
-def after(owner, name):
-    whole = getattr(owner, name)
-
-    def and_die(*arguments, **named):
-        whole(*arguments, **named)
-        die()
-
-    setattr(owner, name, and_die)
 
 
 @pytest.fixture
@@ -49,17 +15,6 @@ def url(url, database, made):
     """Empty, and with no connection of this process's that the child would share."""
     database.dispose()
     return url
-
-
-def opened(tmp_path):
-    engine = xump.Engine()
-    engine.create_store("disk", "ring", path=tmp_path / "store.xump")
-    engine.create_queue("orders", store="disk", dedup=3600)
-    return engine
-
-
-def bodies(engine):
-    return [message.body for message in engine.queues["orders"].browse()]
 
 
 # ---- the producer
@@ -102,76 +57,16 @@ def test_producer(url, made, tmp_path, point):
 
 # ---- the relay
 
-RELAY = ["r1_before_query", "r2_after_query", "r3_send_failed_not_sent", "r4_single_sent_confirm_lost",
-         "r5_single_confirmed_then_died", "r6_batch_died_between", "r7_batch_sent_confirm_lost", "r8_batch_confirmed_then_died",
-         "r9_after_begin", "r10_after_delete_before_commit", "r11_after_commit"]
-
-
 @pytest.mark.parametrize("point", RELAY)
 def test_relay(url, made, tmp_path, point):
-    outbox = Outbox()
     rows = 1 if "single" in point else 5
-
-    def fill():
-        database = engine_of(url)
-        with database.begin() as connection:
-            for number in range(rows):
-                outbox.publish(connection, "orders", "new", b"%d" % number, key="k")
-        database.dispose()
-
-    def work():
-        engine = opened(tmp_path)
-        relay = outbox.relay(engine, engine=engine_of(url))
-        step = int(point[1:].partition("_")[0])
-        if step == 1:
-            before(relay, "_read")
-        elif step == 2:
-            after(relay, "_read")
-        elif step == 3:
-            before(relay._target, "send")
-        elif step in (4, 7):
-            after(relay._target, "_send_all")
-        elif step in (5, 8):
-            after(relay._target, "send")
-        elif step == 6:
-            send = EngineTarget._send_all
-
-            def between(rows):
-                send(relay._target, [*rows[:2], Deadly()])
-
-            relay._target._send_all = between
-        elif step == 9:
-            before(relay, "_settle")
-        elif step == 10:
-            after(relay, "_settle")
-        else:
-            after(relay, "step")
-        relay.step()
-
-    fill()
-    killed(work)
     database = engine_of(url)
-    gone = point == "r11_after_commit"
-    assert count(database, made.outbox) == (0 if gone else rows)
-    with database.begin() as connection:
-        connection.execute(made.slot.update().values(until=0))      # the dead relay's lease is over
-        connection.execute(made.relay.delete())
-    with opened(tmp_path) as engine:
-        if point[:3] in ("r1_", "r2_", "r3_", "r6_"):
-            assert bodies(engine) == []
-        outbox.relay(engine, engine=database).step()
-        expected = [b"%d" % number for number in range(rows)]
-        assert bodies(engine) in ([expected] if not gone else [expected, []])
-        engine.check()
-    assert count(database, made.outbox) == 0
+    fill(database, ["k"] * rows)
     database.dispose()
-
-
-class Deadly:
-    """A row that kills as soon as it is looked at."""
-
-    def __getattr__(self, name):
-        die()
+    killed(lambda: relay_dying_at(point, tmp_path, url).step())
+    assert count(database, made.outbox) == (0 if point == "r11_after_commit" else rows)
+    sent_after_all(database, made, tmp_path, point, rows)
+    database.dispose()
 
 
 # ---- the inbox

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, text
 
 from tests.sql.conftest import count, engine_of, until
-from tests.sql.test_kills import after, before, die, killed
+from tests.sql.deaths import after, before, die, killed
 from tests.sql.test_tasks import rows
 from xump.sql import Tasks
 

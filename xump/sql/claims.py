@@ -2,7 +2,8 @@
 
 A claim counts the attempt, so the number of attempts is a fence: a worker that was away too long, whose task another one has,
 changes nothing. The claim walks (lane, priority) pairs, each a range of the index that ends at now: neither future tasks nor
-those of other lanes cost anything. `id = ANY(ARRAY(...))` has the subquery run once; `id IN (...)` may run it for each row.
+those of other lanes cost anything. `id = ANY(ARRAY(...))` has the subquery run once; `id IN (...)` may run it for each row. A
+row that runs here has this worker's name; to ask for that, and not for `start_time`, leaves one index to finish by: of the ids.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ KEPT = ("id", "lane", "name", "payload", "ukey", "start_time", "attempts", "work
 
 TURN = """
 WITH finished AS (
-    DELETE FROM {task} t USING unnest(CAST({ids} AS bigint[]), CAST({attempts} AS integer[])) AS f(id, attempts)
-    WHERE t.id = f.id AND t.attempts = f.attempts AND t.start_time IS NOT NULL
-    RETURNING t.*
+    DELETE FROM {task} WHERE id = ANY(CAST({ids} AS bigint[])) AND worker = {worker}
+        AND attempts = (CAST({attempts} AS integer[]))[array_position(CAST({ids} AS bigint[]), id)]
+    RETURNING *
 ){kept}, claimed AS (
     UPDATE {task} SET start_time = {now}, lease_until = {now} + CAST({lease} AS bigint), worker = {worker},
         attempts = attempts + 1

@@ -3,6 +3,9 @@
 SQLAlchemy's execution is most of the CPU that a worker's turn costs. So the worker takes one connection out of the engine's pool,
 with whatever that does to new connections, and runs its statement there, prepared. Arrays go as texts, which costs less than to
 have them looked through. Everything else, and every other driver, goes through SQLAlchemy.
+
+To plan a turn takes PostgreSQL twice as long as to run it, and it would do so each time. So it plans once. What was planned while
+a table was empty must be good with a million rows, too: only ways by an index that gives the order are left to choose from.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from xump.sql.transactions import AGAIN, PAUSE, TRIES_MAX, sqlstate
+
+PLANS = """SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config(name, 'off', false) FROM
+unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']) AS name"""
+"""`jit`, since what is off is not forbidden, but said to cost so much that compiling it would look worth while."""
 
 
 def is_direct(engine: Engine) -> bool:
@@ -92,6 +99,7 @@ class Direct:
         connection: Any = pooled.driver_connection
         pooled.detach()         # the pool may be as small as the user's own threads need
         connection.autocommit = True        # one round trip: the statement is its own transaction
+        connection.execute(PLANS)
         [level] = connection.execute("SHOW default_transaction_isolation").fetchone()
         self._commits = level != "read committed"
         if self._commits:

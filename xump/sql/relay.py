@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from xump.sql.ahead import Ahead
-from xump.sql.direct import Direct, is_direct, numbers, quoted
+from xump.sql.ahead import Ahead, Behind
+from xump.sql.direct import is_direct, numbers, quoted
 from xump.sql.hosts import Host
 from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
 from xump.sql.outcomes import Down, Pressed, Refused, Row
@@ -57,6 +57,10 @@ def jittered(seconds: float) -> float:
     return seconds * random.uniform(1 - JITTER, 1 + JITTER)
 
 
+class LeaseOver(Exception):
+    """What was sent could not be deleted: another relay may have its slot."""
+
+
 class Relay:
     """Sends what is in an outbox. Made by `Outbox.relay`."""
 
@@ -81,7 +85,7 @@ class Relay:
         self._stopped = False
         self._event: Any = None
         self._ahead: Ahead | None = None
-        self._direct: Direct | None = None
+        self._behind: Behind | None = None
         self._forget = FORGET.format(outbox=quoted(self._tables.outbox), slot=quoted(self._tables.slot), now=POSTGRESQL)
         self._statements: dict[str, Any] = {}
         self.sent = 0
@@ -103,6 +107,10 @@ class Relay:
                     sent, self._shared_at = 0, -self._lease
                 if not self._stopped and (sent == 0 or self.pressed):
                     self._host.wait(event, jittered(self._poll))
+            try:
+                self._catch_up()
+            except (DBAPIError, LeaseOver):
+                logger.exception("the relay could not delete what it has sent: it is sent again")
 
     def drain(self) -> int:
         """Send until nothing is left that can be sent now. Returns how many rows were sent and deleted.
@@ -129,22 +137,29 @@ class Relay:
         leave = self._outbox.wake.join(event)
         renewing = self._host.every(self._lease / 3, self._renew)
         if is_direct(self._host.engine):
-            self._ahead, self._direct = Ahead(self._host.engine, self._reader), Direct(self._host.engine)
+            self._ahead, self._behind = Ahead(self._host.engine, self._reader), Behind(self._host.engine)
         try:
             yield event
         finally:
             renewing()
             leave()
-            if self._ahead is not None and self._direct is not None:
+            if self._ahead is not None and self._behind is not None:
                 self._ahead.close()
-                self._direct.close()
-                self._ahead = self._direct = None
+                self._behind.close()
+                self._ahead = self._behind = None
             self._leave()
 
     def step(self) -> int:
-        """One round: share the slots if it is time, read, send, delete. Returns how many rows were sent and deleted."""
+        """One round: share the slots if it is time, read, send, delete. Returns how many rows were sent and deleted.
+
+        In `run` and `drain`, which call it, a batch may be deleted while the next one is sent.
+        """
         try:
             return self._step()
+        except LeaseOver:
+            self._begin()
+            self._shared_at = -self._lease      # what it has now is looked at before it sends more
+            return 0
         except BaseException:
             self._begin()               # whether they were deleted is not known
             raise
@@ -154,6 +169,7 @@ class Relay:
             started = time.monotonic()
             if self._ahead is not None:
                 self._ahead.drop()      # of slots that may be another relay's from now on
+            self._catch_up()
             in_own(self._engine, self._slots.share)
             self._shared_at = started
             self._begin(self._slots.mine)
@@ -161,6 +177,7 @@ class Relay:
             return 0
         rows = self._read()
         if not rows:
+            self._catch_up()
             self.pressed = None
             return 0
         self._target.warn(rows, self._lease)
@@ -172,6 +189,7 @@ class Relay:
             if self.pressed is None:
                 logger.warning("the target cannot be reached, and %d rows wait: %s", len(rows), error)
             self.pressed = str(error)
+            self._catch_up()
             self._begin()
             return 0
         pressed = [outcome for outcome in outcomes if isinstance(outcome, Pressed)]
@@ -179,14 +197,20 @@ class Relay:
         deleted = self._settle_all(rows, outcomes)
         if deleted < len(rows):
             self._begin()               # what is left comes first
-        self.sent += deleted
         return deleted
 
     def _read(self) -> list[Row]:
         if not self._reader.has(self._slots.mine):
             self._begin(self._slots.mine)
-        rows = self._ahead.read() if self._ahead is not None else None
-        return in_own(self._engine, self._reader.read) if rows is None else rows
+        if self._ahead is not None:
+            rows = self._ahead.taken()
+            if rows:
+                return rows
+            self._catch_up()
+            begun = self._ahead.read()
+            if begun is not None:
+                return begun
+        return in_own(self._engine, self._reader.read)
 
     def _begin(self, slots: Sequence[int] | None = None) -> None:
         if self._ahead is not None:
@@ -210,16 +234,34 @@ class Relay:
     # ---- settling
 
     def _settle_all(self, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
-        if self._direct is None or self._reader.parked or outcomes.count(None) < len(rows):
-            return in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
-        ids = numbers([row.id for row in rows])
-        return self._kept(len(rows), self._direct.change(self._forget, {"ids": ids, "owner": self._slots.owner}))
+        """Returns how many rows were deleted, or are being deleted."""
+        if self._behind is None or self._reader.parked or outcomes.count(None) < len(rows):
+            self._catch_up()
+            deleted = in_own(self._engine, lambda connection: self._settle(connection, rows, outcomes))
+            self._count(outcomes.count(None), deleted)
+            return deleted
+        before = self._behind.ended()
+        self._behind.begin(len(rows), self._forget, {"ids": numbers([row.id for row in rows]), "owner": self._slots.owner})
+        if not self._count(*before):
+            self._catch_up()
+            raise LeaseOver
+        return len(rows)
 
-    def _kept(self, sent: int, deleted: int) -> int:
+    def _catch_up(self) -> None:
+        """Wait until what was sent before is deleted.
+
+        Raises:
+            LeaseOver: It was not.
+        """
+        if self._behind is not None and not self._count(*self._behind.ended()):
+            raise LeaseOver
+
+    def _count(self, sent: int, deleted: int) -> bool:
+        self.sent += deleted
         if deleted < sent:
             self.lost += sent - deleted
             logger.warning("the lease was over before %d rows were deleted: they are sent again", sent - deleted)
-        return deleted
+        return deleted == sent
 
     def _settle(self, connection: Connection, rows: Sequence[Row], outcomes: Sequence[Any]) -> int:
         sent = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
@@ -229,8 +271,7 @@ class Relay:
             # If the server crashes and forgets it, the rows are sent again, as after any crash: that needs no wait for a disk.
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
         if sent:
-            found = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
-            deleted = self._kept(len(sent), found)
+            deleted = connection.execute(*self._delete(connection.dialect.name, [row.id for row in sent])).rowcount
             release_keys(connection, self._tables, released)
         for row, outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Refused):
