@@ -35,6 +35,7 @@ def test_init_and_what_is_wrong(tmp_path, capsys):
     assert main(["sql", "init", url]) == 0
     assert main(["sql", "init", url]) == 0
     for wrong, said in [(["init", "nonsense"], "URL"), (["relay", url, "file:///x"], "amqp://"),
+                        (["init", "firebird://there/is/none"], "firebird"), (["init", "sqlite+aiosqlite://"], "is for asyncio"),
                         (["init", url, "--prefix", "A"], "prefix must"), (["worker", "there_is_no_such_module"], "No module")]:
         assert main(["sql", *wrong]) != 0
         assert said in capsys.readouterr().err
@@ -105,6 +106,15 @@ def test_a_relay(sqlite_url, made):
             connecting.close()
     assert count(database, made.outbox) == 0
     database.dispose()
+
+
+def test_without_a_driver(sqlite_url, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "MySQLdb", None)
+    assert main(["sql", "init", "mysql://there/is/none"]) != 0
+    assert "the driver of mysql:// is not installed" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "pika", None)
+    assert main(["sql", "relay", sqlite_url, "amqp://localhost"]) != 0
+    assert "pip install pika" in capsys.readouterr().err
 
 
 def test_without_the_extra(monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """The inbox without faults: once, handled, stored, processed, retried, dead, forgotten."""
 
+import random
 import time
 
 import pytest
@@ -77,6 +78,28 @@ def test_a_message_without_an_id_is_refused_and_goes_back(database, engine, made
     assert inbox.receive(database, engine.take(1, "worker")) == 1
     with database.begin() as connection, pytest.raises(MissingId), inbox.once(connection):
         pass
+
+
+@pytest.mark.parametrize("wrong", [{"address": "a\0"}, {"reply_to": "a\0"}, {"correlation_id": "a\0"}, {"message_id": "a\0"}])
+def test_a_text_that_no_column_holds_is_refused_and_goes_back(database, engine, made, wrong):
+    engine.publish("jobs", **{"message_id": "1", **wrong})
+    [one] = engine.take(1, "worker")
+    with pytest.raises(ValueError, match="must not contain NUL"):
+        Inbox().receive(database, one)
+    assert (engine.queues["jobs"].ready, count(database, made.inbox)) == (1, 0) or engine.take(1, "worker")[0].redelivered
+
+
+def test_a_key_that_no_index_takes(database, engine):
+    long = "".join(map(chr, random.Random(3).choices(range(33, 1000), k=10_000)))
+    inbox, seen = Inbox(order="key", key=lambda delivery: long + delivery.message.headers["more"]), []
+    for number, more in enumerate(["", "x", ""]):
+        engine.publish("jobs", body=b"%d" % number, headers={"more": more}, message_id=str(number))
+    assert inbox.receive(database, engine.take(3, "worker")) == 3
+    processor = inbox.process(lambda connection, message: seen.append(int(message.body)), engine=database)
+    assert (processor.step(), seen, processor.step(), seen) == (2, [0, 1, 2], 1, [0, 1, 2])
+    with pytest.raises(TypeError, match="key must be a str, got int"):
+        engine.publish("jobs", message_id="wrong")
+        Inbox(key=lambda delivery: 1).handle(database, engine.take(1, "worker")[0], effect)
 
 
 def test_the_same_id_of_two_sources_is_two_messages(database):

@@ -233,13 +233,16 @@ def test_what_is_wrong_is_refused_and_writes_nothing(database, tasks, ran, made)
         with database.begin() as connection, pytest.raises((TypeError, ValueError), match=said):
             tasks.enqueue(connection, **{"name": "note", **arguments})
     assert count(database, made.task) == 0
-    for options, said in [({"max_attempts": 0}, "max_attempts"), ({"lease": 0}, "lease must"), ({"name": "note"}, "already")]:
+    for options, said in [({"max_attempts": 0}, "max_attempts"), ({"lease": 0}, "lease must"), ({"name": "note"}, "already"),
+                          ({"lane": "x" * 201}, "lane must have 1 to 200"), ({"lane": ""}, "lane must have")]:
         with pytest.raises(ValueError, match=said):
             tasks.task(**options)(len)
     for options, said in [({"concurrency": 0}, "concurrency must"), ({"prefetch": -1}, "prefetch must"),
                           ({"poll": -1}, "poll must"), ({"lanes": "a"}, "lanes must be a list")]:
         with pytest.raises((TypeError, ValueError), match=said):
             tasks.worker(**options)
+    with pytest.raises(ValueError, match="dead_queue must not contain NUL"):
+        Tasks(database, dead_queue="a\0")
     for call in (lambda: Tasks(database, codec="xml"), lambda: tasks.cleaner(interval=0)):
         with pytest.raises(ValueError, match="must be"):
             call()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from xump.sql.errors import ConfigurationError
 from xump.sql.outcomes import Down, Outcome, Pressed, Refused, Row, by_halves
 from xump.sql.payload import unpack
 
@@ -23,8 +24,10 @@ class AmqpTarget:
     """A broker. A row without an address goes to the queue of its name, one with an address to that exchange."""
 
     def __init__(self, url: str, transactions: bool | None = None) -> None:
-        import pika
-
+        try:
+            import pika
+        except ImportError as error:
+            raise ConfigurationError("a relay over AMQP needs pika, which is not installed: pip install pika") from error
         self._pika, self._parameters = pika, pika.URLParameters(url)
         self._connection: Any = None
         self._channel: Any = None

@@ -37,7 +37,7 @@ class Cleaner:
     def __init__(self, tasks: Tasks, host: Host, interval: float) -> None:
         if micros(interval, "interval") == 0:
             raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
-        self._tasks, self._host, self._engine, self._interval = tasks, host, own(host.engine), interval
+        self._tasks, self._host, self._engine, self._interval = tasks, host, own(host.engine, tasks.tables), interval
         self._schedules = Schedules(tasks)
         self._stopped = False
         self._event: Any = None

@@ -31,7 +31,10 @@ class JsonCodec:
         Raises:
             TypeError: JSON has no such value.
         """
-        return json.dumps(value, separators=(",", ":")).encode()
+        try:
+            return json.dumps(value, separators=(",", ":")).encode()
+        except TypeError as error:
+            raise TypeError(f"arguments of tasks must be what JSON has, or give Tasks a codec of your own: {error}") from error
 
     def loads(self, content: bytes) -> Any:
         """And back."""

@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from xump.cli.exit import CommandError, ExitCode
@@ -30,7 +30,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _database(url: str) -> Any:
-    engine = create_engine(url)
+    try:
+        engine = create_engine(url)
+    except ModuleNotFoundError as error:
+        raise CommandError(f"the driver of {make_url(url).drivername}:// is not installed: {error}; for PostgreSQL it is "
+                           "postgresql+psycopg://, pip install 'xump[sql]'") from error
+    if engine.dialect.is_async:
+        raise CommandError(f"{make_url(url).drivername}:// is for asyncio, and this command waits without: leave the driver out, "
+                           "or, for PostgreSQL, say postgresql+psycopg://")
     return configure_sqlite(engine) if engine.dialect.name == "sqlite" else engine
 
 

@@ -20,7 +20,7 @@ from xump import Delivery
 from xump.sql.errors import ConfigurationError, MissingId
 from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, micros, remember
-from xump.sql.payload import digest, pack, text_column, unpack
+from xump.sql.payload import digest, key_column, pack, text_column, unpack
 from xump.sql.processor import Processor
 from xump.sql.schema import usable
 from xump.sql.tables import Tables, tables as made_tables
@@ -137,7 +137,7 @@ class Inbox:
         return self._handle(ThreadHost(engine), delivery, handler)
 
     def _handle(self, host: Any, delivery: Any, handler: Callable[..., Any]) -> bool:
-        engine = own(host.engine)
+        engine = own(host.engine, self.tables)
 
         def _work(connection: Connection) -> bool:
             with self.once(connection, delivery) as fresh:
@@ -162,20 +162,24 @@ class Inbox:
 
         Raises:
             MissingId: One has no id; none is stored, and all go back to their queue.
+            TypeError, ValueError: A text of one has a NUL, which a column cannot hold, or its key is no text; likewise.
 
         Cost: one transaction.
         """
         given = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
         try:
-            rows = sorted((self._row(one, whole=True) for one in given), key=lambda row: bytes(row["digest"]))
+            rows = [self._row(one, whole=True) for one in given]
+            if self.order is None:
+                # Two transactions with the same messages do not wait for each other then. With an order they may, for which the
+                # database ends one, and it is tried again: ids must be in the order of the deliveries.
+                rows.sort(key=lambda row: bytes(row["digest"]))
 
             def _work(connection: Connection) -> int:
                 core = usable(connection, self.tables)
                 statement = self._insert(core.dialect.name, done=False)
-                # In order of digest: two transactions with the same messages do not wait for each other for ever.
                 return sum(core.execute(statement, row).rowcount for row in rows)
 
-            new = in_own(own(engine), _work) if rows else 0
+            new = in_own(own(engine, self.tables), _work) if rows else 0
         except BaseException:
             for one in given:
                 one.nack()
@@ -216,10 +220,11 @@ class Inbox:
                             "be recognised: publish with message_id=, or give the inbox id_of=")
         row = self._named(delivery.queue.name, name)
         key = self._key(delivery) if self._key else delivery.group
-        row |= {"address": message.address, "key": key}
+        row |= {"address": text_column(message.address, "address"), "key": None if key is None else key_column(key)}
         if whole:
-            row |= {"body": message.body, "headers": pack(dict(message.headers)), "reply_to": message.reply_to,
-                    "correlation_id": message.correlation_id}
+            row |= {"body": message.body, "headers": pack(dict(message.headers))}
+            row |= {name: value and text_column(value, name) for name, value in (
+                ("reply_to", message.reply_to), ("correlation_id", message.correlation_id))}
         return row
 
     def _named(self, source: str, message_id: str) -> dict[str, Any]:
@@ -291,7 +296,7 @@ class Inbox:
             return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount if ids else 0
 
         while True:
-            gone = in_own(own(engine), _work)
+            gone = in_own(own(engine, self.tables), _work)
             total += gone
             if gone < CHUNK:
                 return total

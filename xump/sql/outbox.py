@@ -18,7 +18,7 @@ from xump.sql.errors import ConfigurationError
 from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, micros, remember
 from xump.sql.parking import release_keys
-from xump.sql.payload import digest, new_id, pack, slot_of, text_column, unpack
+from xump.sql.payload import digest, key_column, new_id, pack, slot_of, text_column, unpack
 from xump.sql.relay import Relay
 from xump.sql.schema import usable
 from xump.sql.tables import Tables, tables as made_tables
@@ -87,7 +87,7 @@ class Outbox:
             address: The text that it is routed by.
             body: Bytes.
             headers: Values by name: bool, int, float, str or bytes.
-            key: Messages of one key are sent in order.
+            key: Messages of one key are sent in order. Of more than 200 characters the beginning and a digest are kept.
             lock: Have writers of this key wait for each other until their commits (PostgreSQL).
             message_id: Its name; None: a UUID. A queue with `dedup` recognises copies by it.
             reply_to, correlation_id, priority: As for `Engine.publish`.
@@ -144,7 +144,7 @@ class Outbox:
         props = {"correlation_id": None if correlation_id is None else text_column(correlation_id, "correlation_id"),
                  "priority": priority or None, "ttl": None if ttl is None else micros(ttl, "ttl")}
         if key is not None:
-            text_column(key, "key")
+            key = key_column(key)
         return {
             "slot": 0 if self.order == "all" else slot_of(key), "queue": text_column(queue, "queue"),
             "address": text_column(address, "address"), "key": key, "body": bytes(body), "headers": pack(headers),

@@ -14,6 +14,8 @@ from typing import Any
 
 from xump.sql.tables import SLOTS
 
+KEY_CHARS_MAX = 200
+"""An index of PostgreSQL takes 2,704 bytes."""
 _BYTES, _FLOAT = "$b", "$f"
 _decode = json.JSONDecoder().decode
 
@@ -85,6 +87,19 @@ def digest(*texts: str) -> bytes:
         hashed.update(len(encoded).to_bytes(8, "big"))
         hashed.update(encoded)
     return hashed.digest()
+
+
+def key_column(key: object) -> str:
+    """A key as a column has it: of a long one, which would not fit an index, the beginning and a digest.
+
+    >>> key_column("customer 5"), len(key_column("x" * 10_000))
+    ('customer 5', 164)
+
+    Raises:
+        TypeError, ValueError: A column cannot hold it.
+    """
+    text = text_column(key, "key")
+    return text if len(text) <= KEY_CHARS_MAX else text[:KEY_CHARS_MAX // 2] + digest(text).hex()
 
 
 def slot_of(key: str | None) -> int:

@@ -36,7 +36,7 @@ class Processor:
                 raise ValueError(f"{name} must be an int from 1 on, got {value!r}")
         if micros(lease, "lease") == 0 or micros(poll, "poll") == 0:
             raise ValueError(f"lease and poll must be more than 0 seconds, got {lease!r} and {poll!r}")
-        self._inbox, self._handler, self._host, self._engine = inbox, handler, host, own(host.engine)
+        self._inbox, self._handler, self._host, self._engine = inbox, handler, host, own(host.engine, inbox.tables)
         self._workers, self._batch, self._lease, self._poll = workers, batch, micros(lease, "lease"), poll
         self._max_attempts, self._retry = max_attempts, delays(retry_delay, "retry_delay")
         self._stopped = False

@@ -29,6 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from xump.sql.ahead import Ahead, Behind
 from xump.sql.direct import is_direct, numbers, quoted
+from xump.sql.errors import SchemaMismatch
 from xump.sql.hosts import Host
 from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
 from xump.sql.outcomes import Down, Pressed, Refused, Row
@@ -76,7 +77,7 @@ class Relay:
         if micros(lease, "lease") == 0 or micros(poll, "poll") == 0:
             raise ValueError(f"lease and poll must be more than 0 seconds, got {lease!r} and {poll!r}")
         self._target, self._host, self._outbox = target_of(target), host, outbox
-        self._tables, self._engine = outbox.tables, own(host.engine)
+        self._tables, self._engine = outbox.tables, own(host.engine, outbox.tables)
         self._batch, self._poll, self._lease = batch, poll, lease
         self._max_attempts, self._retry, self._on_dead = max_attempts, delays(retry_delay, "retry_delay"), on_dead
         self._slots = Slots(outbox.tables, new_id(), micros(lease, "lease"))
@@ -228,6 +229,8 @@ class Relay:
         self._shared_at = -self._lease          # if it goes on, it shares first
         try:
             in_own(self._engine, self._slots.leave)
+        except SchemaMismatch:
+            pass                                # there are no slots; what has run says so
         except DBAPIError:
             logger.exception("the relay could not let go of its slots: others take them when the lease is over")
 

@@ -138,9 +138,18 @@ def usable(connection: Connection | Session, made: Tables) -> Connection:
     if core.dialect.name == "sqlite" and core.in_nested_transaction() and core.dialect not in _configured:
         raise ConfigurationError("SQLite would commit this savepoint although the transaction around it rolls back: call "
                                  "xump.sql.configure_sqlite(engine) after create_engine")
-    seen = _checked.setdefault(core.engine.pool, set())
-    name = (made.version.schema, made.version.name)
-    if name not in seen:
-        _compare(core, made)
-        seen.add(name)
+    seen(core, made)
     return core
+
+
+def seen(connection: Connection, made: Tables) -> None:
+    """Look for the tables, once a program.
+
+    Raises:
+        SchemaMismatch: They are not there, or of another version.
+    """
+    known = _checked.setdefault(connection.engine.pool, set())
+    name = (made.version.schema, made.version.name)
+    if name not in known:
+        _compare(connection, made)
+        known.add(name)

@@ -35,6 +35,7 @@ from xump.sql.transactions import oldest_snapshot
 from xump.sql.wake import Wake
 from xump.sql.worker import Worker
 
+LANE_CHARS_MAX = 200
 FIELDS = ("lane", "name", "payload", "codec", "ukey", "ukey_digest", "priority", "parent")
 
 
@@ -102,7 +103,7 @@ class Tasks:
         """How arguments are written."""
         self.keep = None if keep is None else micros(keep, "keep")
         """For how many microseconds tasks that are done are kept."""
-        self.dead_queue = dead_queue
+        self.dead_queue = None if dead_queue is None else text_column(dead_queue, "dead_queue")
         """The queue that is told of dead tasks."""
         self.outbox = Outbox(tables=self.tables)
         """What notices of dead tasks go through."""
@@ -155,7 +156,7 @@ class Tasks:
             raise ValueError(f"lease must be more than 0 seconds, got {lease!r}")
 
         def _made(function: Callable[..., Any]) -> Task:
-            spec = Spec(text_column(name or function.__name__, "name"), function, text_column(lane, "lane"), max_attempts,
+            spec = Spec(text_column(name or function.__name__, "name"), function, _lane(lane), max_attempts,
                         delays(retry_delay, "retry_delay"), micros(lease, "lease"), micros(timeout, "timeout"),
                         text_column(on_crash, "on_crash"), transaction)
             if spec.name in self.specs:
@@ -372,6 +373,13 @@ class Tasks:
         done = self.tables.done
         return int(usable(connection, self.tables).execute(
             delete(done).where(done.c.id.in_(list(ids)), done.c.outcome == "dead")).rowcount)
+
+
+def _lane(lane: object) -> str:
+    text = text_column(lane, "lane")
+    if not 1 <= len(text) <= LANE_CHARS_MAX:
+        raise ValueError(f"lane must have 1 to {LANE_CHARS_MAX} characters, got {text[:50]!r}")
+    return text
 
 
 class Task:

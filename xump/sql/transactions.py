@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 
 from xump.sql.errors import TransactionAborted
 from xump.sql.moments import remember
-from xump.sql.schema import require_configured
+from xump.sql.schema import require_configured, seen
+from xump.sql.tables import Tables
 
 Result = TypeVar("Result")
 
@@ -28,23 +29,34 @@ TRIES_MAX = 20
 PAUSE = 0.005
 
 
-def own(engine: Engine) -> Engine:
+def own(engine: Engine, made: Tables | None = None) -> Engine:
     """The engine for our own transactions: READ COMMITTED, since SKIP LOCKED under SERIALIZABLE fails more often than it claims.
+
+    Args:
+        engine: The database.
+        made: The tables that these transactions are about: they are looked for in the first one.
 
     Raises:
         ConfigurationError: It is for SQLite, and is not set up.
     """
     require_configured(engine)
     level = ISOLATION.get(engine.dialect.name)
-    return engine.execution_options(isolation_level=level) if level else engine
+    return engine.execution_options(xump_tables=made, **({"isolation_level": level} if level else {}))
 
 
 def in_own(engine: Engine, work: Callable[[Connection], Result]) -> Result:
-    """Do `work` in a transaction of our own; again, if the database could not serialize it or ended a deadlock."""
+    """Do `work` in a transaction of our own; again, if the database could not serialize it or ended a deadlock.
+
+    Raises:
+        SchemaMismatch: The tables that `own` was given are not there, or of another version.
+    """
     tries = 0
+    made: Tables | None = engine.get_execution_options().get("xump_tables")
     while True:
         try:
             with engine.begin() as connection:
+                if made is not None:
+                    seen(connection, made)
                 before = _changes(connection)
                 result = work(connection)
                 if _changes(connection) != before:

@@ -75,7 +75,7 @@ class Worker:
         for name, seconds in (("poll", poll), ("retry_time", retry_time), ("giveup_time", giveup_time)):
             micros(seconds, name)
         self._tasks, self._host, self._tables = tasks, host, tasks.tables
-        self._engine = own(host.engine)
+        self._engine = own(host.engine, tasks.tables)
         _postgresql = host.engine.dialect.name == "postgresql"
         # A turn is one statement there: its own transaction, in one round trip.
         self._turns = host.engine.execution_options(isolation_level="AUTOCOMMIT") if _postgresql else self._engine
