@@ -12,6 +12,10 @@ from xump.sql import aio, configure_sqlite
 
 @pytest.fixture
 def run(url):
+    return running_on(url)
+
+
+def running_on(url):
     def run(main):
         async def around():
             database = create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:"))
@@ -75,7 +79,7 @@ def test_inbox(run):
             for delivery in engine.take(2, "worker"):
                 results.append(await box.handle(database, delivery, handler))
             results.append(await box.receive(database, engine.take(9, "worker")))
-            results.append(await box.process(handler, engine=database).step())
+            results.append(await box.process(handler, engine=database, workers=2).step())
             for _ in range(2):
                 async with database.begin() as connection:
                     async with box.once(connection, source="s", message_id="1") as fresh:
@@ -123,6 +127,57 @@ def test_tasks(run):
         return done, sorted(seen), worker.loop.failed, cleaned["retried"], stats["delayed"], await business(database)
 
     assert run(main) == (3, [1, 2], 1, 0, 1, 1)
+
+
+def test_a_processor_handles_as_many_at_once_as_it_has_workers(postgres_url):
+    async def main(database):
+        box, running, both = aio.Inbox(), [], asyncio.Event()
+
+        async def handler(connection, message):
+            running.append(message.message_id)
+            if len(running) == 2:
+                both.set()
+            await both.wait()
+
+        with xump.Engine() as engine:
+            engine.create_queue("jobs")
+            engine.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=10)
+            for name in ("a", "b"):
+                engine.publish("jobs", message_id=name)
+            await box.receive(database, engine.take(9, "worker"))
+        processor = box.process(handler, engine=database, workers=2, batch=1)
+        run = asyncio.create_task(processor.run())
+        await asyncio.wait_for(both.wait(), 60)
+        processor.stop()
+        await run
+        return processor.loop.handled
+
+    assert running_on(postgres_url)(main) == 2          # SQLite has one writer at a time, and so one handler
+
+
+def test_a_task_is_enqueued_by_itself_and_a_core_connection_wakes(run):
+    async def main(database):
+        tasks, ran, box = aio.Tasks(database), asyncio.Event(), aio.Outbox()
+
+        @tasks.task()
+        async def note(number, more=0):
+            """What it does."""
+            if number + more == 3:
+                ran.set()
+            return number
+
+        assert (note.__name__, note.__doc__, await note(7)) == ("note", "What it does.", 7)
+        worker = tasks.worker(poll=1000, retry_time=1000)
+        running = asyncio.create_task(worker.run())
+        with tasks.waking(), box.waking():
+            async with database.begin() as connection:
+                assert await note.enqueue(connection, 1, more=2) >= 1
+        await asyncio.wait_for(ran.wait(), 60)
+        worker.stop()
+        await running
+        return worker.loop.finished
+
+    assert run(main) == 1
 
 
 def test_a_worker_that_waits_is_woken_and_stopped(run):

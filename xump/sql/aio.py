@@ -5,8 +5,9 @@ Nothing is written twice here: an `AsyncConnection` runs the synchronous code in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
@@ -82,6 +83,10 @@ class Outbox(Looked):
     def __init__(self, **options: Any) -> None:
         self._sync: outbox.Outbox = outbox.Outbox(**options)
 
+    def waking(self) -> AbstractContextManager[None]:
+        """Wake relays when the block has ended without an exception: `with outbox.waking():`, and the commit in it."""
+        return self._sync.waking()
+
     async def publish(self, connection: Connecting, queue: str, address: str = "", body: bytes = b"", headers: Any = None,
                       **options: Any) -> str:
         """Write a message into the outbox, in the transaction of `connection`."""
@@ -123,11 +128,26 @@ class Inbox(Looked):
         """Forget what was done long ago."""
         return int(await greenlet_spawn(self._sync.purge, engine.sync_engine))
 
-    def process(self, handler: Callable[..., Any], *, engine: AsyncEngine, batch: int = 10, lease: float = 60.0,
+    def process(self, handler: Callable[..., Any], *, engine: AsyncEngine, workers: int = 1, batch: int = 10, lease: float = 60.0,
                 poll: float = 1.0, max_attempts: int = 5, retry_delay: float | tuple[float, ...] = (1, 10, 60)) -> Running:
-        """Make a processor of stored messages; for more at once, make several."""
-        return Running(processor.Processor(self._sync, handler, LoopHost(engine), workers=1, batch=batch, lease=lease, poll=poll,
-                                           max_attempts=max_attempts, retry_delay=retry_delay))
+        """Make a processor of stored messages, which handles so many of them at once."""
+        return Running(processor.Processor(self._sync, handler, LoopHost(engine), workers=workers, batch=batch, lease=lease,
+                                           poll=poll, max_attempts=max_attempts, retry_delay=retry_delay))
+
+
+class Task:
+    """A coroutine function that is a task. Await a call of it, and it runs here and now; `enqueue` it, and a worker runs it."""
+
+    def __init__(self, made: tasks.Task) -> None:
+        self._sync = made
+        functools.update_wrapper(self, made.spec.function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._sync(*arguments, **named)
+
+    async def enqueue(self, connection: Connecting, *arguments: Any, **named: Any) -> int:
+        """Enqueue it in the transaction of `connection`, with these arguments. Returns the id."""
+        return await connection.run_sync(lambda one: self._sync.enqueue(one, *arguments, **named))
 
 
 class Tasks(Looked):
@@ -137,13 +157,16 @@ class Tasks(Looked):
         self._engine = engine
         self._sync: tasks.Tasks = tasks.Tasks(engine.sync_engine, **options)
 
-    def task(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Make a coroutine function a task; it stays as it is. Enqueue it by its name."""
-        def _made(function: Callable[..., Any]) -> Callable[..., Any]:
-            self._sync.task(name, **options)(function)
-            return function
+    def task(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Task]:
+        """Make a coroutine function a task."""
+        def _made(function: Callable[..., Any]) -> Task:
+            return Task(self._sync.task(name, **options)(function))
 
         return _made
+
+    def waking(self) -> AbstractContextManager[None]:
+        """Wake workers when the block has ended without an exception: `with tasks.waking():`, and the commit in it."""
+        return self._sync.waking()
 
     async def enqueue(self, connection: Connecting, name: str, payload: Any = None, **options: Any) -> int:
         """Enqueue a task in the transaction of `connection`."""

@@ -6,9 +6,11 @@ There may be any number of cleaners, and none leads: each transition is one tran
 from __future__ import annotations
 
 import logging
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import Connection, delete, exists, or_, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from xump.sql.claims import crashed, end, give_back
@@ -29,6 +31,8 @@ MISSED = 6_000_000
 """Three beats."""
 CHUNK = 5_000
 BATCH = 100
+PRESENCE_SECONDS = 1.0
+"""How often a broker is asked which workers are there."""
 
 
 class Cleaner:
@@ -45,12 +49,20 @@ class Cleaner:
     def run(self) -> None:
         """Clean each interval, and as soon as a worker may have vanished, until `stop()`."""
         event = self._event = self._host.event()
+        due, each = 0.0, PRESENCE_SECONDS if self._tasks.wake.tells_presence else self._interval
         while not self._stopped:
+            now = time.monotonic()
             try:
-                self.step()
+                if now >= due:
+                    due = now + jittered(min(self._interval, MISSED / 1e6))
+                    gone = self.step()["vanished"]
+                else:
+                    gone = self._gone()
+                if gone:
+                    due = min(due, now + GRACE / 1e6)
             except DBAPIError:
                 logger.exception("the cleaner cannot reach the database; it tries again")
-            self._host.wait(event, jittered(min(self._interval, MISSED / 1e6)))
+            self._host.wait(event, max(0.0, min(due - time.monotonic(), each)))
 
     def stop(self) -> None:
         """Have `run` return."""
@@ -63,7 +75,7 @@ class Cleaner:
         `vanished`."""
         counts = dict.fromkeys(("retried", "merged", "compensated", "dead", "vanished", "scheduled"), 0)
         counts["scheduled"] = in_own(self._engine, self._schedules.fire)
-        counts["vanished"] = in_own(self._engine, self._vanished)
+        counts["vanished"] = self._gone()
         while True:
             outcomes = in_own(self._engine, self._crashed)
             for outcome in outcomes:
@@ -75,11 +87,20 @@ class Cleaner:
         self._forget()
         return counts
 
-    def _vanished(self, connection: Connection) -> int:
-        """The tasks of workers that were not seen for three beats come back after a grace, if nothing renews them."""
+    def _gone(self) -> int:
+        """Workers that were not seen for three beats, or that the broker says have gone, if workers are woken by one."""
+        absent: set[str] = set()
+        if self._tasks.wake.tells_presence:
+            known = select(self._tasks.tables.worker.c.id)
+            names = in_own(self._engine, lambda connection: set(connection.execute(known).scalars()))
+            absent = self._host.call(self._tasks.wake.absent, names)
+        return in_own(self._engine, partial(self._vanished, absent))
+
+    def _vanished(self, absent: set[str], connection: Connection) -> int:
+        """The tasks of workers that have gone come back after a grace, if nothing renews them."""
         worker, task = self._tasks.tables.worker, self._tasks.tables.task
-        gone = list(connection.execute(
-            select(worker.c.id).where(worker.c.seen < Now() - MISSED).with_for_update(skip_locked=True)).scalars())
+        over = or_(worker.c.seen < Now() - MISSED, worker.c.id.in_(absent)) if absent else worker.c.seen < Now() - MISSED
+        gone = list(connection.execute(select(worker.c.id).where(over).with_for_update(skip_locked=True)).scalars())
         if gone:
             connection.execute(update(task).where(task.c.worker.in_(gone), task.c.start_time.is_not(None),
                                                   task.c.lease_until > Now() + GRACE).values(lease_until=Now() + GRACE))

@@ -108,6 +108,18 @@ class ThreadHost:
 
         return _end
 
+    def beside(self, count: int, function: Callable[[], None]) -> Callable[[], None]:
+        """Call a function so many times at once, beside what goes on here; returns what waits until all have returned."""
+        threads = [threading.Thread(target=function, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+
+        def _end() -> None:
+            for thread in threads:
+                thread.join()
+
+        return _end
+
     def handle(self, handler: Callable[..., Any], connection: Connection | None, *arguments: Any) -> Any:
         """Call a handler of the user's, with a connection or without."""
         return handler(*arguments) if connection is None else handler(connection, *arguments)
@@ -178,6 +190,16 @@ class LoopHost:
         def _end() -> None:
             task.cancel()
             await_only(asyncio.wait([task]))
+
+        return _end
+
+    def beside(self, count: int, function: Callable[[], None]) -> Callable[[], None]:
+        """Call a function so many times at once, beside what goes on here; returns what waits until all have returned."""
+        tasks = [asyncio.get_running_loop().create_task(greenlet_spawn(function)) for _ in range(count)]
+
+        def _end() -> None:
+            for task in tasks:
+                await_only(task)
 
         return _end
 

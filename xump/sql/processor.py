@@ -49,14 +49,11 @@ class Processor:
     def run(self) -> None:
         """Handle messages until `stop()`, in as many threads as `workers` says."""
         self._event = self._host.event()
-        threads = [threading.Thread(target=self._loop, daemon=True) for _ in range(self._workers - 1)]
         renewing = self._host.every(self._lease / 3e6, self._renew)
         try:
-            for thread in threads:
-                thread.start()
+            others_end = self._host.beside(self._workers - 1, self._loop)
             self._loop()
-            for thread in threads:
-                thread.join()
+            others_end()
         finally:
             renewing()
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -45,7 +45,12 @@ class Wake:
 
     @staticmethod
     def queue(engine: Any, queue: str) -> Wake:
-        """Wake by a message in a queue of an `xump.Engine`, which a selector delivers to the destination `queue`."""
+        """Wake by a message: in a queue of an `xump.Engine`, which a selector delivers to the destination `queue`; or, if
+        `engine` is the URL of a broker (`amqp://`), to an exchange of that name, which wakes all processes that wait at it."""
+        if isinstance(engine, str):
+            from xump.sql.broker_wake import BrokerWake
+
+            return BrokerWake(engine, queue)
         return QueueWake(engine, queue)
 
     def __init__(self) -> None:
@@ -59,8 +64,17 @@ class Wake:
         for one in waiting:
             one.set()
 
-    def join(self, event_: Any) -> Callable[[], None]:
-        """Have `event_.set()` called at each wake-up; returns a function that ends it."""
+    @property
+    def tells_presence(self) -> bool:
+        """Whether `absent` may find any."""
+        return False
+
+    def absent(self, names: Iterable[str]) -> set[str]:
+        """Those of these names that were joined when they were asked about before and are not any more, as far as is known."""
+        return set()
+
+    def join(self, event_: Any, name: str | None = None) -> Callable[[], None]:
+        """Have `event_.set()` called at each wake-up; returns a function that ends it. The name is that of a worker."""
         with self._lock:
             self._waiting.add(event_)
 
@@ -146,7 +160,7 @@ class Notify(Wake):
                 logger.exception("NOTIFY failed; relays and workers look by themselves within their poll")
                 time.sleep(REOPEN_SECONDS)
 
-    def join(self, event_: Any) -> Callable[[], None]:
+    def join(self, event_: Any, name: str | None = None) -> Callable[[], None]:
         """Listen, too, from the first one that joins on."""
         leave = super().join(event_)
         with self._lock:
@@ -208,7 +222,7 @@ class QueueWake(Wake):
         super().signal()
         self._engine.publish(self._queue, "wake")
 
-    def join(self, event_: Any) -> Callable[[], None]:
+    def join(self, event_: Any, name: str | None = None) -> Callable[[], None]:
         """Take what comes, from the first one that joins on."""
         leave = super().join(event_)
         with self._lock:

@@ -127,7 +127,7 @@ class Worker:
         if is_direct(self._host.engine):
             self._direct = Direct(self._host.engine)
         self._event = event = self._host.event()
-        leave = self._tasks.wake.join(event)
+        leave = self._tasks.wake.join(event, self.id)
         in_own(self._engine, self._arrive)
         beating = self._host.every(min(BEAT_SECONDS, self._lease / 3), self._beat)
         places = self._host.places(self._concurrency, self._places)
