@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +20,8 @@ from xump.sql.wake import LISTEN_SECONDS, REOPEN_SECONDS, Wake
 
 logger = logging.getLogger("xump.sql")
 NOT_FOUND = 404
+UNSEEN_LOOKS = 10
+"""A worker that has no queue after so many looks is woken by something else."""
 
 
 class BrokerWake(Wake):
@@ -43,6 +46,7 @@ class BrokerWake(Wake):
         self._listener: threading.Thread | None = None
         self._names: dict[str, Any] = {}        # events of those who wait, by the names of their queues
         self._seen: set[str] = set()
+        self._unseen: Counter[str] = Counter()
         self._look_lock = threading.Lock()
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -144,7 +148,9 @@ class BrokerWake(Wake):
     def absent(self, names: Iterable[str]) -> set[str]:
         """Those of these names that were joined when they were asked about before, and are not any more."""
         with self._look_lock:
-            asked = set(names)
+            given = set(names)
+            asked = {name for name in given if name in self._seen or self._unseen[name] < UNSEEN_LOOKS}
+            self._unseen = Counter({name: looks for name, looks in self._unseen.items() if name in given})
             self._seen &= asked
             if not asked:
                 return set()
@@ -156,6 +162,7 @@ class BrokerWake(Wake):
                 self._failed("the broker does not say which workers are there", error)
                 return set()
             gone = self._seen - there
+            self._unseen.update(asked - there - gone)
             self._seen = there
             return gone
 

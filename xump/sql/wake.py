@@ -6,6 +6,7 @@ fail. So it is not the default; after the commit it costs little.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import time
@@ -48,9 +49,9 @@ class Wake:
         """Wake by a message: in a queue of an `xump.Engine`, which a selector delivers to the destination `queue`; or, if
         `engine` is the URL of a broker (`amqp://`), to an exchange of that name, which wakes all processes that wait at it."""
         if isinstance(engine, str):
-            from xump.sql.broker_wake import BrokerWake
-
-            return BrokerWake(engine, queue)
+            # By its name: it is a Wake, and so imports this module.
+            made: Wake = importlib.import_module("xump.sql.broker_wake").BrokerWake(engine, queue)
+            return made
         return QueueWake(engine, queue)
 
     def __init__(self) -> None:
