@@ -86,9 +86,10 @@ PARTS: dict[str, Part] = {
         ("spark",), ("pyspark", "pandas", "pyarrow"), ("java",)),
     "sql": Part(
         "SQL: tasks in PostgreSQL",
-        "A task enqueued within a transaction; tasks that do nothing, through one worker and through eight.",
+        "A task enqueued within a transaction; tasks that do nothing, through one worker and through eight. A quarter of the "
+        "tasks of `python -m benchmarks sql`, so what a worker takes to begin and to end weighs more.",
         "PostgreSQL with fsync on, the same for all: what is committed outlives the machine. pgqueuer writes what is finished "
-        "ten at a time, or after 0.1 s.", ("sql",), ("sqlalchemy", "psycopg")),
+        "ten at a time, or after 0.1 s.", ("sql", "--share", "4"), ("sqlalchemy", "psycopg")),
     "zeromq": Part(
         "ZeroMQ: Majordomo",
         "A request and its reply over sockets, 100 bytes, through a broker to a worker and back.",

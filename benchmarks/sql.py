@@ -239,8 +239,10 @@ def latencies(bench: Bench, rounds: int, samples: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parser_of(__doc__).parse_args(arguments)
-    share = 10 if options.quick else 1
+    parser = parser_of(__doc__)
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="one in N of the tasks; with --quick one in ten")
+    options = parser.parse_args(arguments)
+    share = 10 if options.quick else options.share
     if not postgres.is_installed():
         print("left out: PostgreSQL is not installed (apt-get install postgresql)")
         return
