@@ -48,8 +48,14 @@ def table(found: dict[str, Any]) -> str:
 
 def waiting(found: dict[str, Any]) -> str:
     """The selectors that take nothing now, and why."""
-    lines = [f"  {printable(selector['id'])}: {selector['why']}" for selector in found["selectors"] if selector["why"]]
+    lines = [f"  {called(selector)}: {printable(selector['why'])}" for selector in found["selectors"] if selector["why"]]
     return "\n\nselectors that wait\n" + "\n".join(lines) if lines else ""
+
+
+def called(selector: dict[str, Any]) -> str:
+    """Which selector it is: its number, its name if it has one, its queue, and what it does."""
+    name = "" if selector["name"] is None else f" {printable(selector['name'])}"
+    return f"{selector['id']}{name}, {printable(selector['source'])}: {printable(selector['do'])}"
 
 
 def duration(seconds: float) -> str:

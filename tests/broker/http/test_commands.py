@@ -16,6 +16,7 @@ import pytest
 
 from tests.broker.http.conftest import Client, answer
 from tests.test_docs import COMMAND, ROOT, blocks
+from xump import always, move_to
 from xump.broker import Broker
 from xump.cli import main as command_line
 from xump.cli.top import duration
@@ -144,6 +145,19 @@ def test_a_broker_is_looked_at_like_a_store(engine, web, run):
     assert json.loads(run(f"stats {web.url} --json")[1])["queues"][0]["ready"] == 1_201
     assert '"jobs"' in run(f"graph {web.url}")[1]
     assert "jobs   1,201" in run("top --once")[1]
+
+
+def test_top_says_which_selectors_wait_and_why(run, engine):
+    engine.create_queue("full", limit=0)
+    engine.create_queue("jobs").publish("a")
+    engine.create_selector("jobs", when=always, do=move_to("full"))
+    engine.create_queue("more").publish("a")
+    engine.create_selector("more", when=always, do=move_to("full"), name="second")
+    status, out, _ = run("top --once")
+    assert status == 0
+    assert out.splitlines()[-3:] == [
+        "selectors that wait", "  1, jobs: move_to('full'): its target has no room",
+        "  2 second, more: move_to('full'): its target has no room"]
 
 
 @pytest.mark.parametrize(("command", "status", "said"), [
