@@ -84,7 +84,7 @@ def test_no_message_waits_for_a_scrape_of_many_queues(engine, web, monkeypatch):
     ended.set()
     watching.result(10)
     assert sum(name[0] == "xump_queue_held" for name in found) == 1000
-    assert len(written) > 5 and max(written) < 2 * metrics.PIECE_BYTES
+    assert len(written) > 2 and max(written) < 2 * metrics.PIECE_BYTES
     assert turns.count(0) >= 1000 // metrics.AT_ONCE         # while queues were looked at
     assert set(range(1, len(written))) <= set(turns)         # after each piece
 

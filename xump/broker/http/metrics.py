@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from xump.broker.broker import Broker
     from xump.broker.vhost import Vhost
 
-AT_ONCE = 50
+AT_ONCE = 200
 """So many queues or selectors are looked at before others have their turn."""
 
-PIECE_BYTES = 64 << 10
+PIECE_BYTES = 256 << 10
 """About so much of the answer is sent before others have their turn."""
 
 STATES = ("ready", "delayed", "outstanding", "history")
