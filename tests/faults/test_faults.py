@@ -78,7 +78,7 @@ def test_failing_calls(stores, durability, share):
 @pytest.mark.parametrize("store", ["ring", "lmdb"])
 def test_damage(store, end):
     """A few bits, runs of zeros and lengths."""
-    heard = said_by("damage", {"store": store, "end": end, "seed": SEED, "every": 1_500, "first": 0, "stride": 1})
+    heard = said_by("damage", {"store": store, "end": end, "seed": SEED, "every": 3_000, "first": 0, "stride": 1})
     assert [said["violations"] for said in heard] == [[]] * len(heard)
     kinds = {kind for said in heard for kind, _, _ in said["came"]}
     assert len(kinds) >= 5 and sum(said["done"] for said in heard) > 25

@@ -7,9 +7,9 @@ import os
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tests.model.lockstep import World
+from tests.model.steps import STEPS
 from xump import INFINITE, always, bounce_to, copy_to, deliver, field, match, move_to, overflow
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 25
 
 

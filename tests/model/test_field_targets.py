@@ -1,18 +1,17 @@
 """Targets that the message names: a selector with a place in many lines, refused in some of them and welcome in others. The
 compiled engine against the model, over graphs where many names are waited for and few have room.
 
-A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which this takes a sixth).
+A program is a seed. `XUMP_STEPS` is how many steps are made at the least (8,000 unless told, of which this takes a sixth).
 """
 
-import os
 import random
 
 import pytest
 
 from tests.model.lockstep import AtRandom, World
+from tests.model.steps import STEPS
 from xump import INFINITE, always, bounce_to, deliver, field, match, move_to, overflow
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 40
 TARGETS = [f"t{number}" for number in range(12)]    # more than a selector has places in a list
 SOURCES = ["s0", "s1"]

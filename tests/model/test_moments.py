@@ -2,10 +2,9 @@
 something falls due, and the other one only that time has passed. Whatever can be seen of them is the same after each step, and
 the laws hold. The same on two compiled engines, with queues in RAM.
 
-A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which this takes a quarter).
+A program is a seed. `XUMP_STEPS` is how many steps are made at the least (8,000 unless told, of which this takes a quarter).
 """
 
-import os
 import random
 
 import pytest
@@ -13,12 +12,12 @@ import pytest
 from tests.model.engine import ModelEngine
 from tests.model.pair import Compiled
 from tests.model.seen import differences, seen_of as seen_of_engine
+from tests.model.steps import STEPS
 from tests.model.stores import reopened
 from tests.model.vocabulary import ACTIONS, ADDRESSES, CONDITIONS, CREDITS, QUEUES
 from xump import INFINITE, always, copy_to, deliver, field, move_to, overflow
 from xump.errors import XumpError
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 60
 PARTS = 4
 NAMES = QUEUES[:4]

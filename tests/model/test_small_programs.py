@@ -6,22 +6,21 @@ the queue it is in. Here all do: what can go wrong between selectors that are eq
 here first. Each program draws how often each call is made, too: some only publish and switch selectors, some only take and nack.
 And it draws which features of time, order, duplicates and bounds it uses (`drawing.py`).
 
-A program is a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which each mix of stores takes a
+A program is a seed. `XUMP_STEPS` is how many steps are made at the least (8,000 unless told, of which each mix of stores takes a
 twelfth).
 """
 
-import os
 import random
 
 import pytest
 
 from tests.model.drawing import Drawing, features_drawn
 from tests.model.lockstep import AtRandom, World
+from tests.model.steps import STEPS
 from tests.model.vocabulary import WINDOWS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 from xump.durability import opening
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 30
 NAMES = ["a", "b", "c", "d"]
 ADDRESSES = ["a", "b", "c", "", "zzz"]      # three of them name queues

@@ -2,7 +2,7 @@
 
 Once with all queues in RAM, and over each mix of stores, which are closed in order, or end by a crash, and are opened again.
 
-`XUMP_STEPS` is how many steps are made at the least (20,000 unless told, a tenth of that over each mix of stores); `make soak`
+`XUMP_STEPS` is how many steps are made at the least (8,000 unless told, a tenth of that over each mix of stores); `make soak`
 makes a million, and says how far it is.
 """
 
@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.drawing import seconds
 from tests.model.lockstep import World
+from tests.model.steps import STEPS
 from tests.model.vocabulary import DESTINATIONS, QUEUES, VOCABULARY
 from xump import always
 from xump._queue_properties import QUEUE_DEFAULTS
@@ -24,7 +25,6 @@ from xump.topology import schema
 from xump.workloads.calls import UNLIMITED, Calls
 from xump.workloads.strategies import topologies
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 60
 STEPS_PER_LINE = 20_000
 count_step = itertools.count(1).__next__

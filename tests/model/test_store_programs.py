@@ -2,20 +2,19 @@
 that take messages far, through durable queues and RAM, to your program.
 
 `test_state_machine.py` uses every call; this one few, so that much is under way when all begins anew. A program is
-a seed. `XUMP_STEPS` is how many steps are made at the least (20,000 unless told, of which each mix of stores takes a twelfth).
+a seed. `XUMP_STEPS` is how many steps are made at the least (8,000 unless told, of which each mix of stores takes a twelfth).
 """
 
-import os
 import random
 
 import pytest
 
 from tests.model.drawing import Drawing, Maps, Staging, features_drawn
 from tests.model.lockstep import AtRandom, World
+from tests.model.steps import STEPS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, match, move_to
 from xump.durability import opening
 
-STEPS = int(os.environ.get("XUMP_STEPS", "20000"))
 STEPS_PER_RUN = 40
 NAMES = ["a", "b", "c", "d"]
 MIXES = {
