@@ -7,7 +7,7 @@ here first. Each program draws how often each call is made, too: some only publi
 And it draws which features of time, order, duplicates and bounds it uses (`drawing.py`).
 
 A program is a seed. `XUMP_STEPS` is how many steps are made at the least (8,000 unless told, of which each mix of stores takes a
-twelfth).
+quarter).
 """
 
 import random
@@ -21,7 +21,7 @@ from tests.model.vocabulary import WINDOWS
 from xump import INFINITE, always, bounce_to, copy_to, default, deliver, discard, field, match, move_to, overflow, where
 from xump.durability import opening
 
-STEPS_PER_RUN = 30
+STEPS_PER_RUN = 100
 NAMES = ["a", "b", "c", "d"]
 ADDRESSES = ["a", "b", "c", "", "zzz"]      # three of them name queues
 CONDITIONS = [always, match("eq", "a"), match("eq", "b"), match("prefix", ""), match("eq", "a", field="reply_to"), where("n > 0"),
@@ -221,5 +221,5 @@ class Dense(Drawing, AtRandom):
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_engine_does_what_the_model_does_in_small_worlds(mix, monkeypatch):
     monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 500)
-    for seed in range(max(1, STEPS // 12 // STEPS_PER_RUN)):
+    for seed in range(max(1, STEPS // 4 // STEPS_PER_RUN)):
         Dense(f"{mix} {seed}", *MIXES[mix]).run(STEPS_PER_RUN)
