@@ -435,6 +435,18 @@ def test_204_up_to_the_stable_id_an_adoption_is_there_whole_or_not_at_all(house,
     assert seen == [1, 2, 4, 5, 7, 7]
 
 
+def test_204_an_adoption_that_found_no_room_does_not_stop_readers(house, engine):
+    target = house.queue("t", limit=1)
+    engine.publish("t", "before")
+    engine.adopt("t", [house.staged("s", "a", "b")])
+    assert engine.enter("t", 1) == 0
+    target.purge()
+    engine.publish("t", "between")
+    assert (engine.enter("t", 1), target.stable_id) == (0, 2)
+    target.purge()
+    assert (engine.enter("t", 2), target.stable_id) == (1, 2)
+
+
 @ENDS
 @IN_STORES
 def test_204_reopened_too(house, engine, crashed):

@@ -17,7 +17,9 @@ cdef object no_room(queue_t* queue)
 # As `store_has_room`, for a message from upstream with this content; NULL: of any usual size. If refused, it waits for room.
 # `steps`: what `steps_down` gives, or COMES_IN, or ENDS for the dead letter of a message that ends.
 cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept
-# The same for a record of so many bytes that replaces another one.
+# As `store_takes`, beside records of so many bytes.
+cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int64_t others) noexcept
+# Whether it takes a record of so many bytes that replaces another one.
 cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept
 cdef int64_t message_bytes(const content_t* content, bint linked) noexcept
 cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept

@@ -58,6 +58,10 @@ cdef int steps_down(const store_t* store, const entry_t* entry) noexcept:
 
 
 cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
+    return store_takes_beside(queue, content, steps, 0)
+
+
+cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int64_t others) noexcept:
     cdef store_t* store = queue.store
     cdef int64_t bytes = USUAL_BYTES
     if store.leaving_engine:
@@ -65,7 +69,7 @@ cdef bint store_takes(queue_t* queue, content_t* content, int steps) noexcept:
     if content != NULL:
         bytes += message_bytes(content, True)
         bytes += kept_bytes(store, bytes, steps)
-    return takes(store, bytes)
+    return takes(store, bytes + others)
 
 
 cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept:

@@ -8,7 +8,7 @@ target that drops its oldest messages is full for it. A duplicate needs no room,
 from libc.stdint cimport int64_t
 
 from xump_ext.log.adopt cimport Adoptions, adopt_length, adoption_starts, adoptions_of, queues_waiting
-from xump_ext.log.room cimport ENDS, store_takes, store_takes_bytes
+from xump_ext.log.room cimport ENDS, store_takes_beside, store_takes_bytes
 from xump_ext.log.writer cimport charge_of
 from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t, expires_of
@@ -26,13 +26,16 @@ from xump_ext.state.lazy_content cimport content_at, content_needed
 cdef uint64_t enter_rows(engine_t* engine, queue_t* target, queue_t* staged, uint64_t count) except? 0:
     cdef uint64_t done = 0, before = target.next_id, id
     cdef entry_t* row = index_from(&staged.index, 1)
-    if row == NULL or not can_start(target):
+    cdef bint starts
+    if row == NULL:
         return 0
+    starts = adoptions_of(target).first_id == 0
     try:
         while done < count:
             id = row.id
-            if not row_enters(engine, target, row):
+            if not row_enters(engine, target, row, starts):
                 break
+            starts = False
             done += 1
             row = index_get(&staged.index, id + 1)
             if row == NULL:
@@ -57,28 +60,25 @@ cdef void rows_left(queue_t* target, uint64_t count) noexcept:
     adoptions.rows -= count
 
 
-cdef bint can_start(queue_t* target) except -1:
-    """Whether the target's store has room for the record that says that its oldest adoption enters. It is written then."""
-    if adoptions_of(target).first_id:
-        return True
-    if target.durable and not store_takes_bytes(target.store, <int64_t> charge_of(adopt_length(queues_waiting(target)))):
-        return False
-    adoption_starts(target)
-    return True
-
-
-cdef bint row_enters(engine_t* engine, queue_t* target, entry_t* row) except -1:
-    """Whether the row has left its queue: it is in the target, or a duplicate."""
+cdef bint row_enters(engine_t* engine, queue_t* target, entry_t* row, bint starts) except -1:
+    """Whether the row has left its queue: it is in the target, or a duplicate. `starts`: it is the first one of its adoption."""
     cdef content_t* content
-    cdef int64_t due = NEVER
+    cdef int64_t due = NEVER, start_bytes = bytes_to_start(target) if starts and target.durable else 0
+    cdef bint is_duplicate
     content_needed(engine, row)
     content = content_at(row)
     if row.extra != NULL:
         due = due_at(engine, row.extra.delayed_until)
-    if target.window != NULL and duplicate_of(target, content):
-        target.duplicates += 1
-    elif not has_room(engine, target, content, due):
+    is_duplicate = target.window != NULL and duplicate_of(target, content)
+    if is_duplicate:
+        if start_bytes and not store_takes_bytes(target.store, start_bytes):
+            return False
+    elif not has_room(engine, target, content, due, start_bytes):
         return False
+    if starts:
+        adoption_starts(target)
+    if is_duplicate:
+        target.duplicates += 1
     else:
         publish_row(engine, target, content, due)
     row.queue.unrouted -= 1
@@ -88,8 +88,13 @@ cdef bint row_enters(engine_t* engine, queue_t* target, entry_t* row) except -1:
     return True
 
 
-cdef bint has_room(engine_t* engine, queue_t* target, content_t* content, int64_t due) except -1:
-    if target.durable and not store_takes(target, content, ENDS):
+cdef int64_t bytes_to_start(queue_t* target) except -1:
+    """Of the record that says that the oldest adoption enters. It is written with the first row that does."""
+    return <int64_t> charge_of(adopt_length(queues_waiting(target)))
+
+
+cdef bint has_room(engine_t* engine, queue_t* target, content_t* content, int64_t due, int64_t start_bytes) except -1:
+    if target.durable and not store_takes_beside(target, content, ENDS, start_bytes):
         return False
     if target.ready < target.limit or expires_of(content) < time_of(engine):
         return True
