@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tests.model.lockstep import World
 from tests.model.steps import STEPS
-from xump import INFINITE, always, bounce_to, copy_to, deliver, field, match, move_to, overflow
+from xump import INFINITE, always, bounce_to, copy_to, deliver, discard, field, match, move_to, overflow
 
 STEPS_PER_RUN = 25
 
@@ -39,6 +39,25 @@ def test_who_stands_first_in_such_a_line_is_in_the_rotation_for_a_message_that_i
     engine.create_selector("d", when=always, do=deliver("z"), credit=2)
     engine.publish_many("d", [("a",), ("b",)])
     assert waiting(engine, "b") == [["b"]] and mover.outstanding == 1
+
+
+def test_who_was_never_served_and_stands_first_takes_what_the_overflow_has_room_for(engine):
+    engine.create_queue("b")
+    engine.create_queue("d", limit=1)
+    discarder = engine.create_selector("b", when=always, do=discard)
+    engine.create_selector("b", when=always, do=move_to(field("address")), credit=9)
+    engine.create_selector("d", when=overflow, do=move_to(field("address")), credit=9)
+    engine.publish("b", "b")
+    mover = engine.create_selector("b", when=always, do=move_to("d"), credit=9)
+    engine.publish("d", "")
+    engine.publish("b", "")
+    assert (served(engine, discarder), served(engine, mover)) == (2, 0)
+    engine.publish("b", "b")
+    assert served(engine, mover) == 1
+
+
+def served(engine, selector):
+    return engine.stats()["selectors"][selector.id]["served"]
 
 
 def test_what_a_full_queue_moves_into_itself_makes_its_own_room(make):

@@ -36,7 +36,8 @@ def add_commands(commands: Any, form: Any) -> None:
         one.add_argument("url", metavar="URL", help="the database")
         one.add_argument("--prefix", default="xump_", help="what the names of the tables begin with; default: xump_")
         one.add_argument("--schema", help="the schema of the tables")
-    relay.add_argument("target", metavar="TARGET", help="a broker: amqp://user:password@host/vhost, or http://host:port of a Xump broker")
+    relay.add_argument("target", metavar="TARGET",
+                       help="a broker: amqp://user:password@host/vhost, or http://host:port of a Xump broker")
     relay.add_argument("--order", choices=("key", "all", "none"), default="key", help="as the programs that publish have it")
     relay.add_argument("--batch", type=int, default=2000, help="how many rows are sent at once; default: 2000")
     for one in (worker, cleaner, scaler):
