@@ -89,8 +89,8 @@ cdef tuple answer(const verified_t* found, uint64_t position):
 
 
 def read_groups(int fd, int64_t at, data, uint64_t kept, uint64_t position, uint32_t salt):
-    """Read a piece of the log from byte `at` of a file into a buffer, behind the `kept` bytes that are there, and look through all
-    of the buffer as `whole_groups` does, whose answer this returns: (bytes, synced, state, failed).
+    """Read a piece of the log from byte `at` of a file into a buffer, behind the `kept` bytes that are there, and look through
+    all of the buffer as `whole_groups` does, whose answer this returns: (bytes, synced, state, failed).
 
     `position` is that of the buffer's first byte. Zeros stand for what is behind the end of the file; if `at` is negative, for
     all that is to be read. The interpreter's lock is released once, for both, so another thread applies records meanwhile.

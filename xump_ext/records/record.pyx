@@ -105,8 +105,8 @@ STATES = {RECORD_WHOLE: "whole", RECORD_CUT: "cut", RECORD_NONE: "head", RECORD_
 def whole_records(data, uint64_t position, uint32_t salt, bint to_group=False):
     """How much of a piece of the log, which begins with a record, is whole records: (bytes, state, failed).
 
-    Says what comes behind them as `whole_groups` (groups.pyx) does. `to_group`: stops before the next GROUP, with the state "whole". Verifies
-    every crc. O(bytes), without the interpreter's lock.
+    Says what comes behind them as `whole_groups` (groups.pyx) does. `to_group`: stops before the next GROUP, with the state
+    "whole". Verifies every crc. O(bytes), without the interpreter's lock.
     """
     cdef Py_buffer view
     cdef const char* at
