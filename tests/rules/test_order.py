@@ -77,6 +77,22 @@ def test_147_unrouted_it_goes_before_what_waits(engine):
     assert taken(engine) == ["high", "low"]
 
 
+def test_147_unrouted_it_does_not_go_before_what_is_older_in_another_queue(engine):
+    engine.create_queue("q", priority=5)
+    engine.create_queue("other")
+    parked = engine.create_selector("other", when=always, do=deliver("app"), credit=0)
+    one = engine.create_selector("q", when=always, do=deliver("app"), credit=0)
+    engine.publish("q", "low")
+    engine.publish("other", "between")
+    engine.queues["q"].hold()
+    engine.publish("q", "high", priority=5)
+    with engine.building():
+        engine.queues["q"].release()
+        one.grant(9)
+        parked.grant(9)
+    assert taken(engine) == ["between", "high", "low"]
+
+
 def test_147_unrouted_it_goes_before_what_waits_for_a_queue_that_the_message_names(engine):
     given_back(engine)
     engine.create_queue("out")

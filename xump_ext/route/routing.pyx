@@ -344,6 +344,11 @@ cdef inline bint urgent_goes_first(engine_t* engine, entry_t* entry) except -1:
     return True
 
 
+cdef inline bint is_urgent(const engine_t* engine, const entry_t* entry) noexcept:
+    """Whether the entry is routed because it goes before one that waits. Else nothing that waits can go on while one is routed."""
+    return entry.queue.top_priority != 0 and engine.runnable.count != 0
+
+
 cdef inline bint backlog_is_next(engine_t* engine) noexcept:
     """Whether the oldest backlog entry is older than the first one in the run queue, as most often it is."""
     return (engine.run_queue_count == 0
@@ -558,12 +563,12 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
     queue is durable, or special."""
     cdef selector_t* selector = NULL
     cdef visited_t* own = NULL
-    cdef bint copied = False
+    cdef bint copied = False, in_turn = uncommon and is_urgent(engine, entry)
     if route.copy_count:
         if visited == NULL:
             visited = own = visited_new(engine, entry.queue.slot)
         copied = make_copies(engine, entry, route, visited)
-    if uncommon and holds_back(entry):
+    if uncommon and (holds_back(entry) or in_turn):
         pass
     elif route.clause_count == 1 and not route.names_queue:
         if not is_idle(engine, route.clauses[0]):
@@ -576,7 +581,7 @@ cdef inline int dispatch(engine_t* engine, entry_t* entry, route_t* route, visit
         leave_ready(engine, entry)
         settle(engine, entry, PROCESSED, 0)
     else:
-        wait(engine, entry, route, not copied and not may_act(route, entry), visited)
+        wait(engine, entry, route, not copied and not may_act(route, entry), visited, in_turn)
     visited_release(engine, own)
     return 0
 
@@ -590,13 +595,18 @@ cdef bint holds_back(entry_t* entry) except -1:
     return is_behind(entry)
 
 
-cdef int wait(engine_t* engine, entry_t* entry, route_t* route, bint parked, visited_t* visited) except -1:
-    """Lets a routed entry wait that no selector can take now. If one takes it in this run, its visited set goes on."""
+cdef int wait(engine_t* engine, entry_t* entry, route_t* route, bint parked, visited_t* visited, bint in_turn) except -1:
+    """Lets a routed entry wait: no selector can take it now, or, `in_turn`, older ones of other queues may go first. If one takes
+    it in this run, its visited set goes on."""
     cdef waitset_t* waitset = (<Plan> entry.queue.plan).waitset(route, entry, entry.flags & DEFAULTED, parked)
+    cdef uint32_t i
     entry.queue.unrouted -= 1
     if visited != NULL:
         suspend(engine, entry, visited)
     waiting_add(waitset, entry)
-    if route.names_queue:
+    if in_turn:
+        for i in range(waitset.member_count):
+            lane_wake(engine, waitset.members[i].lane)
+    elif route.names_queue:
         waitset_waited(waitset)
     return 0 if engine.lists[ROOM_VARIES] == NULL else wake_where_room_varies(engine)
