@@ -117,6 +117,16 @@ def book(engine):
     return take
 
 
+def test_what_the_engine_took_back_before_it_got_its_tag_is_stale(engine):
+    queue, unacked = engine.create_queue("q"), Unacked(engine)
+    queue.publish("a")
+    delivery = engine.get(queue)
+    engine.delete_queue(queue)
+    assert unacked.keep(delivery, 7.0) == len(unacked) == 1
+    assert unacked.settle_all([(KIND_ACK, 1, False, False)]) is None
+    assert len(unacked) == 0
+
+
 def test_tags_are_settled_one_by_one_and_together(engine, book):
     unacked = book(80)
     queue = engine.queues["q"]

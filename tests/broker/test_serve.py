@@ -89,6 +89,33 @@ def test_durable_queues_keep_what_was_confirmed(serve, tmp_path, store, how):
     assert [channel.basic_get("jobs", auto_ack=True)[2] for _number in range(50)] == [b"%d" % number for number in range(50)]
 
 
+@pytest.mark.parametrize("last", ["queue", "exchange", "bind", "delete"])
+def test_what_was_answered_is_there_when_the_broker_is_killed(serve, tmp_path, last):
+    """An answer says that it is on the disk, so nobody relies on what a crash undoes."""
+    options = ("--store", "ring", "--path", str(tmp_path / "broker.xump"))
+    served = serve(*options)
+    channel = served.connect().channel()
+    channel.queue_declare("jobs", durable=True)
+    if last != "queue":
+        channel.exchange_declare("in", "fanout", durable=True)
+    if last in ("bind", "delete"):
+        channel.queue_bind("jobs", "in")
+    if last == "delete":
+        channel.queue_delete("jobs")
+    served.process.kill()
+    channel = serve(*options).connect().channel()
+    if last != "queue":
+        channel.exchange_declare("in", passive=True)
+    if last == "delete":
+        with pytest.raises(exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+            channel.queue_declare("jobs", passive=True)
+        return
+    channel.queue_declare("jobs", passive=True)
+    if last == "bind":
+        channel.basic_publish("in", "", b"x")
+        assert channel.basic_get("jobs", auto_ack=True)[2] == b"x"
+
+
 @pytest.mark.parametrize("store", ["ring", "lmdb"])
 def test_what_is_rejected_is_in_one_queue_or_the_other_whenever_the_broker_is_killed(serve, tmp_path, store):
     """A dead letter leaves its queue, and enters the queues of its exchange, in one step on the disk."""

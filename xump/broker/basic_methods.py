@@ -30,7 +30,7 @@ def qos(channel: Channel, call: Call) -> None:
     else:
         channel.prefetch = call.prefetch_count
         channel.resize(0)
-    channel.connection.send(channel.number, encode(commands.Basic.QosOk))
+    channel.answer(encode(commands.Basic.QosOk))
 
 
 def consume(channel: Channel, call: Call) -> None:
@@ -51,9 +51,10 @@ def consume(channel: Channel, call: Call) -> None:
     consumer = Consumer(
         channel, queue, tag, call.no_ack, call.exclusive, channel.prefetch, priority.value if priority else 0, call.arguments)
     channel.consumers[tag] = consumer
-    if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Basic.ConsumeOk, consumer_tag=tag))
     channel.vhost.add_consumer(consumer)
+    if not call.nowait:
+        channel.answer(encode(commands.Basic.ConsumeOk, consumer_tag=tag))
+    channel.answers.add(lambda: channel.vhost.begin_consumer(consumer))
 
 
 def _reply_queue(channel: Channel, call: Call) -> BrokerQueue:
@@ -71,7 +72,7 @@ def cancel(channel: Channel, call: Call) -> None:
     """basic.cancel: what was delivered stays valid."""
     consumer = channel.consumers.get(call.consumer_tag)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Basic.CancelOk, consumer_tag=call.consumer_tag))
+        channel.answer(encode(commands.Basic.CancelOk, consumer_tag=call.consumer_tag))
     if consumer is not None:
         channel.remove(consumer)
 
@@ -88,16 +89,17 @@ def get(channel: Channel, call: Call) -> None:
     channel.vhost.used(queue)
     delivery = channel.vhost.get(queue)
     if delivery is None:
-        channel.connection.send(channel.number, encode(commands.Basic.GetEmpty))
+        channel.answer(encode(commands.Basic.GetEmpty))
         return
-    channel.got(delivery, call.no_ack, queue.handle.ready)
+    left = queue.handle.ready
+    channel.answers.add(lambda: channel.got(delivery, call.no_ack, left), undo=lambda: channel.give_back(delivery))
     channel.connection.flush_soon()
 
 
 def recover(channel: Channel, call: Call) -> None:
     """basic.recover."""
     recover_async(channel, call)
-    channel.connection.send(channel.number, encode(commands.Basic.RecoverOk))
+    channel.answer(encode(commands.Basic.RecoverOk))
 
 
 def recover_async(channel: Channel, call: Call) -> None:
@@ -111,7 +113,7 @@ def flow(channel: Channel, call: Call) -> None:
     """channel.flow."""
     if not call.active:
         raise ProtocolError(540, "active=false")
-    channel.connection.send(channel.number, encode(commands.Channel.FlowOk, active=True))
+    channel.answer(encode(commands.Channel.FlowOk, active=True))
 
 
 def confirm_select(channel: Channel, call: Call) -> None:
@@ -120,7 +122,7 @@ def confirm_select(channel: Channel, call: Call) -> None:
         raise precondition("cannot switch from tx to confirm mode")
     channel.confirming = True
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Confirm.SelectOk))
+        channel.answer(encode(commands.Confirm.SelectOk))
 
 
 def tx_select(channel: Channel, call: Call) -> None:
@@ -128,20 +130,20 @@ def tx_select(channel: Channel, call: Call) -> None:
     if channel.confirming:
         raise precondition("cannot switch from confirm to tx mode")
     channel.transactional = True
-    channel.connection.send(channel.number, encode(commands.Tx.SelectOk))
+    channel.answer(encode(commands.Tx.SelectOk))
 
 
 def tx_commit(channel: Channel, call: Call) -> None:
     """tx.commit."""
     _check_transactional(channel)
-    channel.commit(lambda: channel.connection.send(channel.number, encode(commands.Tx.CommitOk)))
+    channel.commit(encode(commands.Tx.CommitOk))
 
 
 def tx_rollback(channel: Channel, call: Call) -> None:
     """tx.rollback."""
     _check_transactional(channel)
     channel.rollback()
-    channel.connection.send(channel.number, encode(commands.Tx.RollbackOk))
+    channel.answer(encode(commands.Tx.RollbackOk))
 
 
 def _check_transactional(channel: Channel) -> None:

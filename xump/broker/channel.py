@@ -7,7 +7,7 @@ a method, and is carried out by the modules `exchange_methods`, `queue_methods` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from pamqp import commands
@@ -17,8 +17,10 @@ from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
 from xump.broker.incoming import Incoming
+from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
 from xump.broker.tables import TYPE_NAMES, decode_table, encode_table
+from xump.errors import StaleDelivery
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Publish, Settle
 from xump_ext.amqp.outgoing import Unacked
 
@@ -69,11 +71,19 @@ class Channel:
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()      # last tag of a batch that is being written, and nacks
         self.transactional = False
         """Whether tx.select came."""
+        self.answers = Answers(self)
+        """To methods, if one waits for a disk."""
         self._published: list[tuple[Incoming, int]] = []
         self._settled: dict[int, tuple[int, bool]] = {}     # by tag: kind, and whether it is requeued
         self._uncommitted = 0           # bytes of both
         self.reply_queue: BrokerQueue | None = None
         """Where replies to what is published here come: direct reply-to."""
+
+    # ---- answers to methods
+
+    def answer(self, payload: bytes, *, durable: bool = False) -> None:
+        """Answer a method, after all before; if `durable`, once what it has done is on disk."""
+        self.answers.add(lambda: self.connection.send(self.number, payload), durable=durable)
 
     # ---- delivering
 
@@ -90,16 +100,22 @@ class Channel:
             self._window.resize(count or COUNT_MAX)
 
     def got(self, delivery: Delivery, no_ack: bool, left: int) -> None:
-        """Send a message that basic.get asked for."""
+        """Send a message that basic.get has taken."""
         message, redelivered = delivery.message, delivery.redelivered
         envelope = envelope_of(message)
         if no_ack:
-            delivery.ack()
+            with suppress(StaleDelivery):       # its queue was deleted while the answer waited
+                delivery.ack()
             tag = self.unacked.next_tag()
         else:
             tag = self.unacked.keep(delivery, self.connection.broker.loop.time())
         self.connection.output.get_ok(
             self.number, tag, redelivered, envelope.exchange, envelope.key, left, envelope.properties, message.body)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Return a message that basic.get has taken, since its client does not wait for it any more."""
+        with suppress(StaleDelivery):
+            delivery.nack()
 
     # ---- publishing
 
@@ -202,7 +218,7 @@ class Channel:
         first = self.last_publish + 1
         self.last_publish += count
         nacks = [first + place for place in refused]
-        if not durable and not self._unconfirmed:
+        if not durable and not self._unconfirmed and not self.answers:
             self._write_confirms(first, self.last_publish, nacks)
             return
         batch = self.last_publish, nacks
@@ -287,8 +303,8 @@ class Channel:
         self.connection.broker.memory.release(self._uncommitted)
         self._uncommitted = 0
 
-    def commit(self, then: Callable[[], None]) -> None:
-        """Do what was gathered, and call `then` when it is durable."""
+    def commit(self, ok: bytes) -> None:
+        """Do what was gathered, and answer with `ok` when it is durable."""
         published, self._published = self._published, []
         settled, self._settled = self._settled, {}
         self._release()
@@ -299,19 +315,7 @@ class Channel:
         self.unacked.settle_all([(kind, tag, False, requeue) for tag, (kind, requeue) in settled.items()])
         if published and self.connection.broker.memory.look():
             self.connection.block()
-        if any(outcome.durable for outcome in outcomes):
-            self.vhost.when_durable(lambda error: self._committed(then, error))
-        else:
-            then()
-
-    def _committed(self, then: Callable[[], None], error: BaseException | None) -> None:
-        if not self.open:
-            return
-        if error is not None:
-            self.connection.fail(ProtocolError(541, f"a store failed: {error}"))
-            return
-        then()
-        self.connection.flush()
+        self.answer(ok, durable=bool(settled) or any(outcome.durable for outcome in outcomes))
 
     def rollback(self) -> None:
         """Forget what was gathered."""
@@ -331,8 +335,7 @@ class Channel:
         """Its queue has gone."""
         self.consumers.pop(consumer.tag, None)
         if self.open and self.connection.capable("consumer_cancel_notify"):
-            self.connection.output.method(self.number, encode(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True))
-            self.connection.flush_soon()
+            self.answer(encode(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True))
 
     def queue(self, name: str) -> BrokerQueue:
         """The queue of this name, or the one that was declared last; refused if another connection has it exclusively."""
@@ -353,8 +356,8 @@ class Channel:
                 405, f"cannot obtain exclusive access to locked {queue.what}. It could be originally declared on another "
                      "connection or the exclusive property value does not match that of the original declaration.")
 
-    def close(self) -> None:
-        """Its consumers go, and what was not settled returns to its queues."""
+    def close(self, *, by_client: bool = False) -> None:
+        """Its consumers go, and what was not settled returns to its queues. `by_client`: its client closes it."""
         self.open = False
         consumers = list(self.consumers.values())
         self.consumers.clear()
@@ -365,6 +368,7 @@ class Channel:
             for consumer in consumers:
                 self.vhost.remove_consumer(consumer, recall=True)
             self.unacked.settle_all([(KIND_NACK, 0, True, True)])
+            self.answers.close(by_client)
         if self._window is not None:
             self._window.delete()
 

@@ -264,6 +264,10 @@ class Connection(asyncio.BufferedProtocol):
             self._read()
             self.flush()
 
+    def carry_out(self, channel: Channel, do: Callable[[], None]) -> None:
+        """Carry out what was left to do of a method of a channel."""
+        self._guard(channel.number, do, 0)
+
     def _guard(self, number: int, do: Callable[[], Any], method: int | None = None) -> None:
         """Carry out something of a channel; an error ends the channel or the connection."""
         try:
@@ -296,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ProtocolError(504, "expected 'channel.open'")
         if channel is not None and payload[:4] == ACCESS_REQUEST:
             # Of AMQP 0-8, and unknown to pamqp: some clients ask for a ticket before everything else.
-            self.output.method(number, ACCESS_REQUEST_OK)
+            channel.answer(ACCESS_REQUEST_OK)
             return
         call = decode(payload)
         if number == 0:
@@ -331,9 +335,9 @@ class Connection(asyncio.BufferedProtocol):
     def _channel_closed(self, number: int) -> None:
         """The client closes a channel."""
         channel = self.channels.pop(number)
-        channel.close()
+        channel.close(by_client=True)
         self.decoder.closed(number)
-        self.send(number, encode(commands.Channel.CloseOk))
+        channel.answer(encode(commands.Channel.CloseOk))
 
     def _close_channel(self, number: int, error: ProtocolError) -> None:
         """We close a channel: what comes for it is dropped until the client has answered."""

@@ -38,7 +38,7 @@ def declare(channel: Channel, call: Call) -> None:
         else:
             _check_same(existing, what, call)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Exchange.DeclareOk))
+        channel.answer(encode(commands.Exchange.DeclareOk), durable=not call.passive and vhost.keeps(vhost.exchanges[name]))
 
 
 def _check_same(existing: Exchange, what: str, call: Call) -> None:
@@ -67,12 +67,13 @@ def delete(channel: Channel, call: Call) -> None:
         raise refused(f"deletion of system exchange '{name}' in vhost '{channel.vhost.name}' not allowed")
     channel.connection.check("configure", "exchange", name)
     exchange = channel.vhost.exchanges.get(name)
+    kept = exchange is not None and channel.vhost.keeps(exchange)
     if exchange is not None:
         if call.if_unused and exchange.bindings:
             raise precondition(f"exchange '{name}' in vhost '{channel.vhost.name}' in use")
         channel.vhost.delete_exchange(name)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Exchange.DeleteOk))
+        channel.answer(encode(commands.Exchange.DeleteOk), durable=kept)
 
 
 def bind(channel: Channel, call: Call) -> None:
@@ -81,17 +82,17 @@ def bind(channel: Channel, call: Call) -> None:
     source = channel.vhost.exchange(call.source)
     channel.vhost.exchange(call.destination)
     check_binding(source, call.arguments)
-    channel.vhost.bind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    kept = channel.vhost.bind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Exchange.BindOk))
+        channel.answer(encode(commands.Exchange.BindOk), durable=kept)
 
 
 def unbind(channel: Channel, call: Call) -> None:
     """exchange.unbind."""
     _check_both(channel, call)
-    channel.vhost.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    kept = channel.vhost.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Exchange.UnbindOk))
+        channel.answer(encode(commands.Exchange.UnbindOk), durable=kept)
 
 
 def _check_both(channel: Channel, call: Call) -> None:

@@ -26,14 +26,15 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 def declare(channel: Channel, call: Call) -> None:
     """queue.declare."""
     if call.queue == REPLY_TO:
-        channel.connection.send(channel.number, encode(commands.Queue.DeclareOk, queue=REPLY_TO, consumer_count=1))
+        channel.answer(encode(commands.Queue.DeclareOk, queue=REPLY_TO, consumer_count=1))
         return
     queue = _passive(channel, call) if call.passive else _declare(channel, call)
     channel.last_queue = queue.name
     channel.vhost.used(queue)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(
-            commands.Queue.DeclareOk, queue=queue.name, message_count=queue.handle.ready, consumer_count=len(queue.consumers)))
+        channel.answer(encode(
+            commands.Queue.DeclareOk, queue=queue.name, message_count=queue.handle.ready, consumer_count=len(queue.consumers)),
+            durable=not call.passive and queue.stored)
 
 
 def _passive(channel: Channel, call: Call) -> BrokerQueue:
@@ -78,11 +79,12 @@ def delete(channel: Channel, call: Call) -> None:
     name = call.queue or channel.last_queue
     channel.connection.check("configure", "queue", name)
     queue = channel.vhost.find_queue(name)
+    kept = queue is not None and queue.stored
 
     def deleted(count: int) -> None:
         """It has gone, with so many messages."""
         if not call.nowait:
-            channel.connection.send(channel.number, encode(commands.Queue.DeleteOk, message_count=count))
+            channel.answer(encode(commands.Queue.DeleteOk, message_count=count), durable=kept)
 
     if queue is None:
         deleted(0)
@@ -109,7 +111,7 @@ def purge(channel: Channel, call: Call) -> None:
     def purged(count: int) -> None:
         """So many messages have gone."""
         if not call.nowait:
-            channel.connection.send(channel.number, encode(commands.Queue.PurgeOk, message_count=count))
+            channel.answer(encode(commands.Queue.PurgeOk, message_count=count))
 
     if is_large(queue.handle):
         channel.connection.do_later(channel, purge_queue(queue.handle), purged)
@@ -123,9 +125,9 @@ def bind(channel: Channel, call: Call) -> None:
     source = channel.vhost.exchange(call.exchange)
     channel.queue(name)
     check_binding(source, call.arguments)
-    channel.vhost.bind(call.exchange, Destination("queue", name), key, call.arguments)
+    kept = channel.vhost.bind(call.exchange, Destination("queue", name), key, call.arguments)
     if not call.nowait:
-        channel.connection.send(channel.number, encode(commands.Queue.BindOk))
+        channel.answer(encode(commands.Queue.BindOk), durable=kept)
 
 
 def unbind(channel: Channel, call: Call) -> None:
@@ -134,8 +136,8 @@ def unbind(channel: Channel, call: Call) -> None:
     queue = channel.vhost.find_queue(name)
     if queue is not None:
         channel.check_owner(queue)
-    channel.vhost.unbind(call.exchange, Destination("queue", name), key, call.arguments)
-    channel.connection.send(channel.number, encode(commands.Queue.UnbindOk))
+    kept = channel.vhost.unbind(call.exchange, Destination("queue", name), key, call.arguments)
+    channel.answer(encode(commands.Queue.UnbindOk), durable=kept)
 
 
 def _bound(channel: Channel, call: Call) -> tuple[str, str]:

@@ -115,9 +115,13 @@ class Vhost:
             raise not_found(f"exchange '{name}' in vhost '{self.name}'")
         return found
 
+    def keeps(self, exchange: Exchange) -> bool:
+        """Whether the exchange outlives the process."""
+        return exchange.durable and self._kept is not None
+
     def declare_exchange(self, exchange: Exchange) -> None:
         """Add an exchange."""
-        if exchange.durable and self._kept is not None:
+        if self._kept is not None and exchange.durable:
             exchange.serial = keeping.new_serial()
             keeping.keep_exchange(self._kept, exchange)
         self.exchanges[exchange.name] = exchange
@@ -134,13 +138,14 @@ class Vhost:
             self.graph.deleted(name)
             self._forget(Destination("exchange", name))
 
-    def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
-        """Bind a queue or an exchange to an exchange."""
+    def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
+        """Bind a queue or an exchange to an exchange. Returns whether that is kept."""
         exchange = self.exchanges[source]
         kept = self._map_of(exchange, destination)
         if kept is not None:
             keeping.keep(kept, *keeping.binding(exchange, key, arguments, _exchange_name(destination)))
         self._add(exchange, Binding(destination, key, arguments))
+        return kept is not None
 
     def _map_of(self, source: Exchange, destination: Destination) -> keeping.Map | None:
         """Where a binding is kept; None: nowhere, since one of its ends is not durable."""
@@ -151,16 +156,18 @@ class Vhost:
         queue = self.queues[destination.name]
         return queue.handle.meta if queue.stored and queue.handle.store.name == self.store else None
 
-    def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> None:
-        """Remove a binding; an exchange with auto-delete goes with its last one."""
+    def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
+        """Remove a binding; an exchange with auto-delete goes with its last one. Returns whether the binding was kept."""
         exchange = self.exchanges.get(source)
         binding = None if exchange is None else exchange.unbind(_binding_key(destination, key, arguments))
-        if exchange is not None and binding is not None:
-            self.graph.unbound(binding)
-            kept = self._map_of(exchange, destination)
-            if kept is not None:
-                del kept[keeping.binding(exchange, key, arguments, _exchange_name(destination))[0]]
-            self._left(exchange)
+        if exchange is None or binding is None:
+            return False
+        self.graph.unbound(binding)
+        kept = self._map_of(exchange, destination)
+        if kept is not None:
+            del kept[keeping.binding(exchange, key, arguments, _exchange_name(destination))[0]]
+        self._left(exchange)
+        return kept is not None
 
     def _forget(self, destination: Destination) -> None:
         for exchange in list(self.exchanges.values()):
@@ -330,13 +337,19 @@ class Vhost:
     # ---- delivering
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """From now on the consumer gets messages of its queue."""
+        """The consumer is one of its queue's; it gets messages when it begins."""
         queue, channel = consumer.queue, consumer.channel
         queue.consumers.add(consumer)
         if queue.expiry is not None:
             queue.expiry.cancel()
         channel.connection.outgoing.add(consumer.destination, Subscription(
             channel.number, consumer.tag.encode(), consumer.no_ack, queue.counts_deliveries, channel.unacked))
+
+    def begin_consumer(self, consumer: Consumer) -> None:
+        """From now on it gets messages, unless it has gone already."""
+        queue, channel = consumer.queue, consumer.channel
+        if consumer not in queue.consumers:
+            return
         credit_max = channel.connection.limits.unacked_max
         try:
             consumer.begin(channel.window_for(consumer), credit_max, queue.consumers.is_active(consumer))

@@ -16,7 +16,7 @@ from xump_ext.engine.delivery cimport Delivery, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
 from xump_ext.message.message cimport message_object
-from xump_ext.route.offering cimport PAID
+from xump_ext.route.offering cimport PAID, in_hands
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.lazy_content cimport content_at
 
@@ -51,10 +51,11 @@ cdef class Unacked:
         return self.last_tag
 
     def keep(self, Delivery delivery not None, double now):
-        """Give a delivery, which was taken by hand, the next tag. The book has it from then on."""
+        """Give a delivery, which was taken by hand, the next tag. The book has it from then on. A stale one stays so."""
         cdef entry_t **slot = self.slot_next(now)
         slot[0] = delivery.entry
-        delivery.entry.below.delivery = slot
+        if in_hands(delivery.entry):
+            delivery.entry.below.delivery = slot
         delivery.entry = NULL
         return self.last_tag
 
