@@ -301,7 +301,8 @@ class World(Pair):
         if verdict == "ack":
             self.both(lambda engine, side: batch.ack() if side else engine.ack(modelled), "its ack()")
         elif verdict == "nack" and len(modelled) == 1:
-            self.both(lambda engine, side: batch.nack() if side else modelled[0].nack(), "its nack()")
+            # One that was paid when it was taken has nothing to say any more; the call does what is due all the same.
+            self.both(lambda engine, side: batch.nack() if side else (modelled[0].nack(), engine.tick()), "its nack()")
         else:
             self.batches.append(batch)      # a batch that is gone gives nothing back, but its rows are not looked at again
 
