@@ -183,10 +183,10 @@ def check_pair(observed: Observed, moments: list[Moment], apart: bool = False, e
 
 
 def is_trimmed(at: tuple[str, int], were: list[Places], found: Seen) -> bool:
-    """Whether a message has left a history that was read from the log. Some that had left it before, in the order in which they
-    were processed, are in the log as long as their ends wait for another store; then the last are kept by id."""
+    """Whether a message has ended, and has left a history that was read from the log. Some that had left it before, in the order
+    in which they were processed, are in the log as long as their ends wait for another store; then the last are kept by id."""
     name, id = at
-    if name not in found["properties"] or any(place[at][0] != "history" for place in were):
+    if name not in found["properties"] or all(place[at][0] != "history" for place in were):
         return False
     kept = [message[0] for message in found["messages"][name]["history"]]
     return len(kept) == found["properties"][name][2] and id < min(kept, default=0)
@@ -234,13 +234,13 @@ def check_entered(found: Seen, sights: list[Seen]) -> None:
 
 def check_marks(observed: Observed, moments: list[Moment]) -> None:
     """A message that waits in one more place than it ever did comes as redelivered from the later one. If it has ended there
-    before the fault, nothing tells the first store, and it comes unmarked from there. Nor is it marked where it came by a copy in
-    RAM (docs/stores.md)."""
+    before the fault, nothing tells the first store, and it comes unmarked from there. Nor is it marked where it came from RAM, as
+    a copy, or taken back (docs/stores.md)."""
     if observed.emptied is None or observed.seen is None:
         return
     most = Counter[bytes]()
     for moment in moments:
-        most |= waiting(moment.seen())
+        most |= waiting(moment.seen()) | most_in_a_queue(moment.seen())
     marked = {tag(message) for message, *_, redelivered, _ in observed.emptied if redelivered}
     strayed = {tag_of(body) for moment in moments for body in moment.model.strayed}
     # One that expired when its queue was released has come as a new dead letter, which is not marked.
@@ -250,6 +250,15 @@ def check_marks(observed: Observed, moments: list[Moment]) -> None:
     unmarked = {name for name, number in now.items() if number > max(1, most[name])} - marked - strayed - expired
     if unmarked:
         raise Violation(f"twice, and not marked as redelivered: {sorted(unmarked)}")
+
+
+def most_in_a_queue(found: Seen) -> Counter[bytes]:
+    """How often a message is in the queue that has it most often, in any state: a COPY and a MOVE brought it there, say. So many
+    waited in the middle of a call, and do again if what they became was not durable."""
+    most = Counter[bytes]()
+    for states in found["messages"].values():
+        most |= Counter(tag(message) for messages in states.values() for message in messages)
+    return most
 
 
 def waiting(found: Seen) -> Counter[bytes]:

@@ -83,6 +83,26 @@ def test_a_history_is_trimmed_by_id():
         judge(sight(2, a_history=[one, two]), moment(2, a_history=[one, three]), earlier=[before])
 
 
+def test_what_ended_in_between_is_trimmed_too():
+    """1 was ready, and ended; then it was the next to go from the history."""
+    one, two, three = (message(id, b"1.%d x" % id) for id in (1, 2, 3))
+    ready, ended = moment(2, a=[one], a_history=[two]), moment(2, a_history=[two, one])
+    judge(sight(2, a_history=[two, three]), ready, ended, moment(2, a_history=[one, three]))
+    with pytest.raises(Violation, match="message 1 of queue 'a' is lost"):
+        judge(sight(2, a_history=[two, three]), ready, ready)
+
+
+def test_what_came_twice_into_a_queue_may_wait_there_twice():
+    """By a COPY and a MOVE. Both ended in the same call, but what they became was not durable."""
+    first, second = message(1), message(2)
+    before, after = moment(a=[message(1)], b=[]), moment(a_history=[message(1)], b_history=[first, second])
+    emptied = [delivered("b", first, False), delivered("b", second, False)]
+    judge(sight(a_history=[message(1)], b=[first, second]), before, after, emptied=emptied)
+    with pytest.raises(Violation, match="twice, and not marked as redelivered"):
+        judge(sight(a_history=[message(1)], b=[first, second]), before,
+              moment(a_history=[message(1)], b_history=[first], entered={"b": 2}.items()), emptied=emptied)
+
+
 def test_a_chain_that_does_not_fail_again_shows_what_it_was(tmp_path):
     said = shrinking.told(lambda left_out, folder: ([], Steps()), tmp_path, tries=2, evidence=lambda: "the calls:\npublish()")
     assert said.endswith("it does not fail when it is run again; what it was:\nthe calls:\npublish()")

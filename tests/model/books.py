@@ -180,6 +180,8 @@ def give_back(engine, entry):
         entry.child = child.parent = None
         remove(engine, child)
         child.queue.deleted += 1
+        if child.queue.durable and not entry.queue.durable:
+            engine.strayed.add(entry.message.body)
     if entry.selector is not None:
         entry.selector.available += 1
         entry.selector.returned += 1

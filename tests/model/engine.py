@@ -77,7 +77,7 @@ class ModelEngine:
         self.stores = ["ram"]
         self.store_maps = defaultdict(dict)
         self.reopened = []              # queues that are held until a building block ends
-        self.strayed = set()            # bodies of durable messages that were copied into RAM: such a copy knows no origin
+        self.strayed = set()            # bodies of durable messages that were copied into RAM, or taken back: RAM knows no origin
         self.publishers = []            # that wait for room, first come first
         self.requests = []              # that wait for replies
         self.request_count = 0
