@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pamqp import commands
 
+import xump.aio
 from xump.broker import login
 from xump.broker.channel import Channel
-from xump.broker.channel_methods import carry_out
+from xump.broker.channel_methods import BRINGING, carry_out
 from xump.broker.envelope import envelope_of, with_header
 from xump.broker.errors import ProtocolError, precondition, reply_text
 from xump.broker.memory import REASON
-from xump.broker.methods import UnknownMethod, decode, encode
+from xump.broker.methods import Call, UnknownMethod, decode, encode
 from xump.broker.tables import Table, Typed
-from xump.errors import Closed
+from xump.errors import Closed, StoreFull
 from xump_ext.amqp.decoder import CHANNEL_ERROR, ERROR, METHOD, NEED, Decoder
 from xump_ext.amqp.outgoing import Outgoing
 from xump_ext.amqp.output import Output
@@ -85,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._header = b""
         self._flushing = False
         self._draining = False
+        self._has_left = False
         self._outgoing: Outgoing | None = None
         self._held: set[str] = set()        # why nothing is read: `output`, `stores`, `memory`, `busy`, `ending`
         self._later = b""                   # what had come already when it became busy
@@ -220,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def block(self) -> None:
         """It has published while messages take too much memory: it is not read until there is less."""
-        if "memory" in self._held or self.state != "running":
+        if "memory" in self._held or self.state != "running" or self._has_left:
             return
         self._hold("memory")
         self.broker.memory.waiting[self] = None
@@ -231,6 +233,11 @@ class Connection(asyncio.BufferedProtocol):
         """There is less."""
         if self.capable("connection.blocked") and self.state == "running":
             self.send(0, encode(commands.Connection.Unblocked))
+        self._go_on("memory")
+
+    def read_the_rest(self) -> None:
+        """Its client has gone while it was not read: what is left in the socket is all that comes, and then its end."""
+        self._has_left = True
         self._go_on("memory")
 
     def do_later(self, channel: Channel, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
@@ -309,8 +316,32 @@ class Connection(asyncio.BufferedProtocol):
             self._open_channel(number)
         elif call.kind is commands.Channel.Close:
             self._channel_closed(number)
+        elif channel is not None and call.kind in BRINGING:
+            self._bring(channel, call)
         elif channel is not None:
             carry_out(channel, call)
+
+    def _bring(self, channel: Channel, call: Call) -> None:
+        """Carry out a method that brings something into a store; if that has to make room first, when it has: the loop does not
+        wait."""
+        if not self._is_brought(channel, call):
+            self.do_later(channel, self._bring_later(channel, call), lambda _done: None)
+
+    async def _bring_later(self, channel: Channel, call: Call) -> None:
+        while channel.open:
+            await xump.aio.relieved(self.vhost.engine)
+            if self._is_brought(channel, call):
+                return
+
+    def _is_brought(self, channel: Channel, call: Call) -> bool:
+        try:
+            with self.vhost.engine.not_waiting():
+                carry_out(channel, call)
+        except StoreFull as error:
+            if not self.vhost.engine.pressed:
+                raise precondition(str(error)) from error
+            return False
+        return True
 
     def _method_while_closing(self, payload: bytes) -> None:
         if payload[:4] == CONNECTION_CLOSE:
@@ -401,9 +432,10 @@ class Connection(asyncio.BufferedProtocol):
     def _drain(self) -> None:
         """Write deliveries, at most so many bytes; then others have their turn."""
         self._draining = False
-        if self.paused or self.state != "running" or self._outgoing is None:
+        if self.paused or self.state != "running" or self._outgoing is None or self.vhost.engine.closed:
             return
-        more = self._outgoing.drain(FLUSH_BYTES, self.broker.loop.time())
+        with self.vhost.engine.not_waiting():       # what needs no ack is settled
+            more = self._outgoing.drain(FLUSH_BYTES, self.broker.loop.time())
         self.flush()
         if more:
             self.drain_soon()
