@@ -133,3 +133,22 @@ def test_bytes_are_counted_and_given_back(engine):
 def test_the_bound_is_a_share_of_what_there_is():
     assert bytes_max(5) == 5
     assert 1 << 20 < bytes_max(None) < 1 << 50
+
+
+def test_who_vanishes_while_it_is_not_read_gives_everything_back(full, connect, engine):
+    publisher, other = connect(), connect("b")
+    queue_of(publisher)
+    publisher.send(1, "queue.declare", queue="mine", exclusive=True)
+    assert publisher.read_until({"queue.declareok"})
+    publisher.write(large())
+    publisher.send(1, "basic.get", queue="jobs")
+    assert publisher.read_until({"basic.getok"})
+    count = fill(full, publisher, other)
+    assert publisher.read_until({"connection.blocked"})
+    publisher.write(large("jobs") + b"".join(content(b"the last", "jobs")))
+    publisher.socket.close()
+    while ready(other) < count + 3:             # what it had, what came before it was blocked, and what it had sent
+        assert full.memory.is_high
+    while "mine" in engine.queues:
+        ready(other)
+    assert next(iter(engine.queues["jobs"].browse(reverse=True, limit=1))).body == b"the last"

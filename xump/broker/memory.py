@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ KEPT_SECONDS = 10.0
 """What was not needed for so long goes back to the system."""
 LOOK_SECONDS = 0.05
 """How often it is looked at while publishers wait."""
+GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""Without POLLRDHUP, which only Linux has, a client that closes in good order is noticed when it is read again."""
 GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 REASON = "low on memory"
 """What clients are told; RabbitMQ's words."""
@@ -87,8 +90,23 @@ class Memory:
         self._swept = now
         keep_memory(int(min(KEPT_SHARE * self.bytes_max, KEPT_BYTES_MAX)))
 
+    def look_for_gone(self) -> None:
+        """Clients that are not read, and have closed their end or vanished: others wait for what they have."""
+        if not self.waiting:
+            return
+        poll, by_number = select.poll(), {}
+        for connection in self.waiting:
+            number = connection.transport.get_extra_info("socket").fileno()
+            by_number[number] = connection
+            poll.register(number, GONE)
+        for number, _event in poll.poll(0):
+            connection = by_number[number]
+            del self.waiting[connection]
+            connection.read_the_rest()
+
     def sweep(self, now: float) -> None:
         """Now and then: give back what was not needed."""
+        self.look_for_gone()
         if now - self._swept >= KEPT_SECONDS:
             self._swept = now
             release_memory()
