@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 
 import pika
 import pytest
@@ -207,3 +208,48 @@ def test_two_engines_are_two_virtual_hosts():
             connection.channel().queue_declare(f"jobs of {name}")
             connection.close()
         assert (list(one.queues), list(two.queues)) == (["jobs of /"], ["jobs of other"])
+
+
+def test_a_client_that_reads_a_large_body_slowly_is_not_one_that_has_stalled(engine):
+    """It is written piece by piece, and each one that the client reads counts."""
+    body = bytes(range(256)) * (3 << 14)
+    with limited(engine) as broker:
+        slow, other = Link("a", broker.address, []), Link("b", broker.address, [])
+        try:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)
+            for link in (slow, other):
+                link.connect(Connect())
+            queue_of(other)
+            other.write(b"".join(list(content(body))[:2]))
+            for at in range(0, len(body), 100_000):
+                other.frame(3, 1, body[at:at + 100_000])
+            other.write(b"".join(content(b"small")))
+            slow.send(1, "basic.consume", queue="jobs", consumer_tag="c", no_ack=True)
+            assert slow.read_until({"basic.consumeok"})
+            connection = next(iter(broker.connections))
+            while not connection.paused:
+                time.sleep(0.001)
+            assert connection.transport.get_write_buffer_size() < len(body) / 8     # the rest was not copied
+            since, got = connection.stalled_since, [slow.rest]
+            while sum(map(len, got)) < len(body) and connection.stalled_since == since:
+                got.append(slow.socket.recv(1 << 20))
+                time.sleep(0.001)
+            assert connection.stalled_since > since
+            while not got[-1].endswith(b"small\xCE"):
+                got.append(slow.socket.recv(1 << 20))
+                assert got[-1], "disconnected"
+        finally:
+            slow.socket.close()
+            other.socket.close()
+    assert b"".join(bodies_in(b"".join(got))) == body + b"small"
+
+
+def bodies_in(got):
+    """What is in the body frames."""
+    at = 0
+    while at < len(got):
+        kind, _channel, size = struct.unpack_from(">BHI", got, at)
+        assert got[at + 7 + size] == 0xCE
+        if kind == 3:
+            yield got[at + 7:at + 7 + size]
+        at += 8 + size

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -87,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flushing = False
         self._draining = False
         self._has_left = False
+        self._pieces: deque[bytes | memoryview] = deque()       # what is written when the client has read what was before
         self._outgoing: Outgoing | None = None
         self._held: set[str] = set()        # why nothing is read: `output`, `stores`, `memory`, `busy`, `ending`
         self._later = b""                   # what had come already when it became busy
@@ -124,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
+        self._pieces.clear()
         self._end()
         self.broker.lost(self)
         self.broker.memory.waiting.pop(self, None)
@@ -138,8 +141,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It has read most of that."""
         self.paused = False
-        self._go_on("output")
-        self.drain_soon()
+        self.drain_soon()               # not now: asyncio ends a transport twice whose write fails in here
 
     # ---- reading
 
@@ -404,10 +406,21 @@ class Connection(asyncio.BufferedProtocol):
         """Write what there is."""
         self._flushing = False
         if len(self.output) and self.state != "closed":
-            self.transport.write(self.output.take())
+            taken = self.output.take()
+            if len(taken) == 1 and not self._pieces:
+                self.transport.write(taken[0])
+            else:
+                self._pieces += taken
+                self._write_pieces()
             self.sent = self.broker.loop.time()
-            if self.transport.get_write_buffer_size() > self.limits.output_bytes_max:
+            if self.transport.get_write_buffer_size() + sum(map(len, self._pieces)) > self.limits.output_bytes_max:
                 self._hold("output")
+
+    def _write_pieces(self) -> None:
+        """Write as much as the client reads: a transport would copy the rest."""
+        while self._pieces and not self.paused and not self.transport.is_closing():
+            self.transport.write(self._pieces.popleft())
+            self.sent = self.broker.loop.time()
 
     @property
     def outgoing(self) -> Outgoing:
@@ -430,8 +443,11 @@ class Connection(asyncio.BufferedProtocol):
             self.broker.loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        """Write deliveries, at most so many bytes; then others have their turn."""
+        """Write what waits, and deliveries, at most so many bytes; then others have their turn."""
         self._draining = False
+        self._write_pieces()
+        if not self.paused:
+            self._go_on("output")
         if self.paused or self.state != "running" or self._outgoing is None or self.vhost.engine.closed:
             return
         with self.vhost.engine.not_waiting():       # what needs no ack is settled
@@ -528,12 +544,15 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         """Write what there is, and close."""
         self.flush()
+        while self._pieces and not self.transport.is_closing():
+            self.transport.write(self._pieces.popleft())
         self.state = "closed"
         self.transport.close()
 
     def abort(self) -> None:
         """Close at once."""
         self._end()
+        self._pieces.clear()
         self.state = "closed"
         self.transport.abort()
 

@@ -279,10 +279,10 @@ cdef class Outgoing:
             Whether there may be more.
         """
         cdef entry_t *entry
-        while self.output._size < bytes_max:
+        while self.output.size() < bytes_max:
             self.outlet.begin()
             try:
-                while self.output._size < bytes_max:
+                while self.output.size() < bytes_max:
                     entry = self.outlet.next()
                     if entry == NULL:
                         break
@@ -297,12 +297,12 @@ cdef class Outgoing:
     cdef int send(self, Subscription to, entry_t *entry, double now) except -1:
         """Write a message, and take it. If it cannot be written, nothing has changed."""
         cdef content_t *content = content_at(entry)
-        cdef uint64_t size = self.output._size
+        cdef (uint64_t, uint64_t, Py_ssize_t) mark = self.output.mark()
         cdef entry_t **slot
         try:
             self.write(to, entry, content, to.unacked.last_tag + 1, is_redelivered(entry))
         except BaseException:
-            self.output._size = size
+            self.output.back_to(mark)
             raise
         if to.no_ack:
             to.unacked.last_tag += 1
@@ -319,9 +319,9 @@ cdef class Outgoing:
         cdef bytes exchange, properties
         cdef uint32_t count = entry.delivery_count if to.counts else 0
         if content.body == NULL:
-            body = headers_of(content) + content.header_bytes
+            whole, body = None, headers_of(content) + content.header_bytes
         else:
-            body = PyBytes_AS_STRING(<object> content.body)
+            whole, body = <object> content.body, PyBytes_AS_STRING(<object> content.body)
         if count or not envelope_in(annex, &envelope):
             exchange, properties = self.others(message_object(content, entry.id, entry.timestamp, entry.hops), count)
             envelope.exchange = <const unsigned char *> PyBytes_AS_STRING(exchange)
@@ -330,4 +330,4 @@ cdef class Outgoing:
             envelope.list_bytes = <uint32_t> PyBytes_GET_SIZE(properties)
         return self.output.put_deliver(
             to.channel, to.tag, tag, redelivered, &envelope, key, <uint32_t> min(key_bytes, 255), <const unsigned char *> body,
-            content.body_bytes)
+            content.body_bytes, whole)

@@ -10,8 +10,8 @@ class Output:
     def __len__(self) -> int: ...
     def tune(self, frame_max: int) -> None:
         """Both sides agreed on this size of a frame, at least 4096."""
-    def take(self) -> bytes:
-        """The frames since the last call, as bytes."""
+    def take(self) -> list[bytes | memoryview]:
+        """The frames since the last call, as bytes and views that follow each other."""
     def trim(self) -> None:
         """Give back the memory that a burst has left: for a connection on which nothing happens."""
     @property

@@ -1,6 +1,7 @@
 """Writes frames into the output buffer of a connection.
 
-Property flags and list go out as they came in; a body is split so that no frame is longer than both sides agreed.
+Property flags and list go out as they came in; a body is split so that no frame is longer than both sides agreed. A large body
+is not copied: slices of it go out between what is in the buffer.
 """
 
 cimport cython
@@ -14,6 +15,7 @@ from xump_ext.amqp.wire cimport (
     BASIC_ACK, BASIC_DELIVER, BASIC_GET_OK, BASIC_NACK, BASIC_RETURN, CLASS_BASIC, FRAME_BODY, FRAME_EMPTY_BYTES, FRAME_END,
     FRAME_HEAD_BYTES, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, HEADER_BYTES_MIN, write_u16, write_u32, write_u64,
 )
+from xump_ext.message.content cimport OBJECT_BODY_BYTES
 
 cdef enum:
     # A buffer that grew beyond this is given back when it was taken: most connections are idle.
@@ -45,12 +47,16 @@ cdef class Output:
 
     def __cinit__(self, uint32_t frame_max=4096):
         self._frame_max = frame_max
+        self._slices = []
 
     def __dealloc__(self):
         free(self._data)
 
     def __len__(self):
-        return self._size
+        return self.size()
+
+    cdef uint64_t size(self) noexcept:
+        return self._size + self._sliced
 
     def tune(self, uint32_t frame_max):
         """Both sides agreed on this size of a frame, at least 4096."""
@@ -59,13 +65,31 @@ cdef class Output:
         self._frame_max = frame_max
 
     def take(self):
-        """The frames since the last call, as bytes."""
-        cdef bytes taken = PyBytes_FromStringAndSize(<char *> self._data, self._size)
-        self._size = 0
+        """The frames since the last call, as bytes and views that follow each other."""
+        cdef uint64_t done = 0, place
+        cdef list taken = []
+        for place, view in self._slices:
+            taken.append(PyBytes_FromStringAndSize(<char *> self._data + done, place - done))
+            taken.append(view)
+            done = place
+        if done < self._size:
+            taken.append(PyBytes_FromStringAndSize(<char *> self._data + done, self._size - done))
+        self._size = self._sliced = 0
+        self._slices.clear()
         if self._room > KEPT_BYTES_MAX:
             free(self._data)
             self._data, self._room = NULL, 0
         return taken
+
+    cdef (uint64_t, uint64_t, Py_ssize_t) mark(self) noexcept:
+        """How far it is written."""
+        return self._size, self._sliced, len(self._slices)
+
+    cdef int back_to(self, (uint64_t, uint64_t, Py_ssize_t) mark) except -1:
+        """Forget what was written since."""
+        self._size, self._sliced = mark[0], mark[1]
+        del self._slices[mark[2]:]
+        return 0
 
     def trim(self):
         """Give back the memory that a burst has left: for a connection on which nothing happens."""
@@ -108,7 +132,7 @@ cdef class Output:
         self._size += 21
 
     def deliver(self, uint16_t channel, bytes consumer not None, uint64_t tag, bint redelivered, bytes exchange not None,
-                bytes key not None, bytes properties not None, const unsigned char[::1] body not None):
+                bytes key not None, bytes properties not None, bytes body not None):
         """basic.deliver with its content."""
         cdef uint32_t size = 4 + 1 + len(consumer) + 8 + 1 + 1 + len(exchange) + 1 + len(key)
         cdef unsigned char *at
@@ -122,9 +146,9 @@ cdef class Output:
 
     cdef int put_deliver(
         self, uint16_t channel, bytes consumer, uint64_t tag, bint redelivered, const Envelope *envelope, const char *key,
-        uint32_t key_bytes, const unsigned char *body, uint64_t body_bytes
+        uint32_t key_bytes, const unsigned char *body, uint64_t body_bytes, object whole
     ) except -1:
-        """basic.deliver with its content, out of the engine's memory."""
+        """basic.deliver with its content, out of the engine's memory. `whole`: the body as bytes, if it is that."""
         cdef uint32_t size = <uint32_t> (4 + 1 + len(consumer) + 8 + 1 + 1 + envelope.exchange_bytes + 1 + key_bytes)
         cdef unsigned char *at = put_head(self._grow(size + FRAME_EMPTY_BYTES), FRAME_METHOD, channel, size)
         write_u32(at, BASIC_DELIVER)
@@ -135,10 +159,10 @@ cdef class Output:
         at = put_text(at, key, key_bytes)
         at[0] = FRAME_END
         self._size += size + FRAME_EMPTY_BYTES
-        return self.put_content(channel, envelope.list, envelope.list_bytes, body, body_bytes)
+        return self.put_content(channel, envelope.list, envelope.list_bytes, body, body_bytes, whole)
 
     def get_ok(self, uint16_t channel, uint64_t tag, bint redelivered, bytes exchange not None, bytes key not None,
-               uint32_t message_count, bytes properties not None, const unsigned char[::1] body not None):
+               uint32_t message_count, bytes properties not None, bytes body not None):
         """basic.get-ok with its content."""
         cdef uint32_t size = 4 + 8 + 1 + 1 + len(exchange) + 1 + len(key) + 4
         cdef unsigned char *at
@@ -155,7 +179,7 @@ cdef class Output:
         self._put_body(channel, properties, body)
 
     def returned(self, uint16_t channel, uint16_t code, bytes text not None, bytes exchange not None, bytes key not None,
-                 bytes properties not None, const unsigned char[::1] body not None):
+                 bytes properties not None, bytes body not None):
         """basic.return with its content."""
         cdef uint32_t size = 4 + 2 + 1 + len(text) + 1 + len(exchange) + 1 + len(key)
         cdef unsigned char *at
@@ -167,7 +191,7 @@ cdef class Output:
 
     cdef int _put_routed(
         self, unsigned char *at, uint16_t channel, uint32_t size, bytes exchange, bytes key, bytes properties,
-        const unsigned char[::1] body,
+        bytes body,
     ) except -1:
         at = put_text(at, <char *> exchange, len(exchange))
         at = put_text(at, <char *> key, len(key))
@@ -175,35 +199,44 @@ cdef class Output:
         self._size += size + FRAME_EMPTY_BYTES
         return self._put_body(channel, properties, body)
 
-    cdef int _put_body(self, uint16_t channel, bytes properties, const unsigned char[::1] body) except -1:
+    cdef int _put_body(self, uint16_t channel, bytes properties, bytes body) except -1:
         return self.put_content(
-            channel, <const unsigned char *> <char *> properties, len(properties), &body[0] if body.shape[0] else NULL,
-            body.shape[0])
+            channel, <const unsigned char *> <char *> properties, len(properties), <const unsigned char *> <char *> body,
+            len(body), body)
 
     cdef int put_content(
-        self, uint16_t channel, const unsigned char *list, uint32_t list_bytes, const unsigned char *body, uint64_t body_bytes
+        self, uint16_t channel, const unsigned char *list, uint32_t list_bytes, const unsigned char *body, uint64_t body_bytes,
+        object whole
     ) except -1:
         """The header and the frames of a body."""
+        cdef bint copied = whole is None or body_bytes < OBJECT_BODY_BYTES
+        cdef uint64_t done = 0
         cdef uint32_t size = HEADER_BYTES_MIN - 2 + list_bytes
         cdef uint32_t part_max = self._frame_max - FRAME_EMPTY_BYTES
         cdef uint64_t parts = (body_bytes + part_max - 1) // part_max
         cdef uint32_t part
-        cdef unsigned char *at = self._grow(size + FRAME_EMPTY_BYTES + body_bytes + parts * FRAME_EMPTY_BYTES)
-        self._size += size + FRAME_EMPTY_BYTES + body_bytes + parts * FRAME_EMPTY_BYTES
+        cdef uint64_t here = size + FRAME_EMPTY_BYTES + parts * FRAME_EMPTY_BYTES + (body_bytes if copied else 0)
+        cdef unsigned char *at = self._grow(here)
+        view = None if copied else memoryview(whole)
+        self._size += here
         at = put_head(at, FRAME_HEADER, channel, size)
         write_u32(at, CLASS_BASIC << 16)
         write_u64(at + 4, body_bytes)
         memcpy(at + 12, list, list_bytes)
         at[size] = FRAME_END
         at += size + 1
-        while body_bytes:
-            part = min(body_bytes, part_max)
+        while done < body_bytes:
+            part = min(body_bytes - done, part_max)
             at = put_head(at, FRAME_BODY, channel, part)
-            memcpy(at, body, part)
-            at[part] = FRAME_END
-            at += part + 1
-            body += part
-            body_bytes -= part
+            if copied:
+                memcpy(at, body + done, part)
+                at += part
+            else:
+                self._slices.append((at - self._data, view[done:done + part]))
+                self._sliced += part
+            at[0] = FRAME_END
+            at += 1
+            done += part
         return 0
 
     cdef unsigned char *_grow(self, uint64_t size) except NULL:

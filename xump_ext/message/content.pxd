@@ -9,6 +9,10 @@ from xump_ext.memory.slab cimport bytes_noted, cell_get
 from xump_ext.message.headers cimport annex_of, annex_t, content_t, correlation_of, expires_of, trailer_place, trailer_t
 from xump_ext.message.times cimport NEVER
 
+cdef enum:
+    # A body from a buffer is an object of its own from here on: a face hands it on without a copy.
+    OBJECT_BODY_BYTES = 1 << 18
+
 cdef struct parts_t:        # the parts that few messages have; borrowed
     void* reply_to          # str or NULL, as the next three
     void* message_id
@@ -78,8 +82,8 @@ cdef void content_free(content_t* content) noexcept
 cdef content_t* content_of_headers(
     object address, object body, const parts_t* parts, const char* block, uint32_t count, uint32_t size
 ) except NULL
-# Content with a copy of the body, and room before it for `header_bytes` of headers, which the caller writes at `headers_of`.
-# The texts are exact str objects within the limits. `parts` NULL: it has none of them.
+# Content with a copy of the body (in itself; of a large one as an object of its own), and room before it for `header_bytes` of
+# headers, which the caller writes at `headers_of`. The texts are exact str objects within the limits. `parts` NULL: it has none.
 cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL

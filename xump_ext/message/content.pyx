@@ -107,12 +107,15 @@ cdef content_t* content_of_buffers(
     object address, const char* body, uint32_t body_bytes, const parts_t* parts, uint32_t header_count, uint32_t header_bytes
 ) except NULL:
     cdef content_t* content
-    if parts == NULL:
-        content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, False)
+    cdef bint has_trailer = parts != NULL and needs_trailer(parts)
+    if body_bytes >= OBJECT_BODY_BYTES:
+        whole = PyBytes_FromStringAndSize(body, body_bytes)
+        content = content_alloc(<PyObject*> address, <PyObject*> whole, header_count, header_bytes, 0, has_trailer)
     else:
-        content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, needs_trailer(parts))
+        content = content_alloc(<PyObject*> address, NULL, header_count, header_bytes, body_bytes, has_trailer)
+        memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
+    if parts != NULL:
         parts_fill(content, parts)
-    memcpy(<char*> headers_of(content) + header_bytes, body, body_bytes)
     return content
 
 
