@@ -345,7 +345,7 @@ cdef inline bint urgent_goes_first(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef inline bint is_urgent(const engine_t* engine, const entry_t* entry) noexcept:
-    """Whether the entry is routed because it goes before one that waits. Else nothing that waits can go on while one is routed."""
+    """Whether the entry is routed because it goes before one that waits. Else nothing that waits goes on while one is routed."""
     return entry.queue.top_priority != 0 and engine.runnable.count != 0
 
 
