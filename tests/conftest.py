@@ -1,6 +1,7 @@
 """What tests are run over: both engines, the model and the compiled one, with a clock that the test owns."""
 
 import os
+import shutil
 import sys
 import traceback
 from contextlib import suppress
@@ -21,6 +22,21 @@ if sys.version_info < (3, 11, 8):
     # There two threads that parse at the same time may get a SystemError (python/cpython#106905). Pytest parses what failed and
     # what it rewrites; a thread that logs an exception parses each line of the traceback, only to underline a part of it.
     vars(traceback)["_extract_caret_anchors_from_line_segment"] = lambda segment: None
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What a test wrote goes once it has passed and its fixtures have ended: all stores of all tests are 20 GB."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    path = getattr(item, "funcargs", {}).get("tmp_path")
+    if call.when == "teardown" and path is not None and not item.stash.get(FAILED, False):
+        shutil.rmtree(path, ignore_errors=True)     # else it goes with the folder of the whole run, as pytest does it
+    return report
 
 
 class Clock:
