@@ -9,7 +9,7 @@ import xump.aio
 from tests.broker.raw_client import Link
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, ready
-from xump.broker import Broker
+from xump.broker import Broker, keeping, vhost_bindings
 from xump.broker.tables import Typed
 from xump.broker.vhost import Vhost
 from xump.errors import StoreFull
@@ -91,3 +91,94 @@ def test_a_method_for_which_there_is_no_room_changes_nothing(broker, link):
         assert link.read_until({"queue.deleteok"}, channel=1)
     link.send(1, "queue.declare", queue=name, durable=True, arguments=LONG)
     assert link.read_until({"queue.declareok"}, channel=1)
+
+
+def fill(engine, link):
+    """Messages, until the store has no room for anything; they are in a queue of their own."""
+    link.send(1, "queue.declare", queue="ballast", durable=True)
+    assert link.read_until({"queue.declareok"}, channel=1)
+    for size in (10_000, 1_000, 100, 1):
+        try:
+            while True:
+                engine.publish("ballast", "", b"b" * size)
+        except StoreFull:
+            continue
+
+
+def refused(link, method, **arguments):
+    """Whether the store has no room for what the method writes. The channel is opened again."""
+    link.send(1, method, **arguments)
+    assert not link.read_until({method + "ok"}, channel=1)
+    assert link.last["reply_code"] == 406, link.last
+    assert link.last["reply_text"].startswith("PRECONDITION_FAILED - store 'broker' is full"), link.last
+    link.send(1, "channel.open")
+    return link.read_until({"channel.openok"})
+
+
+def do(link, method, **arguments):
+    link.send(1, method, **arguments)
+    assert link.read_until({method + "ok"}, channel=1), link.last
+
+
+def bound(link):
+    """An exchange with auto-delete over one that leads to a queue."""
+    do(link, "queue.declare", queue="jobs", durable=True)
+    do(link, "exchange.declare", exchange="outer", exchange_type="fanout", durable=True, auto_delete=True)
+    do(link, "exchange.declare", exchange="inner", exchange_type="fanout", durable=True, auto_delete=True)
+    do(link, "exchange.bind", source="outer", destination="inner")
+    do(link, "queue.bind", queue="jobs", exchange="inner")
+
+
+@pytest.mark.parametrize("method, arguments", [
+    ("queue.unbind", {"queue": "jobs", "exchange": "inner"}), ("exchange.unbind", {"source": "outer", "destination": "inner"}),
+    ("exchange.delete", {"exchange": "inner"})])
+def test_what_a_full_store_cannot_forget_stays(broker, link, engine, method, arguments):
+    bound(link)
+    fill(engine, link)
+    assert refused(link, method, **arguments)
+    bindings = {name: list(exchange.bindings) for name, exchange in broker.vhosts["/"].exchanges.items() if exchange.bindings}
+    assert sorted(bindings) == ["inner", "outer"]
+    do(link, "queue.purge", queue="ballast")
+    do(link, method, **arguments)
+    assert not {"outer", "inner"} - {arguments.get("destination")} & set(broker.vhosts["/"].exchanges)
+
+
+def test_exchanges_that_go_with_a_queue_are_forgotten_when_there_is_room(broker, link, engine, monkeypatch):
+    monkeypatch.setattr(vhost_bindings, "AGAIN_SECONDS", 0.01)
+    bound(link)
+    fill(engine, link)
+    do(link, "queue.delete", queue="jobs")
+    assert not {"outer", "inner"} & set(broker.vhosts["/"].exchanges)
+    kept = engine.stores["broker"].meta
+    assert len(list(keeping.read_exchanges(kept))) == 2
+    do(link, "queue.purge", queue="ballast")
+    while list(keeping.read_exchanges(kept)):
+        do(link, "basic.qos", prefetch_count=1)
+    assert not list(keeping.read_bindings(kept))
+
+
+@pytest.mark.parametrize("last", ["queue.delete", "channel.close", "the end of the connection", "x-expires"])
+def test_no_end_of_a_queue_waits_in_the_loop(broker, link, engine, monkeypatch, last):
+    waits, delete = [], xump.Engine.delete_queue
+
+    def seen(engine, queue):
+        waits.append(engine._patience.waits)
+        delete(engine, queue)
+
+    monkeypatch.setattr(xump.Engine, "delete_queue", seen)
+    expires = {"x-expires": Typed("I", 1)} if last == "x-expires" else {}
+    do(link, "queue.declare", queue="jobs", durable=True, auto_delete=not expires, arguments=expires)
+    if not expires:
+        do(link, "basic.consume", queue="jobs", consumer_tag="c")
+    if last == "queue.delete":
+        do(link, last, queue="jobs")
+    elif last == "channel.close":
+        do(link, last, reply_code=200, reply_text="", class_id=0, method_id=0)
+    elif not expires:
+        link.socket.close()
+    other = Link("b", broker.address, [])
+    other.connect(Connect())
+    while "jobs" in engine.queues:
+        do(other, "basic.qos", prefetch_count=1)
+    other.socket.close()
+    assert waits == [False]

@@ -142,7 +142,7 @@ def tx_commit(channel: Channel, call: Call) -> None:
 def tx_rollback(channel: Channel, call: Call) -> None:
     """tx.rollback."""
     _check_transactional(channel)
-    channel.rollback()
+    channel.transaction.rollback()
     channel.answer(encode(commands.Tx.RollbackOk))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from pamqp import commands
 
 from xump._arguments import COUNT_MAX
+from xump.broker.channel_transaction import ChannelTransaction
 from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
@@ -34,8 +35,6 @@ MANDATORY, IMMEDIATE = 1, 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
-PUBLISH_BYTES, ACK_BYTES = 1024, 192
-"""What a publish in a transaction takes beside its body and properties, and an ack, at most."""
 METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
@@ -71,11 +70,10 @@ class Channel:
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()      # last tag of a batch that is being written, and nacks
         self.transactional = False
         """Whether tx.select came."""
+        self.transaction = ChannelTransaction(self)
+        """What waits for tx.commit."""
         self.answers = Answers(self)
         """To methods, if one waits for a disk."""
-        self._published: list[tuple[Incoming, int]] = []
-        self._settled: dict[int, tuple[int, bool]] = {}     # by tag: kind, and whether it is requeued
-        self._uncommitted = 0           # bytes of both
         self.reply_queue: BrokerQueue | None = None
         """Where replies to what is published here come: direct reply-to."""
 
@@ -153,13 +151,11 @@ class Channel:
             for row in rows:
                 message = self._incoming(row)
                 if self.transactional:
-                    self._hold(len(row.body) + len(row.properties) + PUBLISH_BYTES)
-                messages.append((message, row.bits))
+                    self.transaction.publish(message, row.bits & MANDATORY != 0)
+                else:
+                    messages.append((message, row.bits))
         finally:
-            # What came before an error counts.
-            if self.transactional:
-                self._published += messages
-            elif messages:
+            if messages:                # what came before an error counts
                 self._publish(messages)
 
     def _publish(self, messages: list[tuple[Incoming, int]]) -> None:
@@ -268,59 +264,30 @@ class Channel:
     def _settle_at_commit(self, row: Settle) -> None:
         """What is unknown, or settled in this transaction, is refused now."""
         if row.multiple:
-            tags = [tag for tag in self.unacked.tags(row.tag) if tag not in self._settled]
+            tags = [tag for tag in self.unacked.tags(row.tag) if not self.transaction.settles(tag)]
             if row.tag and (not tags or row.tag > self.unacked.last_tag):
                 raise _unknown(row)
-        elif row.tag in self._settled or not self.unacked.knows(row.kind, row.tag, False):
+        elif self.transaction.settles(row.tag) or not self.unacked.knows(row.kind, row.tag, False):
             raise _unknown(row)
         else:
             tags = [row.tag]
-        self._hold(len(tags) * ACK_BYTES)
-        self._settled.update(dict.fromkeys(tags, (row.kind, row.requeue)))
+        self.transaction.settle(tags, row.kind, row.requeue)
 
     def recover(self) -> None:
         """Everything that is not settled goes back to its queue; what a transaction settles stays with it."""
-        if not self._settled:
-            self.unacked.settle_all([(KIND_NACK, 0, True, True)])
-        else:
-            self.unacked.settle_all([(KIND_NACK, tag, False, True) for tag in self.unacked.tags(0) if tag not in self._settled])
-
-    # ---- transactions
-
-    def _hold(self, count: int) -> None:
-        """So many bytes more are in the transaction. Raises `ProtocolError` 406 if they are too many: the channel ends, and the
-        transaction with it."""
-        most = self.connection.limits.transaction_bytes_max
-        if self._uncommitted + count > most:
-            raise precondition(f"the transaction has more than {most} bytes (Limits.transaction_bytes_max): commit more often")
-        if not self.connection.broker.memory.hold(count):
-            raise precondition(f"transactions that are not committed have {self.connection.broker.memory.uncommitted} bytes, a "
-                               "quarter of the broker's bound (Limits.memory_bytes): commit more often")
-        self._uncommitted += count
-
-    def _release(self) -> None:
-        """The transaction has ended."""
-        self.connection.broker.memory.release(self._uncommitted)
-        self._uncommitted = 0
+        self.unacked.settle_all([
+            (KIND_NACK, tag, False, True) for tag in self.unacked.tags(0) if not self.transaction.settles(tag)])
 
     def commit(self, ok: bytes) -> None:
-        """Do what was gathered, and answer with `ok` when it is durable."""
-        published, self._published = self._published, []
-        settled, self._settled = self._settled, {}
-        self._release()
-        outcomes = self.vhost.publish([message for message, _bits in published])
-        for (message, bits), outcome in zip(published, outcomes, strict=True):
-            if outcome.queues == 0 and bits & MANDATORY:
-                self._return(message)
-        self.unacked.settle_all([(kind, tag, False, requeue) for tag, (kind, requeue) in settled.items()])
-        if published and self.connection.broker.memory.look():
+        """Do what was gathered since tx.select, and answer with `ok` when it is durable. Raises `StoreFull` if a store has no
+        room: then nothing was done."""
+        with_publishes = len(self.transaction) != 0
+        returned, durable = self.transaction.commit()
+        for message in returned:
+            self._return(message)
+        if with_publishes and self.connection.broker.memory.look():
             self.connection.block()
-        self.answer(ok, durable=bool(settled) or any(outcome.durable for outcome in outcomes))
-
-    def rollback(self) -> None:
-        """Forget what was gathered."""
-        self._published, self._settled = [], {}
-        self._release()
+        self.answer(ok, durable=durable)
 
     # ---- consumers and the end
 
@@ -361,7 +328,7 @@ class Channel:
         self.open = False
         consumers = list(self.consumers.values())
         self.consumers.clear()
-        self.rollback()
+        self.transaction.rollback()
         if self.vhost.engine.closed:
             return
         with self.vhost.engine.building():          # what one gives back is not for another one that goes, too

@@ -38,12 +38,9 @@ METHODS: dict[Kind, Callable[[Channel, Call], None]] = {
     commands.Tx.Rollback: basic_methods.tx_rollback,
 }
 
-BRINGING = (commands.Exchange.Declare, commands.Exchange.Bind, commands.Queue.Declare, commands.Queue.Bind)
-"""What may need room in a store. If it has none, nothing was changed, and the same method may be carried out again."""
-
 
 def carry_out(channel: Channel, call: Call) -> None:
-    """Carry out a method."""
+    """Carry out a method. One that raises `StoreFull` has changed nothing, and may be carried out again."""
     function = METHODS.get(call.kind)
     if function is None:
         raise ProtocolError(503, "unimplemented method")

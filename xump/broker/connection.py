@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,7 +21,7 @@ from pamqp import commands
 import xump.aio
 from xump.broker import login
 from xump.broker.channel import Channel
-from xump.broker.channel_methods import BRINGING, carry_out
+from xump.broker.channel_methods import carry_out
 from xump.broker.envelope import envelope_of, with_header
 from xump.broker.errors import ProtocolError, precondition, reply_text
 from xump.broker.memory import REASON
@@ -160,7 +161,12 @@ class Connection(asyncio.BufferedProtocol):
         return min(wanted, nbytes)
 
     def _read(self) -> None:
-        """Carry out what was read."""
+        """Carry out what was read; then nothing more is read until a store that is behind has caught up."""
+        self._carry_out_read()
+        if self.state == "running" and self.vhost.engine.pressed:
+            self._wait_for_stores()
+
+    def _carry_out_read(self) -> None:
         decoder = self.decoder
         found = ERROR
         while found != NEED:
@@ -183,18 +189,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _rows(self) -> None:
         published = False
-        with self.vhost.engine.not_waiting():
-            for number, are_publishes, first, end in self.decoder.runs():
-                channel = self.channels.get(number)
-                if channel is None or self.state != "running":
-                    continue            # closed by an error in a row before
-                do = channel.publish if are_publishes else channel.settle
-                self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
-                published = published or are_publishes
+        for number, are_publishes, first, end in self.decoder.runs():
+            channel = self.channels.get(number)
+            if channel is None or self.state != "running":
+                continue                # closed by an error in a row before
+            do = channel.publish if are_publishes else channel.settle
+            self._guard(number, partial(do, self.decoder, first, end), BASIC_PUBLISH)
+            published = published or are_publishes
         if published and self.broker.memory.look():
             self.block()
-        if self.vhost.engine.pressed and self.state == "running":
-            self._wait_for_stores()
 
     def _wait_for_stores(self) -> None:
         """A store has to catch up: nothing more is read from this client until it has."""
@@ -280,7 +283,8 @@ class Connection(asyncio.BufferedProtocol):
     def _guard(self, number: int, do: Callable[[], Any], method: int | None = None) -> None:
         """Carry out something of a channel; an error ends the channel or the connection."""
         try:
-            do()
+            with self.not_waiting():
+                do()
         except ProtocolError as error:
             if error.method is None:
                 error.method = method if method is not None else int.from_bytes(self.decoder.payload[:4], "big")
@@ -294,6 +298,12 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             logger.exception("a defect in Xump's broker: connection %s is closed", self.peer)
             self.fail(ProtocolError(541, "INTERNAL_ERROR", method or 0))
+
+    def not_waiting(self) -> AbstractContextManager[None]:
+        """The loop does not wait for disks: the threads of the stores write."""
+        if not hasattr(self, "vhost") or self.vhost.engine.closed:
+            return nullcontext()
+        return self.vhost.engine.not_waiting()
 
     def _method(self, number: int, payload: bytes) -> None:
         if self.state == "closing":
@@ -318,27 +328,21 @@ class Connection(asyncio.BufferedProtocol):
             self._open_channel(number)
         elif call.kind is commands.Channel.Close:
             self._channel_closed(number)
-        elif channel is not None and call.kind in BRINGING:
-            self._bring(channel, call)
-        elif channel is not None:
-            carry_out(channel, call)
+        elif channel is not None and not self._is_done(channel, call):
+            self.do_later(channel, self._do_when_relieved(channel, call), lambda _done: None)
 
-    def _bring(self, channel: Channel, call: Call) -> None:
-        """Carry out a method that brings something into a store; if that has to make room first, when it has: the loop does not
-        wait."""
-        if not self._is_brought(channel, call):
-            self.do_later(channel, self._bring_later(channel, call), lambda _done: None)
-
-    async def _bring_later(self, channel: Channel, call: Call) -> None:
+    async def _do_when_relieved(self, channel: Channel, call: Call) -> None:
+        """Carry out a method when the stores have made room for it."""
         while channel.open:
             await xump.aio.relieved(self.vhost.engine)
-            if self._is_brought(channel, call):
-                return
+            with self.not_waiting():
+                if self._is_done(channel, call):
+                    return
 
-    def _is_brought(self, channel: Channel, call: Call) -> bool:
+    def _is_done(self, channel: Channel, call: Call) -> bool:
+        """Carry out a method. False: a store has to make room first, and nothing has changed."""
         try:
-            with self.vhost.engine.not_waiting():
-                carry_out(channel, call)
+            carry_out(channel, call)
         except StoreFull as error:
             if not self.vhost.engine.pressed:
                 raise precondition(str(error)) from error
@@ -380,7 +384,8 @@ class Connection(asyncio.BufferedProtocol):
         self.decoder.closing(number)
         self.closing_channels.add(number)
         self.send(number, _close(commands.Channel.Close, error))
-        channel.close()
+        with self.not_waiting():
+            channel.close()
 
     def _method_of_closing(self, number: int, payload: bytes) -> None:
         if payload[:4] == CHANNEL_CLOSE:
@@ -578,11 +583,12 @@ class Connection(asyncio.BufferedProtocol):
         self.channels.clear()
         if self._outgoing is not None:
             self._outgoing.close()
-        for channel in channels:
-            channel.close()
-        if hasattr(self, "vhost"):
-            for queue in [queue for queue in self.vhost.queues.values() if queue.owner is self]:
-                self.vhost.delete_queue(queue)
+        with self.not_waiting():
+            for channel in channels:
+                channel.close()
+            if hasattr(self, "vhost"):
+                for queue in [queue for queue in self.vhost.queues.values() if queue.owner is self]:
+                    self.vhost.delete_queue(queue)
 
     @property
     def peer(self) -> str:

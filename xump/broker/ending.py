@@ -24,10 +24,11 @@ def shutdown() -> ProtocolError:
 def cancel_consumers(broker: Broker) -> None:
     """Nothing more is delivered; what was delivered may still be acknowledged. Clients that understand it are told."""
     for connection in list(broker.connections):
-        for channel in list(connection.channels.values()):
-            for consumer in list(channel.consumers.values()):
-                channel.remove(consumer)
-                channel.consumer_cancelled(consumer)
+        with connection.not_waiting():
+            for channel in list(connection.channels.values()):
+                for consumer in list(channel.consumers.values()):
+                    channel.remove(consumer)
+                    channel.consumer_cancelled(consumer)
 
 
 async def acknowledged(broker: Broker, seconds: float, hurry: asyncio.Event) -> None:

@@ -33,12 +33,13 @@ def declare(channel: Channel, call: Call) -> None:
         if existing is None:
             check_name("exchange", name)
             _check_alternate(channel, name, what, call.arguments)
-            vhost.declare_exchange(Exchange(
+            vhost.bindings.declare(Exchange(
                 name, call.exchange_type, call.durable, call.auto_delete, call.internal, call.arguments))
         else:
             _check_same(existing, what, call)
     if not call.nowait:
-        channel.answer(encode(commands.Exchange.DeclareOk), durable=not call.passive and vhost.keeps(vhost.exchanges[name]))
+        kept = not call.passive and vhost.bindings.keeps(vhost.exchanges[name])
+        channel.answer(encode(commands.Exchange.DeclareOk), durable=kept)
 
 
 def _check_same(existing: Exchange, what: str, call: Call) -> None:
@@ -67,11 +68,11 @@ def delete(channel: Channel, call: Call) -> None:
         raise refused(f"deletion of system exchange '{name}' in vhost '{channel.vhost.name}' not allowed")
     channel.connection.check("configure", "exchange", name)
     exchange = channel.vhost.exchanges.get(name)
-    kept = exchange is not None and channel.vhost.keeps(exchange)
+    kept = exchange is not None and channel.vhost.bindings.keeps(exchange)
     if exchange is not None:
         if call.if_unused and exchange.bindings:
             raise precondition(f"exchange '{name}' in vhost '{channel.vhost.name}' in use")
-        channel.vhost.delete_exchange(name)
+        channel.vhost.bindings.delete(exchange)
     if not call.nowait:
         channel.answer(encode(commands.Exchange.DeleteOk), durable=kept)
 
@@ -82,7 +83,7 @@ def bind(channel: Channel, call: Call) -> None:
     source = channel.vhost.exchange(call.source)
     channel.vhost.exchange(call.destination)
     check_binding(source, call.arguments)
-    kept = channel.vhost.bind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    kept = channel.vhost.bindings.bind(source, Destination("exchange", call.destination), call.routing_key, call.arguments)
     if not call.nowait:
         channel.answer(encode(commands.Exchange.BindOk), durable=kept)
 
@@ -90,7 +91,7 @@ def bind(channel: Channel, call: Call) -> None:
 def unbind(channel: Channel, call: Call) -> None:
     """exchange.unbind."""
     _check_both(channel, call)
-    kept = channel.vhost.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    kept = channel.vhost.bindings.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
     if not call.nowait:
         channel.answer(encode(commands.Exchange.UnbindOk), durable=kept)
 

@@ -81,10 +81,10 @@ class Exchange:
         self._remembered.clear()
         return self.bindings.setdefault(key, binding) is binding
 
-    def unbind(self, key: tuple[Destination, str, bytes]) -> Binding | None:
-        """Remove a binding, and return it; None: there was none."""
+    def unbind(self, key: tuple[Destination, str, bytes]) -> None:
+        """Remove a binding."""
         self._remembered.clear()
-        return self.bindings.pop(key, None)
+        del self.bindings[key]
 
     def forget(self, destination: Destination) -> list[Binding]:
         """Remove all bindings that lead there, and return them."""

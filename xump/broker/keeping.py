@@ -77,13 +77,10 @@ def read_exchanges(meta: Map) -> Iterator[Exchange]:
                 about["internal"].value, about["arguments"].value, serial=kept[:SERIAL_BYTES])
 
 
-def forget_exchange(meta: Map, name: str) -> None:
-    """Take an exchange out of the map of the store, with the bindings that lead to it from other exchanges."""
-    for one in read_bindings(meta):
-        if one.exchange == name:
-            del meta[one.name]
-    if EXCHANGE + name in meta:
-        del meta[EXCHANGE + name]
+def names_of(meta: Map, exchanges: set[str]) -> list[str]:
+    """The names in the map of the store that go with these exchanges: they, and the bindings that lead to them from others."""
+    bindings = [one.name for one in read_bindings(meta) if one.exchange in exchanges]
+    return bindings + [EXCHANGE + name for name in exchanges if EXCHANGE + name in meta]
 
 
 def binding(source: Exchange, key: str, arguments: Table, exchange: str | None) -> tuple[str, bytes]:

@@ -111,7 +111,7 @@ def purge(channel: Channel, call: Call) -> None:
     def purged(count: int) -> None:
         """So many messages have gone."""
         if not call.nowait:
-            channel.answer(encode(commands.Queue.PurgeOk, message_count=count))
+            channel.answer(encode(commands.Queue.PurgeOk, message_count=count), durable=queue.stored and count > 0)
 
     if is_large(queue.handle):
         channel.connection.do_later(channel, purge_queue(queue.handle), purged)
@@ -125,7 +125,7 @@ def bind(channel: Channel, call: Call) -> None:
     source = channel.vhost.exchange(call.exchange)
     channel.queue(name)
     check_binding(source, call.arguments)
-    kept = channel.vhost.bind(call.exchange, Destination("queue", name), key, call.arguments)
+    kept = channel.vhost.bindings.bind(source, Destination("queue", name), key, call.arguments)
     if not call.nowait:
         channel.answer(encode(commands.Queue.BindOk), durable=kept)
 
@@ -136,7 +136,7 @@ def unbind(channel: Channel, call: Call) -> None:
     queue = channel.vhost.find_queue(name)
     if queue is not None:
         channel.check_owner(queue)
-    kept = channel.vhost.unbind(call.exchange, Destination("queue", name), key, call.arguments)
+    kept = channel.vhost.bindings.unbind(call.exchange, Destination("queue", name), key, call.arguments)
     channel.answer(encode(commands.Queue.UnbindOk), durable=kept)
 
 

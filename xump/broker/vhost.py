@@ -18,11 +18,12 @@ from xump.broker import keeping
 from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
-from xump.broker.exchanges import Binding, Destination, Exchange, standard
+from xump.broker.exchanges import Destination, Exchange, standard
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
-from xump.broker.tables import Table, encode_table
+from xump.broker.tables import Table
+from xump.broker.vhost_bindings import VhostBindings
 from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, XumpError
 from xump_ext.amqp.inlet import Inlet
 from xump_ext.amqp.outgoing import Subscription
@@ -56,12 +57,13 @@ class Vhost:
         """The exchanges by name."""
         self.queues: dict[str, BrokerQueue] = {}
         """What is known of the queues, by name."""
-        self._kept: keeping.Map | None = None if store == "ram" else engine.stores[store].meta
         self._read_again = store != "ram"
         self._watch: Watch | None = None
         self._timer: asyncio.Task[None] | None = None
         self.graph = ExchangeGraph(engine)
         """The exchanges in the engine."""
+        self.bindings = VhostBindings(engine, store, self.exchanges, self.queues, self.graph)
+        """How exchanges and bindings come and go."""
         self.inlet = Inlet(engine)
         """The way of plain messages into the engine."""
         self._writable: dict[str, tuple[User, dict[bytes, Queue | None]]] = {}
@@ -71,42 +73,25 @@ class Vhost:
 
     def read(self) -> None:
         """Find again what was durable."""
-        if not self._read_again or self._kept is None:
-            return
-        self._read_again = False
-        with self.engine.building():            # no message of the store meets half of it
-            self._read(self._kept)
+        if self._read_again:
+            self._read_again = False
+            with self.engine.building():            # no message of the store meets half of it
+                self._read()
 
-    def _read(self, kept: keeping.Map) -> None:
-        for exchange in keeping.read_exchanges(kept):
-            self.exchanges[exchange.name] = exchange
-            self.graph.declared(exchange)
-        self._read_bindings(kept, None)
+    def _read(self) -> None:
+        self.bindings.read_exchanges()
         for name, handle in list(self.engine.queues.items()):
             if handle.store.name != self.store or name.startswith(PREFIX):
                 continue
             auto_delete, arguments = keeping.read_queue(handle.meta)
             queue = self.queues[name] = BrokerQueue(self.name, handle, True, None, auto_delete, arguments)
             self._note_special(queue)
-            self._read_bindings(handle.meta, name)
+            self.bindings.read_queue(handle)
             self.used(queue)
             if queue.dead_letter_exchange == "":
                 self.graph.needs_default()
 
-    def _read_bindings(self, kept: keeping.Map, queue: str | None) -> None:
-        for one in keeping.read_bindings(kept):
-            source = self.exchanges.get(one.source)
-            destination = Destination("queue", queue) if queue is not None else Destination("exchange", one.exchange or "")
-            if source is None or source.serial != one.serial or (queue is None and destination.name not in self.exchanges):
-                del kept[one.name]
-            else:
-                self._add(source, Binding(destination, one.key, one.arguments))
-
-    def _add(self, source: Exchange, binding: Binding) -> None:
-        if source.bind(_binding_key(binding.destination, binding.key, binding.arguments), binding):
-            self.graph.bound(source, binding)
-
-    # ---- exchanges and bindings
+    # ---- exchanges
 
     def exchange(self, name: str) -> Exchange:
         """The exchange, or `ProtocolError` 404."""
@@ -114,76 +99,6 @@ class Vhost:
         if found is None:
             raise not_found(f"exchange '{name}' in vhost '{self.name}'")
         return found
-
-    def keeps(self, exchange: Exchange) -> bool:
-        """Whether the exchange outlives the process."""
-        return exchange.durable and self._kept is not None
-
-    def declare_exchange(self, exchange: Exchange) -> None:
-        """Add an exchange."""
-        if self._kept is not None and exchange.durable:
-            exchange.serial = keeping.new_serial()
-            keeping.keep_exchange(self._kept, exchange)
-        self.exchanges[exchange.name] = exchange
-        self.graph.declared(exchange)
-
-    def delete_exchange(self, name: str) -> None:
-        """Remove an exchange, and the bindings from it and to it."""
-        gone = self.exchanges.pop(name, None)
-        if gone is not None:
-            if gone.durable and self._kept is not None:
-                keeping.forget_exchange(self._kept, name)
-            for binding in gone.bindings.values():
-                self.graph.unbound(binding)
-            self.graph.deleted(name)
-            self._forget(Destination("exchange", name))
-
-    def bind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
-        """Bind a queue or an exchange to an exchange. Returns whether that is kept."""
-        exchange = self.exchanges[source]
-        kept = self._map_of(exchange, destination)
-        if kept is not None:
-            keeping.keep(kept, *keeping.binding(exchange, key, arguments, _exchange_name(destination)))
-        self._add(exchange, Binding(destination, key, arguments))
-        return kept is not None
-
-    def _map_of(self, source: Exchange, destination: Destination) -> keeping.Map | None:
-        """Where a binding is kept; None: nowhere, since one of its ends is not durable."""
-        if not source.durable or self._kept is None:
-            return None
-        if destination.kind == "exchange":
-            return self._kept if self.exchanges[destination.name].durable else None
-        queue = self.queues[destination.name]
-        return queue.handle.meta if queue.stored and queue.handle.store.name == self.store else None
-
-    def unbind(self, source: str, destination: Destination, key: str, arguments: Table) -> bool:
-        """Remove a binding; an exchange with auto-delete goes with its last one. Returns whether the binding was kept."""
-        exchange = self.exchanges.get(source)
-        binding = None if exchange is None else exchange.unbind(_binding_key(destination, key, arguments))
-        if exchange is None or binding is None:
-            return False
-        self.graph.unbound(binding)
-        kept = self._map_of(exchange, destination)
-        if kept is not None:
-            del kept[keeping.binding(exchange, key, arguments, _exchange_name(destination))[0]]
-        self._left(exchange)
-        return kept is not None
-
-    def _forget(self, destination: Destination) -> None:
-        for exchange in list(self.exchanges.values()):
-            gone = exchange.forget(destination)
-            for binding in gone:
-                self.graph.unbound(binding)
-            if gone:
-                self._left(exchange)
-
-    def _left(self, exchange: Exchange) -> None:
-        if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
-            self.delete_exchange(exchange.name)
-
-    def is_bound(self, exchange: Exchange) -> bool:
-        """Whether the exchange is in use: it has bindings."""
-        return bool(exchange.bindings)
 
     # ---- queues
 
@@ -246,7 +161,7 @@ class Vhost:
         self.inlet.special.discard(queue.name)
         if queue.expiry is not None:
             queue.expiry.cancel()
-        self._forget(Destination("queue", queue.name))
+        self.bindings.queue_gone(queue.name)
         for consumer in queue.consumers:
             self.remove_consumer(consumer)
             consumer.channel.consumer_cancelled(consumer)
@@ -260,8 +175,9 @@ class Vhost:
         queue.expiry = asyncio.get_running_loop().call_later(queue.expires_ms / 1000, self._expire, queue)
 
     def _expire(self, queue: BrokerQueue) -> None:
-        if self.queues.get(queue.name) is queue and not len(queue.consumers):
-            self.delete_queue(queue)
+        if self.queues.get(queue.name) is queue and not len(queue.consumers) and not self.engine.closed:
+            with self.engine.not_waiting():
+                self.delete_queue(queue)
 
     # ---- publishing
 
@@ -280,6 +196,18 @@ class Vhost:
                     writable[name.encode()] = queue
             self._writable[user.name] = user, writable
         return writable
+
+    def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[tuple[Queue, Message, float | None]]]:
+        """Route messages. Returns what becomes of each if nothing is refused, and (queue, content, ttl) of what is to enter."""
+        outcomes, entering = [], []
+        for message in messages:
+            outcome, (content, ttl) = Outcome(), _content(message)
+            for queue in self.route(message):
+                outcome.queues += 1
+                outcome.durable |= queue.stored
+                entering.append((queue.handle, content, ttl))
+            outcomes.append(outcome)
+        return outcomes, entering
 
     def publish(self, messages: Iterable[Incoming]) -> list[Outcome]:
         """Route messages, and publish each into the queues that it is for."""
@@ -320,10 +248,9 @@ class Vhost:
         return list(found)
 
     def _enter(self, queue: BrokerQueue, message: Incoming, outcome: Outcome) -> None:
-        ttl = message.expiration_ms
-        content = Message(message.keys[0], message.body, priority=message.priority, annex=message.annex)
+        content, ttl = _content(message)
         try:
-            if queue.handle.publish(content, ttl=None if ttl is None else ttl / 1000) == 0:
+            if queue.handle.publish(content, ttl=ttl) == 0:
                 outcome.refused = True      # it is a dead letter instead
         except QueueFull:
             outcome.refused = True
@@ -392,8 +319,10 @@ class Vhost:
             logger.exception("what falls due in virtual host %r is done by the next call only", self.name)
 
     def _look_for(self, names: list[str]) -> None:
-        for name in names:
-            self.find_queue(name)
+        if not self.engine.closed:
+            with self.engine.not_waiting():         # exchanges may go with a queue
+                for name in names:
+                    self.find_queue(name)
 
     def get(self, queue: BrokerQueue) -> Delivery | None:
         """The next message of a queue."""
@@ -440,9 +369,7 @@ class Vhost:
                 queue.expiry.cancel()
 
 
-def _exchange_name(destination: Destination) -> str | None:
-    return destination.name if destination.kind == "exchange" else None
-
-
-def _binding_key(destination: Destination, key: str, arguments: Table) -> tuple[Destination, str, bytes]:
-    return destination, key, encode_table(dict(sorted(arguments.items())))
+def _content(message: Incoming) -> tuple[Message, float | None]:
+    """A message for the engine, and after how many seconds it expires."""
+    return (Message(message.keys[0], message.body, priority=message.priority, annex=message.annex),
+            None if message.expiration_ms is None else message.expiration_ms / 1000)

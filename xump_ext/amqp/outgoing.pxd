@@ -33,6 +33,7 @@ cdef class Unacked:
     cdef int settle_tag(self, tags_t *page, uint32_t at, int kind, bint requeue) except -1
     cdef int page_left(self, tags_t *page) except -1
     cdef int settle_row(self, int kind, uint64_t tag, bint multiple, bint requeue) except -1
+    cdef int return_all(self, list lent) except -1
     cdef int end(self) except -1
     cdef uint64_t first_tag(self) noexcept
     cdef bint is_known(self, int kind, uint64_t tag, bint multiple) except -1

@@ -34,6 +34,15 @@ class Unacked:
         """Whether there is something that ack, nack or reject with these arguments may settle."""
     def tags(self, upto: int) -> list[int]:
         """The tags that are not settled, in order, up to this one; 0: all."""
+    def lend(self, tags: list[int]) -> list[tuple[int, Delivery]]:
+        """Deliveries of what these tags name, for a transaction; `take_back` ends that. What is stale, since its queue was
+        deleted, is left out.
+
+        Returns:
+            (tag, delivery) each.
+        """
+    def take_back(self, lent: list[tuple[int, Delivery]]) -> None:
+        """The transaction has ended: the book has again what `lend` gave, settled or not."""
     def settle_all(self, rows: list[tuple[int, int, bool, bool]]) -> tuple[int, int, bool, bool] | None:
         """The same for rows that were kept: (kind, tag, multiple, requeue) each. The first one that is unknown, or None."""
 

@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.amqp.decoder cimport ROW_ACK, ROW_REJECT, Decoder, Row
 from xump_ext.amqp.envelope cimport Envelope, envelope_in
-from xump_ext.engine.delivery cimport Delivery, is_redelivered
+from xump_ext.engine.delivery cimport Delivery, delivery_of, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
 from xump_ext.message.message cimport message_object
@@ -219,6 +219,47 @@ cdef class Unacked:
         finally:
             self.end()
 
+    def lend(self, list tags not None):
+        """Deliveries of what these tags name, for a transaction; `take_back` ends that. What is stale, since its queue was
+        deleted, is left out.
+
+        Returns:
+            (tag, delivery) each.
+        """
+        cdef list lent = []
+        cdef Delivery delivery
+        cdef entry_t **slot
+        cdef uint64_t tag
+        self.core.begin_call()
+        try:
+            for tag in tags:
+                slot = &self.page_of(tag).slots[tag % PAGE_TAGS]
+                if in_hands(slot[0]):
+                    delivery = delivery_of(self.core, slot[0])
+                    hand_on(slot, &delivery.entry)
+                    lent.append((tag, delivery))
+        except BaseException:
+            self.return_all(lent)
+            raise
+        finally:
+            self.core.unlock()
+        return lent
+
+    def take_back(self, list lent not None):
+        """The transaction has ended: the book has again what `lend` gave, settled or not."""
+        self.core.begin_call()
+        try:
+            self.return_all(lent)
+        finally:
+            self.core.unlock()
+
+    cdef int return_all(self, list lent) except -1:
+        cdef uint64_t tag
+        cdef Delivery delivery
+        for tag, delivery in lent:
+            hand_on(&delivery.entry, &self.page_of(tag).slots[tag % PAGE_TAGS])
+        return 0
+
     cdef int end(self) except -1:
         """The end of a call that has settled."""
         try:
@@ -226,6 +267,14 @@ cdef class Unacked:
         finally:
             self.core.unlock()
         return 0
+
+
+cdef inline void hand_on(entry_t **slot, entry_t **other) noexcept:
+    """What one slot remembers of an entry, another one remembers instead."""
+    other[0] = slot[0]
+    slot[0] = NULL
+    if in_hands(other[0]):
+        other[0].below.delivery = other
 
 
 cdef inline bint requeues(const Row *row) noexcept:

@@ -443,12 +443,18 @@ cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
     cdef Delivery delivery
     content_needed(&core.e, entry)      # it may be an unrouted row of a batch
     content_at(entry)           # may fail, so it comes before any change
-    delivery = delivery_new()
+    delivery = delivery_of(core, entry)
+    take_by_hand(&core.e, entry, &delivery.entry)
+    return delivery
+
+
+cdef Delivery delivery_of(EngineLock core, entry_t* entry):
+    """A delivery without a selector that describes an entry, and has yet to remember it."""
+    cdef Delivery delivery = delivery_new()
     delivery_fill(core, delivery, entry)
     delivery.destination = counted(<void*> None)
     delivery.selector = counted(<void*> None)
     delivery.settled = False
-    take_by_hand(&core.e, entry, &delivery.entry)
     return delivery
 
 

@@ -83,10 +83,10 @@ def test_what_somebody_may_not(engine, anna, call):
 
 def test_exchanges_are_for_publishing(engine, guarded, anna):
     vhost = guarded.vhosts["/"]
-    vhost.declare_exchange(Exchange("mine.news", "topic", False, False, False, {}))
-    vhost.declare_exchange(Exchange("inner", "topic", False, False, True, {}))
+    vhost.bindings.declare(Exchange("mine.news", "topic", False, False, False, {}))
+    vhost.bindings.declare(Exchange("inner", "topic", False, False, True, {}))
     for name in ("mine.news", "inner"):
-        vhost.bind(name, Destination("queue", "jobs"), "a.#", {})
+        vhost.bindings.bind(vhost.exchanges[name], Destination("queue", "jobs"), "a.#", {})
     assert anna.publish("amq.x/mine.news", pa.record_batch({"address": ["a.b", "b.a"]})).rows == 2
     assert engine.queues["jobs"].ready == 1
     for call in (lambda: anna.publish("amq.x/inner", ROW), lambda: anna.delete_queue("amq.x/mine.news"),
