@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import check_timeout
 from xump._names import REPLIES
 from xump._taking import Taking
-from xump.errors import RequestTimeout
+from xump.errors import RequestTimeout, StoreFull
 
 if TYPE_CHECKING:
     from xump.queue import Queue
+    from xump.transaction import Transaction
     from xump.types import Body, Headers, Moment
     from xump_ext.engine.publishers import Publisher
     from xump_ext.message.message import Message
@@ -90,13 +93,35 @@ class Requesting(Taking):
         check_timeout(timeout)
         if self._is_building():
             return self._publish_at_once(queue, *given)
-        publisher = self._publish_later(None, queue, *given)
-        try:
-            if publisher.waits:
-                self._sleep(publisher, timeout)
-        finally:
-            still_waits = publisher.waits and self._publish_no_more(publisher)
+        publisher, still_waits = self._until_in(timeout, lambda: self._publish_later(None, queue, *given))
         return self._publish_no_longer(publisher, still_waits, queue, *given)
+
+    def _commit_waiting(self, timeout: float | None, transaction: Transaction) -> None:
+        """Carry out a transaction of publishes into one queue, and changes of maps, as soon as there is room for all of it."""
+        if self._is_building():
+            return self._commit(transaction)
+        publisher, still_waits = self._until_in(timeout, lambda: self._commit_later(None, transaction))
+        if publisher.error is not None:
+            raise publisher.error
+        return self._commit(transaction) if still_waits else None
+
+    def _until_in(self, timeout: float | None, begin: Callable[[], Publisher]) -> tuple[Publisher, bool]:
+        """Wait until a publisher has entered, or cannot. Returns it, and whether it still waited when the time was over.
+
+        The call that would let it in may be one that cleans no store (`not_waiting`), and so find the store full: then this
+        thread tries again, and cleans it.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            publisher = begin()
+            waited = publisher.waits
+            try:
+                if waited:
+                    self._sleep(publisher, None if end is None else max(end - time.monotonic(), 0.0))
+            finally:
+                still_waits = publisher.waits and self._publish_no_more(publisher)
+            if not (waited and isinstance(publisher.error, StoreFull)):
+                return publisher, still_waits
 
     def _publish_no_longer(self, publisher: Publisher, still_waits: bool, queue: str | Queue, *given: Any) -> int:
         """The result of a publish whose wait is over. If it `still_waits` and nobody refused it, the engine was in a building

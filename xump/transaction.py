@@ -31,10 +31,11 @@ class Transaction:
     If the block raises, nothing happens.
     """
 
-    __slots__ = ("_engine", "_maps", "_operations", "_state", "ids")
+    __slots__ = ("_engine", "_maps", "_operations", "_state", "_timeout", "ids")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, timeout: float | None = 0.0) -> None:
         self._engine = engine
+        self._timeout = timeout     # how long its end waits for room; one that waits publishes into one queue, and acks nothing
         self._operations: list[tuple[Any, ...]] = []
         self._maps: list[tuple[str | Queue | Store, Changes]] = []
         self._state = "new"
@@ -201,5 +202,9 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._state = "rolled back"
-        if kind is None:
+        if kind is not None:
+            return
+        if self._timeout == 0.0:
             self._engine._commit(self)
+        else:
+            self._engine._commit_waiting(self._timeout, self)

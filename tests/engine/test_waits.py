@@ -37,7 +37,7 @@ class Waiting(threading.Thread):
     def run(self):
         try:
             self.outcome = self.call()
-        except xump.XumpError as error:
+        except (xump.XumpError, ValueError) as error:
             self.outcome = error
 
     def ended(self):
@@ -99,6 +99,63 @@ def test_who_was_interrupted_publishes_nothing_later(engine, monkeypatch):
     engine.create_queue("more")
     engine.create_selector("jobs", when=xump.overflow, do=xump.move_to("more"), credit=xump.INFINITE)
     assert jobs.last_id == 0 and engine.queues["more"].ready == 0
+
+
+def together(engine, address, position, timeout):
+    """A publish and a change of the map of `jobs`, that happen together."""
+    with Transaction(engine, timeout) as transaction:
+        transaction.publish("jobs", address)
+        transaction.set_meta("jobs", "position", position)
+    return transaction.ids
+
+
+def test_a_transaction_waits_for_room_in_line(engine):
+    jobs = engine.create_queue("jobs", limit=1)
+    assert together(engine, "first", b"1", 60) == [1]
+    waiting = [Waiting(engine, lambda: together(engine, "second", b"2", 60)),
+               Waiting(engine, lambda: engine.publish("jobs", "third", timeout=60)),
+               Waiting(engine, lambda: together(engine, "fourth", b"4", None))]
+    assert jobs.meta["position"] == b"1"
+    for number, found in ((2, [2]), (3, 3), (4, [4])):
+        engine.get("jobs").ack()
+        assert waiting[number - 2].ended() == found
+        assert jobs.meta["position"] == (b"4" if number == 4 else b"2")
+    with pytest.raises(xump.QueueFull):
+        together(engine, "fifth", b"5", 0.001)
+    assert (jobs.last_id, jobs.meta["position"]) == (4, b"4")
+
+
+def test_a_transaction_that_waits_fails_whole(engine):
+    jobs = engine.create_queue("jobs", limit=1)
+    jobs.publish("first")
+    wrong = Waiting(engine, lambda: together(engine, "second", bytes(70_000), 60))
+    last = Waiting(engine, lambda: together(engine, "third", b"3", 60))
+    with pytest.raises(ValueError, match="70"):
+        together(engine, "x", bytes(70_000), 60)
+    engine.get("jobs").ack()
+    assert last.ended() == [2]
+    assert isinstance(wrong.ended(), ValueError)
+    assert [message.address for message in jobs.browse()] == ["third"]
+    engine.delete_queue("jobs")
+    with pytest.raises(xump.QueueNotFound):
+        together(engine, "fourth", b"4", 60)
+
+
+def test_in_a_block_of_its_own_a_transaction_does_not_wait(engine):
+    jobs = engine.create_queue("jobs", limit=1)
+    with engine.building():
+        assert together(engine, "a", b"1", None) == [1]
+        with pytest.raises(xump.QueueFull):
+            together(engine, "b", b"2", None)
+    assert (jobs.last_id, jobs.meta["position"]) == (1, b"1")
+
+
+def test_in_a_block_of_another_thread_a_transaction_enters_when_its_wait_is_over(engine):
+    jobs = engine.create_queue("jobs", limit=1)
+    with engine.building():
+        assert Waiting(engine, lambda: together(engine, "a", b"1", 0.01)).ended() == [1]
+        assert isinstance(Waiting(engine, lambda: together(engine, "b", b"2", 0.01)).ended(), xump.QueueFull)
+    assert (jobs.last_id, jobs.meta["position"]) == (1, b"1")
 
 
 def test_time_makes_room(engine, clock):

@@ -10,13 +10,19 @@ from xump_ext.message.times cimport Times
 from xump_ext.state.sleeper cimport Sleeper
 
 cdef class Publisher(Sleeper):
-    """A publish that waits for room."""
+    """A publish, or a transaction, that waits for room."""
 
     cdef object queue
-    cdef content_t* content         # NULL: it waits no more
+    cdef content_t* content         # of a publish
+    cdef object transaction         # None: it is a publish
     cdef Times times
+    cdef bint over                  # it waits no more
     cdef readonly object id         # once it has entered
     cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
 cdef class EnginePublishers(EnginePublish):
+    cdef int begin_waiting(self, Publisher publisher) except -1
+    cdef int end_waiting(self, Publisher publisher) except -1
+    cdef bint let_in_one(self, Publisher publisher) except -1
+    cdef int make_room_late(self, Publisher publisher) except -1
     cdef int enter_late(self, Publisher publisher) except -1

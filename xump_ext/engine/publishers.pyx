@@ -1,10 +1,14 @@
 """Publishers that wait for room: the fourth part of the engine's class.
 
 The engine is one class in seven files (`engine_lock.pyx` says why). `EnginePublishers` adds what `publish(timeout=)` needs. A
-call that may have made room lets publishers in at its end, first come, first served (`let_in`). `transactions.pyx` goes on.
+call that may have made room lets publishers in at its end, first come, first served (`let_in`). `transactions.pyx` goes on; its
+transactions wait for room here, too.
+
+A durable store may have to clean its log for a publisher, and the engine lock is given up meanwhile. So that comes first, then it
+is asked whether the publisher still waits, and then it enters without the lock being given up: else it could enter twice.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.engine.publish cimport check_staged_times
 from xump_ext.errors import QueueFull
@@ -12,10 +16,13 @@ from xump_ext.message.content cimport content_release, content_share, parts_t
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, content_alone, content_new, optional_text, parts_given
 from xump_ext.message.times cimport NEVER, times_given
+from xump_ext.route.admission cimport admission_bytes
 from xump_ext.route.arrivals cimport content_timed, due_by
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.routing cimport go_on
+from xump_ext.state.constants cimport BUSY
 from xump_ext.state.envelope cimport name_text
+from xump_ext.state.graph cimport queue_t
 
 
 cdef class Publisher:
@@ -26,7 +33,7 @@ cdef class Publisher:
     @property
     def waits(self):
         """Whether it still waits."""
-        return self.content != NULL
+        return not self.over
 
 
 cdef class EnginePublishers(EnginePublish):
@@ -47,60 +54,92 @@ cdef class EnginePublishers(EnginePublish):
             publisher.content = content_new(address, body, headers, reply_to, message_id, &given)
         publisher.queue = queue
         publisher.call = wake
-        self.begin_call()
-        try:
-            self.publishers.append(publisher)
-            self.waits += 1
-        finally:
-            self.unlock()           # which lets it in, if there is room
+        self.begin_waiting(publisher)
         return publisher
 
     def _publish_no_more(self, Publisher publisher):
         """The publish waits no more; False: it did not any more."""
         self.lock()
         try:
-            if publisher.content == NULL:
+            if publisher.over:
                 return False
-            self.publishers.remove(publisher)
-            self.waits -= 1
-            content_release(publisher.content)
-            publisher.content = NULL
+            self.end_waiting(publisher)
         finally:
             self.unlock_now()
         if self.publishers:         # one behind it may need less room
             self.tick()
         return True
 
+    cdef int begin_waiting(self, Publisher publisher) except -1:
+        self.begin_call()
+        try:
+            self.publishers.append(publisher)
+            self.waits += 1
+        finally:
+            self.unlock()           # which lets it in, if there is room
+        return 0
+
+    cdef int end_waiting(self, Publisher publisher) except -1:
+        publisher.over = True
+        if publisher.content != NULL:
+            content_release(publisher.content)
+            publisher.content = NULL
+        self.publishers.remove(publisher)
+        self.waits -= 1
+        return 0
+
     cdef int let_in(self) except -1:
         """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
         run. Nobody passes another one of the same queue."""
         cdef Publisher publisher
-        cdef bint again = self.e.building == 0
-        while again:
+        cdef bint again = True
+        while again and self.e.building == 0 and self.state == BUSY:
             again = False
             refused = set()
             for publisher in list(self.publishers):
                 name = name_text(publisher.queue)
                 if name in refused:
                     continue
-                try:
-                    self.enter_late(publisher)
-                except QueueFull as error:
-                    publisher.error = error
-                    refused.add(name)
-                    continue
-                except Exception as error:
-                    publisher.error = error
-                    content_release(publisher.content)
-                    publisher.content = NULL
-                self.publishers.remove(publisher)
-                self.waits -= 1
+                again = self.let_in_one(publisher)
+                if again:
+                    break
+                refused.add(name)
+        return 0
+
+    cdef bint let_in_one(self, Publisher publisher) except -1:
+        """Let a publisher in; False: there is no room for it. True: it waits no more, or the engine may be another one now."""
+        cdef bint entering = False
+        try:
+            self.make_room_late(publisher)
+            if publisher.over or self.e.building:       # others have called meanwhile
+                return True
+            entering = self.keeps_lock = True
+            self.enter_late(publisher)
+        except QueueFull as error:
+            publisher.error = error
+            return False
+        except Exception as error:
+            if self.state != BUSY or (publisher.over and not entering):     # the engine was closed meanwhile; or as above
+                return True
+            publisher.error = error
+            if not publisher.over:
+                self.end_waiting(publisher)
+        finally:
+            self.keeps_lock = False
+            if entering and publisher.over:
                 publisher.serve()
-                again = True
-                break
+        return True
+
+    cdef int make_room_late(self, Publisher publisher) except -1:
+        """Let the store of its queue clean its log, if it must to take it. The engine lock is given up meanwhile."""
+        cdef queue_t* queue = self.queue_of(publisher.queue)
+        cdef uint64_t bytes = admission_bytes(publisher.content)
+        if queue != NULL and queue.durable:
+            self.with_room(queue, publisher.queue, bytes, bytes)
         return 0
 
     cdef int enter_late(self, Publisher publisher) except -1:
+        """Publish it; raises QueueFull if there is no room."""
         cdef int64_t due = NEVER
         cdef content_t* content = content_share(publisher.content)
         try:
@@ -113,7 +152,6 @@ cdef class EnginePublishers(EnginePublish):
         except BaseException:
             content_release(content)
             raise
-        content_release(publisher.content)
-        publisher.content = NULL
         publisher.error = None
+        self.end_waiting(publisher)
         return go_on(&self.e)

@@ -10,6 +10,8 @@ from xump_ext.log.journal cimport Journal
 from xump_ext.state.graph cimport queue_t
 
 cdef class EngineStores(EngineLock):
+    cdef bint keeps_lock        # what is done now must not give the engine lock up: it was found that it may be done
+
     cdef queue_t* with_room(self, queue_t* queue, object name, uint64_t bytes, uint64_t largest) except? NULL
     cdef int make_room(self, Journal journal, int64_t bytes) except -1
     cdef int detach(self, Journal journal) except -1

@@ -197,7 +197,7 @@ cdef class EngineStores(EngineLock):
 
     cdef int make_room(self, Journal journal, int64_t bytes) except -1:
         """The same for a store that should have so many bytes of room: True if the lock was given up."""
-        if journal.store.room >= bytes or journal.store.failed or journal.committer is None:
+        if journal.store.room >= bytes or journal.store.failed or journal.committer is None or self.keeps_lock:
             return False
         self.unlock_now()
         try:

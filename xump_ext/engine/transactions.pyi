@@ -2,9 +2,13 @@
 
 from typing import Any
 
-from xump_ext.engine.publishers import EnginePublishers
+from xump_ext.engine.publishers import EnginePublishers, Publisher
+
+class Planned:
+    """What a transaction is to do."""
 
 class EngineTransactions(EnginePublishers):
     """The fifth part of the engine's class: transactions."""
 
     def _commit(self, transaction: Any) -> None: ...
+    def _commit_later(self, wake: Any, transaction: Any) -> Publisher: ...

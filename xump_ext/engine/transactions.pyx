@@ -1,7 +1,7 @@
 """Transactions, of which all operations are carried out or none: the fifth part of the engine's class.
 
-The engine is one class in seven files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, after `EnginePublishers`
-in `publishers.pyx`. `reading.pyx` goes on.
+The engine is one class in seven files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, and `_commit_later`,
+which waits for room, after `EnginePublishers` in `publishers.pyx`. `reading.pyx` goes on.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
+from xump_ext.engine.publishers cimport EnginePublishers, Publisher
 from xump_ext.engine.publish cimport check_staged_times, check_takes_rows, set_times
 from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
@@ -24,63 +25,114 @@ from xump_ext.state.constants cimport REASON_REJECTED
 from xump_ext.state.graph cimport entry_t, queue_t, store_t
 
 
+cdef class Planned:
+    """What a transaction is to do."""
+
+
 cdef class EngineTransactions(EnginePublishers):
     """The fifth part of the engine's class: transactions."""
 
     def _commit(self, transaction):
-        """Carry out a transaction's `("publish", queue, message, times)` and `(verb, delivery, argument)`; set its ids
-        and state."""
-        cdef list operations = transaction._operations
-        cdef Admissions batch = Admissions.__new__(Admissions)
-        cdef MapChanges maps = MapChanges(self, transaction._maps) if transaction._maps else None
-        cdef Py_ssize_t i
-        cdef queue_t* queue
-        cdef list ids = []
-        cdef content_t* content
-        cdef tuple operation
-        cdef list timed = None
-        for operation in operations:
-            if operation[0] == "publish":
-                batch.add(NULL, operation[1], content_of(operation[2], NULL))
-                if operation[3] is not None:
-                    timed = timed or []
-                    timed.append((batch.count - 1, operation[3]))
+        """Carry out a transaction; set its ids and state."""
+        cdef Planned planned = self.planned(transaction)
         self.begin_call()
         try:
-            for i, times in timed or ():
-                set_times(&self.e, &batch.items[i], times)
-            if maps is not None:
-                maps.make_room(<int64_t> batch.bytes())
-            for name in batch.names.values() if batch.names is not None else ():
-                queue = self.queue_of(name)
-                if queue != NULL and queue.durable:
-                    self.with_room(queue, name, batch.bytes(), batch.largest)      # one is enough: `one_store` refuses two stores
-                    break
-            batch = self.transaction_batch(operations, batch)
-            one_store(batch, maps)
-            if maps is not None:
-                maps.check()
-                if maps.journal is not None:
-                    batch.store, batch.charge = &maps.journal.store, maps.bytes
-            batch.check()
-            if maps is not None:
-                maps.carry_out()
-            if batch.answers:
-                for operation in operations:
-                    if operation[0] != "publish":
-                        (<Delivery> operation[1]).answered = True
-            for i in range(batch.count):
-                if batch.items[i].paid != NULL:
-                    self.answer(&batch.items[i], batch.detail_at(i))
-                elif batch.items[i].content != NULL:
-                    content = batch.items[i].content
-                    batch.items[i].content = NULL
-                    ids.append(self.admit_in_turn(batch.items[i].queue, batch.name_at(i), content, batch.items[i].due))
-            transaction.ids = ids
-            transaction._state = "committed"        # before the run, which may be interrupted
+            self.set_times_of(planned)
+            self.make_room_for(planned)
+            self.carry_out(planned)
             go_on(&self.e)
         finally:
             self.unlock()
+
+    def _commit_later(self, wake, transaction):
+        """Carry out a transaction of publishes into one queue, and changes of maps, when there is room for all of it, at once if
+        there is: `_publish_later` for transactions."""
+        cdef Publisher publisher = Publisher.__new__(Publisher)
+        publisher.transaction = transaction
+        publisher.queue = transaction._operations[0][1]
+        publisher.call = wake
+        self.begin_waiting(publisher)
+        return publisher
+
+    cdef int make_room_late(self, Publisher publisher) except -1:
+        if publisher.transaction is None:
+            return EnginePublishers.make_room_late(self, publisher)
+        return self.make_room_for(self.planned(publisher.transaction))
+
+    cdef int enter_late(self, Publisher publisher) except -1:
+        cdef Planned planned
+        if publisher.transaction is None:
+            return EnginePublishers.enter_late(self, publisher)
+        planned = self.planned(publisher.transaction)
+        self.set_times_of(planned)
+        self.carry_out(planned)
+        publisher.error = None
+        self.end_waiting(publisher)
+        return go_on(&self.e)
+
+    cdef Planned planned(self, object transaction):
+        """What a transaction is to do, before it is asked whether that can be."""
+        cdef Planned planned = Planned.__new__(Planned)
+        cdef Admissions contents = Admissions.__new__(Admissions)
+        cdef tuple operation
+        planned.transaction, planned.operations, planned.contents = transaction, transaction._operations, contents
+        planned.maps = MapChanges(self, transaction._maps) if transaction._maps else None
+        for operation in planned.operations:
+            if operation[0] == "publish":
+                contents.add(NULL, operation[1], content_of(operation[2], NULL))
+                if operation[3] is not None:
+                    planned.timed = planned.timed or []
+                    planned.timed.append((contents.count - 1, operation[3]))
+        return planned
+
+    cdef int set_times_of(self, Planned planned) except -1:
+        for i, times in planned.timed or ():
+            set_times(&self.e, &planned.contents.items[i], times)
+        return 0
+
+    cdef int make_room_for(self, Planned planned) except -1:
+        """Let the store clean its log, if it must. The engine lock is given up meanwhile."""
+        cdef Admissions contents = planned.contents
+        cdef queue_t* queue
+        if planned.maps is not None:
+            planned.maps.make_room(<int64_t> contents.bytes())
+        for name in contents.names.values() if contents.names is not None else ():
+            queue = self.queue_of(name)
+            if queue != NULL and queue.durable:
+                self.with_room(queue, name, contents.bytes(), contents.largest)
+                break               # one is enough: `one_store` refuses two stores
+        return 0
+
+    cdef int carry_out(self, Planned planned) except -1:
+        """Carry it out, or raise and change nothing. The run is still to come."""
+        cdef MapChanges maps = planned.maps
+        cdef Admissions batch = self.transaction_batch(planned.operations, planned.contents)
+        cdef content_t* content
+        cdef Py_ssize_t i
+        cdef tuple operation
+        cdef list ids = []
+        one_store(batch, maps)
+        if maps is not None:
+            maps.check()
+            if maps.journal is not None:
+                batch.store, batch.charge = &maps.journal.store, maps.bytes
+        batch.check()
+        if maps is not None:
+            maps.carry_out()
+        if batch.answers:
+            for operation in planned.operations:
+                if operation[0] != "publish":
+                    (<Delivery> operation[1]).answered = True
+        for i in range(batch.count):
+            if batch.items[i].paid != NULL:
+                self.answer(&batch.items[i], batch.detail_at(i))
+            elif batch.items[i].content != NULL:
+                content = batch.items[i].content
+                batch.items[i].content = NULL
+                ids.append(self.admit_in_turn(batch.items[i].queue, batch.name_at(i), content, batch.items[i].due))
+        planned.transaction.ids = ids
+        planned.transaction._state = "committed"        # before the run, which may be interrupted
+        return 0
 
     cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
         """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""

@@ -11,6 +11,8 @@ from xump import Engine, always, deliver
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable, Published
 from xump.broker.flight import room
+from xump.broker.flight.access import host_and_port_of
+from xump.broker.flight.calls import shut
 from xump.errors import QueueFull, QueueNotFound
 
 from tests.broker.flight.conftest import until
@@ -153,22 +155,63 @@ def test_a_full_queue_holds_the_stream_back(engine, client):
     assert jobs.ready == 0
 
 
-def test_a_stream_that_waits_is_let_in_by_the_call_that_makes_room(engine, client, monkeypatch):
+@pytest.mark.parametrize("numbered", [{}, {"producer": "p", "sequence": 3}], ids=["", "numbered"])
+def test_a_stream_that_waits_is_let_in_by_the_call_that_makes_room(engine, client, monkeypatch, numbered):
     """It looks for no room while there is none, and stands in line."""
     jobs = engine.create_queue("jobs", limit=1)
     tried, waiting = [], []
-    publish, later = Engine.publish_batch, Engine._publish_later
-    monkeypatch.setattr(Engine, "publish_batch", lambda self, *given: tried.append(1) or publish(self, *given))
-    monkeypatch.setattr(Engine, "_publish_later", lambda self, *given: waiting.append(later(self, *given)) or waiting[-1])
+    for name in ("publish_batch", "_commit"):
+        once = getattr(Engine, name)
+        monkeypatch.setattr(Engine, name, lambda self, *given, once=once: tried.append(1) or once(self, *given))
+    for name in ("_publish_later", "_commit_later"):
+        later = getattr(Engine, name)
+        monkeypatch.setattr(Engine, name, lambda self, *given, later=later: waiting.append(later(self, *given)) or waiting[-1])
     monkeypatch.setattr(room, "LOOK_SECONDS", 30)
-    publishing = threading.Thread(target=client.publish, args=("jobs", rows("first", "second")))
+    publishing = threading.Thread(target=client.publish, args=("jobs", rows("first", "second")), kwargs=numbered)
     publishing.start()
     until(lambda: waiting)
     tries = len(tried)
     engine.get("jobs").ack()
     assert [message.address for message in jobs.browse()] == ["second"]
     publishing.join()
-    assert len(tried) == tries
+    assert (len(tried), len(waiting)) == (tries, 1)
+    assert client.publish("jobs", rows("first", "second"), **numbered, on_full="error").rows == 2 if numbered else True
+
+
+def test_who_numbers_batches_is_not_passed_by_who_does_not(engine, client):
+    jobs = engine.create_queue("jobs", limit=1)
+    jobs.publish("first")
+    streams = []
+    for address, numbered in (("2", {"producer": "p", "sequence": 0}), ("3", {}), ("4", {"producer": "q", "sequence": 0})):
+        before = len(engine._waiting_destinations)
+        streams.append(threading.Thread(target=client.publish, args=("jobs", rows(address)), kwargs=numbered))
+        streams[-1].start()
+        until(lambda before=before: len(engine._waiting_destinations) > before)
+    for number in range(2, 5):
+        engine.get("jobs").ack()
+        assert jobs.fetch(number).address == str(number)
+    for stream in streams:
+        stream.join()
+
+
+def test_a_stream_that_waits_for_another_one_of_its_producer_ends_with_its_client(engine, flying):
+    """The other one waits for room, and holds the number."""
+    engine.create_queue("jobs", limit=0)
+    command = flight.FlightDescriptor.for_command(b'{"queue": "jobs", "producer": "p", "sequence": 0}')
+    clients = [flight.connect(flying.flight.url, generic_options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(2)]
+    writers = []
+    for number, client in enumerate(clients):
+        writers.append(client.do_put(command, rows("x").schema)[0])
+        writers[-1].write_batch(rows("a"))
+        until(lambda count=number + 1: len(flying.flight.calls) == count)
+    [(_, users)] = flying.flight.producers._locks.values()
+    until(lambda: users == [2])
+    last = list(flying.flight.calls._open)[-1]
+    shut(flying.flight.address[1], {host_and_port_of(last.peer)})
+    until(lambda: users == [1])
+    assert len(flying.flight.calls) == 1
+    flying.flight.calls.shut_all()          # else the other writer waits for the broker when it is collected
+    until(lambda: not flying.flight.producers._locks)
 
 
 def test_a_client_that_waits_for_room_and_goes_leaves_nothing(engine, flying):

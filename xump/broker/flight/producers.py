@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
 import xump
-from xump.broker.flight.room import Wait, publish_all
+from xump.broker.flight.room import LOOK_SECONDS, Wait, publish_all
 from xump.errors import QueueNotFound
+from xump.transaction import Transaction
 
 if TYPE_CHECKING:
     from xump.engine import Engine
@@ -70,14 +71,18 @@ class Producer:
         self._name = PRODUCER + name
         self._next = sequence
 
-    def publish(self, batch: pyarrow.RecordBatch, wait: Wait | None) -> dict[str, Any]:
+    def publish(self, batch: pyarrow.RecordBatch, wait: Wait | None, check_open: Callable[[], None]) -> dict[str, Any]:
         """Publish the next batch, or what of it did not enter before. Returns the answer."""
         number, self._next = self._next, self._next + 1
         key = (id(self._engine), self._queue, self._name)
         lock = self._producers.enter(key)
         try:
-            with lock:
+            while not lock.acquire(timeout=LOOK_SECONDS):       # another stream of this producer waits for room
+                check_open()
+            try:
                 return self._publish(batch, number, wait)
+            finally:
+                lock.release()
         finally:
             self._producers.leave(key)
 
@@ -98,17 +103,21 @@ class Producer:
             return {"rows": rows, "first": 0, "last": 0, "sequence": number, "again": True}
         messages = messages_of(batch)
 
-        def publish(begin: int, count: int) -> list[int]:
-            """Publish a part, and remember it."""
+        def publish(begin: int, count: int, seconds: float = 0.0) -> list[int]:
+            """Publish a part, and remember it; wait so long until there is room for it."""
             begin += entered
             state = {"sequence": number, "rows": begin + count, "of": rows, "time": int(time.time())}
-            with self._engine.transaction() as tx:
+            with Transaction(self._engine, seconds) as tx:
                 for message, at in messages[begin:begin + count]:
                     tx.publish(self._queue, message, at=at)
                 tx.set_meta(self._queue, self._name, json.dumps(state).encode())
             return [id for id in tx.ids if id]
 
-        return {**publish_all(rows - entered, publish, wait), "rows": rows, "sequence": number}
+        def later(row: int, seconds: float) -> list[int]:
+            """Publish a row when there is room for it."""
+            return publish(row, 1, seconds)
+
+        return {**publish_all(rows - entered, publish, wait, later), "rows": rows, "sequence": number}
 
     def _known(self, meta: MutableMapping[str, bytes]) -> dict[str, Any] | None:
         kept = meta.get(self._name)

@@ -87,7 +87,7 @@ def put(call: Call, options: dict[str, Any], reader: flight.MetadataRecordBatchR
                 continue
             wait_for_memory(call.face.broker.memory, waits(call, on_full))
             if producer is not None:
-                answer = producer.publish(chunk.data, waits(call, on_full))
+                answer = producer.publish(chunk.data, waits(call, on_full), call.check_open)
             else:
                 answer = publish_all(chunk.data.num_rows, publisher(call.engine, name, chunk.data), waits(call, on_full),
                                      later(call.engine, name, chunk.data))
@@ -105,11 +105,10 @@ def publisher(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Publish:
 
 
 def later(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Later:
-    """Publishes one row of a batch into a queue when there is room. It waits as `publish(timeout=)` does, so the call that makes
-    room lets it in: nothing looks for room, and none who came later is before it."""
-    def publish(row: int, seconds: float) -> int:
+    """Publishes one row of a batch into a queue when there is room."""
+    def publish(row: int, seconds: float) -> list[int]:
         [(message, at)] = messages_of(batch.slice(row, 1))
-        return engine.publish(name, message, at=at, timeout=seconds)
+        return [engine.publish(name, message, at=at, timeout=seconds)]
 
     return publish
 

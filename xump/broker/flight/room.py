@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from xump.broker.memory import Memory
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.001, 0.1
-"""What cannot wait in the engine looks so often whether there is room, each time after twice as long: a numbered batch, which
-enters in a transaction, and one that waits for memory."""
+"""A stream that waits for memory looks so often whether there is some, each time after twice as long."""
 
 LOOK_SECONDS = 0.5
 """How often a row that waits in the engine looks whether its client is still there."""
@@ -24,31 +23,27 @@ Wait = Callable[[float, float, QueueFull], None]
 Publish = Callable[[int, int], Sequence[int]]
 """Publishes a number of rows from one of them on, and returns the ids that they got."""
 
+Later = Callable[[int, float], Sequence[int]]
+"""Publishes one row as soon as there is room, for which it waits so many seconds, in line with others. It waits as
+`publish(timeout=)` does, so the call that makes room lets it in: nothing looks for room, and none who came later is before it."""
 
-Later = Callable[[int, float], int]
-"""Publishes one row as soon as there is room, for which it waits so many seconds, in line with others; returns its id."""
 
-
-def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later | None = None) -> dict[str, Any]:
+def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later) -> dict[str, Any]:
     """Publish so many rows; where there is no room for all of them, as many as there is, and so on. Returns the answer."""
     size = rows
     done = first = last = 0
-    pause, since = PAUSE_SECONDS_MIN, time.monotonic()
+    since = time.monotonic()
     while done < rows:
         try:
             ids = publish(done, size)
-        except QueueFull as error:
+        except QueueFull:
             if wait is None:
                 raise
             if size > 1:
                 size = max(1, size // 4)
                 continue
-            if later is None:
-                wait(pause, since, error)
-                pause = min(2 * pause, PAUSE_SECONDS_MAX)
-                continue
             try:
-                ids = [later(done, LOOK_SECONDS)]
+                ids = later(done, LOOK_SECONDS)
             except QueueFull as still:
                 wait(0, since, still)
                 continue
@@ -56,7 +51,7 @@ def publish_all(rows: int, publish: Publish, wait: Wait | None, later: Later | N
             first, last = first or ids[0], ids[-1]
         done += size
         size = min(2 * size, rows - done)
-        pause, since = PAUSE_SECONDS_MIN, time.monotonic()
+        since = time.monotonic()
     return {"rows": rows, "first": first, "last": last}
 
 

@@ -1,0 +1,107 @@
+"""Publishers that wait for room in a queue whose store has to clean its log first: the engine is given up meanwhile."""
+
+import threading
+
+import pytest
+
+from tests.engine.test_waits import Waiting
+from xump import Engine
+from xump.durability.committer import Committer
+from xump.transaction import Transaction
+
+
+def publish(engine):
+    return engine.publish("jobs", "late", timeout=60)
+
+
+def commit(engine):
+    with Transaction(engine, 60) as transaction:
+        transaction.publish("jobs", "late")
+        transaction.set_meta("jobs", "position", b"1")
+    return transaction.ids[0]
+
+
+@pytest.fixture
+def engine(tmp_path):
+    with Engine() as engine:
+        engine.create_store("s", "lmdb", path=str(tmp_path / "s"))
+        engine.create_queue("jobs", store="s", limit=1)
+        engine.publish("jobs", "first")
+        engine.sync()
+        yield engine
+        engine.check()
+
+
+class Cleaning:
+    """Does something while the store is cleaned, which gives it much room then."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        [self.committer] = engine._committers()
+        self.threads = []
+        self.meanwhile = lambda: None
+
+    def make_room(self, wanted):
+        self.threads.append(threading.current_thread())
+        if self.committer._patience.waits:
+            self.committer._port.has_room(1 << 30)
+            self.meanwhile()
+            self.committer._port.has_room(1 << 30)
+
+    def take(self):
+        """Take the first message while the store has no room."""
+        with self.committer._turn:          # its thread does not say how much there really is
+            self.committer._port.has_room(0)
+            return self.engine.get("jobs")
+
+
+@pytest.fixture
+def cleaning(engine, monkeypatch):
+    cleaning = Cleaning(engine)
+    monkeypatch.setattr(Committer, "make_room", lambda committer, wanted: cleaning.make_room(wanted))
+    return cleaning
+
+
+def in_another_thread(call):
+    other = threading.Thread(target=call)
+    other.start()
+    other.join()
+
+
+@pytest.mark.parametrize("enter", [publish, commit])
+def test_it_enters_once_if_another_call_lets_it_in_meanwhile(engine, cleaning, enter):
+    waiting = Waiting(engine, lambda: enter(engine))
+    cleaning.meanwhile = lambda: in_another_thread(engine.tick)
+    cleaning.take()
+    assert waiting.ended() == 2
+    assert len(cleaning.threads) == 1
+    assert [message.address for message in engine.queues["jobs"].browse()] == ["first", "late"]
+
+
+def publisher(engine):
+    return engine._publish_later(lambda: None, "jobs", "late", b"", *[None] * 8, 0)
+
+
+def committer(engine):
+    transaction = Transaction(engine)
+    transaction.__enter__()
+    transaction.publish("jobs", "late")
+    return engine._commit_later(lambda: None, transaction)
+
+
+@pytest.mark.parametrize("begin", [publisher, committer])
+def test_it_does_not_enter_if_it_was_taken_back_meanwhile(engine, cleaning, begin):
+    waiting, last = begin(engine), publisher(engine)
+    cleaning.meanwhile = lambda: in_another_thread(lambda: engine._publish_no_more(waiting))
+    cleaning.take()
+    assert not waiting.waits and not waiting.served
+    assert (last.waits, last.id, engine.queues["jobs"].last_id) == (False, 2, 2)
+
+
+@pytest.mark.parametrize("enter", [publish, commit])
+def test_a_call_that_cleans_no_store_leaves_it_to_the_thread_that_waits(engine, cleaning, enter):
+    waiting = Waiting(engine, lambda: enter(engine))
+    with engine.not_waiting():
+        cleaning.take()
+    assert waiting.ended() == 2
+    assert (cleaning.threads[0], cleaning.threads[-1]) == (threading.current_thread(), waiting)
