@@ -134,19 +134,21 @@ class Link:
                 return
 
     def consume(self, count: int, frame_bytes: int) -> None:
-        """Take and ack so many messages, each of so many bytes on the wire."""
-        taken = acked = 0
-        left, self.rest = len(self.rest), b""
-        while taken < count:
-            left += len(self.read())
-            taken += left // frame_bytes
-            left %= frame_bytes
-            if taken - acked >= PREFETCH // 4 or taken == count:
-                self.socket.sendall(method(1, 60, 80, struct.pack(">QB", self.tag + taken, 1)))
-                acked = taken
-        self.tag += count
+        """Take and ack so many messages, each of so many bytes on the wire. What comes beyond them counts for the next call."""
+        wanted = self.wanted = self.wanted + count
+        self.left += len(self.rest)
+        self.rest = b""
+        while True:
+            self.taken += self.left // frame_bytes
+            self.left %= frame_bytes
+            if self.taken - self.acked >= PREFETCH // 4 or self.taken >= wanted > self.acked:
+                self.socket.sendall(method(1, 60, 80, struct.pack(">QB", self.taken, 1)))
+                self.acked = self.taken
+            if self.taken >= wanted:
+                return
+            self.left += len(self.read())
 
-    tag = 0
+    wanted = taken = acked = left = 0       # messages that were asked for, came, and were acked; bytes of the next one
 
 
 def turn(address: tuple[str, int], durable: bool, count: int) -> dict[str, float]:
