@@ -91,10 +91,15 @@ class Connection(asyncio.BufferedProtocol):
         self._has_left = False
         self._pieces: deque[bytes | memoryview] = deque()       # what is written when the client has read what was before
         self._outgoing: Outgoing | None = None
-        self._held: set[str] = set()        # why nothing is read: `output`, `stores`, `memory`, `busy`, `ending`
+        self._held: set[str] = set()
         self._later = b""                   # what had come already when it became busy
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Why nothing is read: `output`, `stores`, `memory`, `busy`, `ending`."""
+        return frozenset(self._held)
 
     # ---- what the loop calls
 

@@ -1,11 +1,12 @@
 """Who may call: passwords, permissions, and requests that a page of another server makes."""
 
 import base64
+import re
 
 import pytest
 
 from tests.broker.http.conftest import Client
-from xump import Engine
+from xump import Engine, always, deliver
 from xump.broker import Broker
 from xump.broker.users import hash_password, read_users
 
@@ -60,6 +61,13 @@ def test_permissions(engine, web):
         "own": [201, 200, 200, 200, 200, 201, 200], "in": [201, 403, 403, 403, 403, 403, 403],
         "out": [403, 200, 403, 403, 403, 403, 200], "other": [403] * 7}
     assert web("GET", "/graph.svg", headers=anna).status == 403       # it would show queues that she may not read
+    engine.create_selector("other", when=always, do=deliver("worker"), enabled=False)
+    engine.create_selector("out", when=always, do=deliver("worker"), enabled=False)
+    metrics = web("GET", "/metrics", headers=anna).raw.decode()
+    assert set(re.findall('messaging_destination_name="(.*?)"', metrics)) == {"own", "out"}
+    assert len(re.findall("^xump_selector_blocked{", metrics, re.MULTILINE)) == 1
+    assert web("PUT", "/queues/own", {"dead_letter": "other"}, anna).status == 403      # letters would go where she may not write
+    assert engine.queues["own"].dead_letter is None
 
 
 @pytest.mark.parametrize(("headers", "status"), [

@@ -9,7 +9,7 @@ from aiohttp.web import StreamResponse
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.broker.http.conftest import Client
-from xump import INFINITE, Engine, __version__, always, deliver, discard, match
+from xump import INFINITE, Engine, __version__, always, deliver, discard, match, move_to
 from xump.broker import Broker
 from xump.broker.http import metrics
 
@@ -110,9 +110,59 @@ def test_overview_says_why_a_selector_waits(engine, web):
     engine.create_selector(jobs, when=always, do=deliver("worker"), credit=1)
     jobs.publish("a")
     [selector] = web("GET", "/overview").json["selectors"]
-    assert selector["why"] == "no credit left: 1 messages are not answered yet"
+    assert selector["why"] == "no credit left: 1 message is not answered yet"
     jobs.hold()
     assert web("GET", "/overview").json["selectors"][0]["why"] == "queue jobs is held"
+
+
+def test_overview_says_whose_fault_it_is(engine, web):
+    engine.create_queue("full", limit=0)
+    window = engine.create_window(2)
+    for name, do, options in (("moved", move_to("full"), {}), ("shared", deliver("a"), {"window": window, "credit": 10}),
+                              ("ahead", deliver("b"), {"credit": 10, "ahead": 3}), ("off", deliver("c"), {"enabled": False}),
+                              ("idle", deliver("d"), {"credit": INFINITE})):
+        engine.create_queue(name, unmatched="keep")
+        engine.create_selector(name, when=always, do=do, **options)
+        engine.publish_many(name, [("a",)] * 5)
+    engine.take(10, "a")
+    engine.take(10, "d")
+    assert {one["source"]: one["why"] for one in web("GET", "/overview").json["selectors"]} == {
+        "moved": "its target has no room", "off": "disabled", "idle": None,
+        "shared": "no credit left in the window that it shares: 2 messages are not answered yet",
+        "ahead": "its program has not taken yet what is offered to it, 3"}
+
+
+def test_overview_of_a_few(engine, web):
+    for number in range(5):
+        engine.create_queue(f"q{number}")
+        engine.create_selector(f"q{number}", when=match("eq", "x"), do=deliver("worker"), enabled=number != 3)
+    for number, count in ((1, 2), (2, 1), (4, 3)):
+        engine.publish_many(f"q{number}", [("x",)] * count)
+        engine.queues[f"q{number}"].hold()
+    found = web("GET", "/overview?limit=2").json
+    assert found["totals"] == {"queues": 5, "selectors": 5, "connections": 0}
+    assert [queue["name"] for queue in found["queues"]] == ["q1", "q4"]
+    assert [selector["source"] for selector in found["selectors"]] == ["q1", "q2"]
+    assert web("GET", "/overview?limit=-1").status == 400
+
+
+def test_why_nothing_is_read_of_a_client(engine, web, monkeypatch):
+    engine.create_queue("jobs")
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=3, global_qos=True)
+        channel.basic_consume("jobs", lambda *_: None)
+        channel.basic_publish("", "jobs", b"x")
+        connection.process_data_events(0.1)
+        [ours] = web.broker.connections
+        web.broker.loop.call_soon_threadsafe(ours._hold, "stores")
+        while not ours.held:
+            pass
+        [found] = web("GET", "/overview").json["connections"]
+        assert found["waits"] == ["a store makes room for what the client has published"]
+        assert found["client"] == "Pika Python Client Library"
+        assert [(one["queue"], one["credit"]) for one in found["windows"]] == [("jobs", None), (None, 3)]
+        web.broker.loop.call_soon_threadsafe(ours._go_on, "stores")
 
 
 def test_health():

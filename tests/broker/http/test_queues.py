@@ -1,8 +1,10 @@
 """Queues over HTTP: looking changes nothing, and what changes something says what it did."""
 
+import pika
 import pytest
 
 from xump import always, deliver
+from xump.broker import message_of
 
 
 def test_queues_are_listed_created_and_deleted(engine, web):
@@ -98,3 +100,66 @@ def test_dead_letters_go_elsewhere(engine, web):
     jobs.publish("never dead")
     found = web("POST", "/queues/jobs/requeue")
     assert found.status == 400 and "does not say where it came from" in found.json["detail"] and jobs.ready == 1
+
+
+def test_dead_letters_of_amqp_go_back_as_they_were(engine, web):
+    properties = {"headers": {"size": 3, "tags": ["a", b"b"], "x-mine": None}, "content_type": "text/plain", "priority": 4}
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("news", "topic")
+        channel.exchange_declare("undertaker", "fanout")
+        channel.queue_declare("dead")
+        channel.queue_bind("dead", "undertaker")
+        channel.queue_declare("jobs", arguments={"x-dead-letter-exchange": "undertaker", "x-dead-letter-routing-key": "rip"})
+        channel.queue_bind("jobs", "news", "sport.#")
+        channel.basic_publish("news", "sport.chess", b"Draw.", pika.BasicProperties(**properties))
+        for _ in range(2):
+            method, _, _ = channel.basic_get("jobs")
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            channel.queue_declare("jobs", passive=True)
+            [letter] = web("GET", "/queues/dead/messages").json
+            assert letter["way"] == [{"queue": "jobs", "reason": "rejected", "count": 1}]
+            assert (letter["address"], letter["amqp"]["exchange"]) == ("rip", "undertaker")
+            assert letter["amqp"]["headers"]["x-death"][0]["routing-keys"] == ["sport.chess"]
+            assert letter["amqp"]["headers"]["tags"][0] == "a" and letter["amqp"]["content_type"] == "text/plain"
+            assert web("POST", "/queues/dead/requeue").json == {"requeued": 1}
+        method, found, body = channel.basic_get("jobs", auto_ack=True)
+        assert (method.exchange, method.routing_key, body) == ("news", "sport.chess", b"Draw.")
+        assert (found.headers, found.content_type, found.priority) == (properties["headers"], "text/plain", 4)
+
+
+@pytest.mark.parametrize("headers", [{"x-death": "none"}, {"x-death": [1]}, {"x-death": [{"queue": 7}]}])
+def test_what_only_says_that_it_is_dead_does_not_go_back(engine, web, headers):
+    jobs = engine.create_queue("jobs")
+    jobs.publish(message_of("jobs", b"", {"headers": headers}))
+    found = web("POST", "/queues/jobs/requeue")
+    assert found.status == 400 and "does not say where it came from" in found.json["detail"]
+    assert web("POST", "/queues/jobs/requeue?to=jobs").json == {"requeued": 1}
+    assert jobs.ready == 1
+
+
+def test_what_went_back_before_an_error_is_said(engine, web):
+    engine.create_queue("dead")
+    jobs = engine.create_queue("jobs", dead_letter="dead", retry_delay=60)
+    for _ in range(130):
+        jobs.publish("a")
+        engine.get("jobs").reject()
+    engine.publish("dead", "never dead")
+    found = web("POST", "/queues/dead/requeue")
+    assert found.json["detail"].endswith("name a queue with `to`; 100 went back before that")
+    assert (jobs.ready, engine.queues["dead"].ready) == (100, 31)
+
+
+def test_exchanges_are_for_publishing(engine, web):
+    with pika.BlockingConnection(pika.ConnectionParameters(*web.broker.address)) as connection:
+        channel = connection.channel()
+        for name, internal in (("news", False), ("inner", True)):
+            channel.exchange_declare(name, "topic", internal=internal)
+            channel.queue_declare("jobs")
+            channel.queue_bind("jobs", name, "a.#")
+        assert web("POST", "/queues/amq.x%2Fnews?address=a.b", b"x").status == 201
+        assert engine.queues["jobs"].ready == 1
+        for method, path in (("POST", "inner"), ("DELETE", "news"), ("PUT", "new"), ("POST", "news/hold")):
+            found = web(method, f"/queues/amq.x%2F{path}", b"{}" if method == "PUT" else b"x")
+            assert found.status == 403 and "is for clients of AMQP" in found.json["detail"]
+        assert not {queue["name"] for queue in web("GET", "/overview").json["queues"] if queue["may_configure"]} - {"jobs"}

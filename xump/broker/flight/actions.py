@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xump._arguments import COUNT_MAX, ID_MAX
 from xump.broker.flight.browse import readable
+from xump.broker.permissions import needed
 from xump.broker.purging import is_large, purge_in_thread
 from xump.broker.queues import is_stored
 from xump.errors import QueueNotFound, StoreNotFound
@@ -103,30 +104,6 @@ def apply(call: Call, options: Options) -> Any:
     call.engine.apply(given)
     call.durable()
     return {}
-
-
-def needed(given: Options, queues: list[str]) -> Iterator[tuple[str, str]]:
-    """The permissions that a topology needs; what is malformed in it, `Engine.apply` refuses. A selector whose target is named by
-    the message may lead to any queue."""
-    for name, properties in as_dict(given.get("queues")).items():
-        yield "configure", name
-        letters = as_dict(properties).get("dead_letter")
-        if isinstance(letters, str):
-            yield "write", letters
-    selectors = given.get("selectors")
-    for selector in selectors if isinstance(selectors, list) else []:
-        source, do = as_dict(selector).get("source"), as_dict(as_dict(selector).get("do"))
-        if isinstance(source, str):
-            yield "configure", source
-            yield "read", source
-        for target in [do[name] for name in ("copy_to", "move_to", "bounce_to", "queue") if name in do]:
-            for name in [target] if isinstance(target, str) else queues:
-                yield "write", name
-
-
-def as_dict(given: object) -> dict[str, Any]:
-    """A dict, or an empty one."""
-    return given if isinstance(given, dict) else {}
 
 
 def topology(call: Call, options: Options) -> Any:

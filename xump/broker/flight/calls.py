@@ -21,6 +21,7 @@ from xump.broker.exchange_graph import PREFIX
 from xump.broker.flight import access
 from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.problems import Gone, Refused
+from xump.broker.permissions import why_not
 from xump.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -71,12 +72,10 @@ class Call:
 
     def check(self, permission: str, name: str) -> None:
         """Raise `Refused` unless the user has this permission for a queue. The queue of an exchange is the exchange."""
-        if name.startswith(PREFIX):
-            name = name.removeprefix(PREFIX)
-            exchange = self.vhost.exchanges.get(name)
-            if permission == "configure" or (exchange is not None and exchange.internal):
-                raise Refused(f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one")
-        access.check(self.user, self.vhost.name, permission, name)
+        why = why_not(self.vhost, permission, name)
+        if why is not None:
+            raise Refused(why)
+        access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def queue(self, permission: str, name: str) -> Queue:
         """A queue. Raises `Refused` and `QueueNotFound`."""

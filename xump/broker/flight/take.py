@@ -23,11 +23,13 @@ import pyarrow
 
 from xump import always, deliver
 from xump._arguments import COUNT_MAX
+from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.calls import LOOK_SECONDS, Call
 from xump.errors import Closed, SelectorNotFound, StaleDelivery, StoreFailed
 from xump_ext.arrow.batch import DeliveryBatch, take_batch
 
 if TYPE_CHECKING:
+    from xump.broker.vhost import Vhost
     from xump.selector import Selector
 
 BATCH_ROWS_MAX = 2048
@@ -55,7 +57,8 @@ class Taking:
         if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
             raise ValueError(f"timeout={timeout!r}: expected seconds")
         self._call = call
-        self._credit = credit
+        self.credit = credit
+        """How many messages may be unanswered."""
         self._timeout: float | None = timeout
         self.session = session
         """The name by which it is answered."""
@@ -67,6 +70,8 @@ class Taking:
         self._unanswered = 0
         self._ended = False
         self._queue: str | None = taken.get("queue") if isinstance(taken, dict) else None
+        self.source = str(taken) if self._queue is None else self._queue
+        """The queue or destination from which it takes."""
         if self._queue is not None:
             call.queue("read", self._queue)
             self._destination = DESTINATION + session
@@ -82,12 +87,27 @@ class Taking:
         self.schema = self._nothing.schema
         """The columns."""
 
+    @property
+    def vhost(self) -> Vhost:
+        """The virtual host."""
+        return self._call.vhost
+
+    @property
+    def peer(self) -> str:
+        """Host and port of the client."""
+        return "{}:{}".format(*host_and_port_of(self._call.peer))
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages are unanswered."""
+        return self._unanswered
+
     def batches(self) -> Iterator[Any]:
         """What is taken: record batches, and signs of life as (batch, metadata)."""
         engine = self._call.engine
         if self._queue is not None:
             self._selector = engine.create_selector(
-                self._queue, when=always, do=deliver(self._destination), credit=self._credit)
+                self._queue, when=always, do=deliver(self._destination), credit=self.credit)
         last = told = time.monotonic()
         try:
             while True:
@@ -109,9 +129,9 @@ class Taking:
     def _room(self) -> int:
         """How many messages may be taken; waits a while for answers if there are none."""
         with self._lock:
-            if self._unanswered >= self._credit:
+            if self._unanswered >= self.credit:
                 self._lock.wait(LOOK_SECONDS)
-            return min(self._credit - self._unanswered, BATCH_ROWS_MAX)
+            return min(self.credit - self._unanswered, BATCH_ROWS_MAX)
 
     def _take(self, room: int) -> DeliveryBatch | None:
         engine = self._call.engine
@@ -178,6 +198,10 @@ class Sessions:
         """A stream begins. Raises ValueError if its name is taken."""
         if self._streams.setdefault(stream.session, stream) is not stream:
             raise ValueError(f"session {stream.session!r} is there already: draw another name")
+
+    def streams(self) -> list[Taking]:
+        """All of them."""
+        return list(self._streams.values())
 
     def remove(self, stream: Taking) -> None:
         """It has ended."""

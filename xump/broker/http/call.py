@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
+from xump.broker.exchange_graph import PREFIX
 from xump.broker.http import access
 from xump.broker.http.problems import RETRY_SECONDS, Problem
+from xump.broker.permissions import why_not
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
@@ -46,12 +48,16 @@ class Call:
         return self.vhost.engine
 
     def may(self, permission: str, name: str) -> bool:
-        """Whether the user has this permission for a queue."""
-        return self.user.may_enter(self.vhost.name) and self.user.may(self.vhost.name, permission, name)
+        """Whether the user has this permission for a queue. That of an exchange is the exchange."""
+        return self.user.may_enter(self.vhost.name) and why_not(self.vhost, permission, name) is None and self.user.may(
+            self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def check(self, permission: str, name: str) -> None:
-        """Raise `Problem` 403 unless the user has this permission for a queue."""
-        access.check(self.user, self.vhost.name, permission, name)
+        """Raise `Problem` 403 unless the user has this permission for a queue. That of an exchange is the exchange."""
+        why = why_not(self.vhost, permission, name)
+        if why is not None:
+            raise Problem(403, why)
+        access.check(self.user, self.vhost.name, permission, name.removeprefix(PREFIX))
 
     def name(self, part: str = "queue") -> str:
         """A part of the path."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from xump.errors import Closed, StaleDelivery, StoreFailed
 
 if TYPE_CHECKING:
     from xump.broker.users import User
+    from xump.engine import Engine
     from xump_ext.engine.delivery import Delivery
 
 WAIT_SECONDS_MAX = 60.0
@@ -85,6 +87,12 @@ class Leases:
 
     def _ended(self, token: str) -> None:
         give_back(self._by_token.pop(token).delivery)
+
+    def taken(self, engine: Engine) -> Iterator[tuple[str, str]]:
+        """User and queue of each message of this engine."""
+        for lease in self._by_token.values():
+            if lease.delivery.queue.engine is engine:
+                yield lease.user.name, lease.delivery.queue.name
 
     def close(self) -> None:
         """The server ends: all go back."""

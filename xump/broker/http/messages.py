@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import xump
+from xump.broker.http.letters import properties_shown, way_of
 from xump.broker.http.problems import Problem, asking
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ LINES = "application/x-ndjson"
 GIVEN = ("address", "body", "body_base64", "headers", "reply_to", "message_id", "correlation_id", "expires", "priority")
 """The names that a line may have."""
 
-IGNORED = ("id", "state", "until", "timestamp", "hops", "delivery", "delivery_count")
+IGNORED = ("id", "state", "until", "timestamp", "hops", "delivery", "delivery_count", "way", "amqp")
 """Names in a message that was read: where it is published it gets these anew."""
 
 
 def shown(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it."""
+    """A message as JSON has it: a body that is no text is in base64, as CloudEvents writes it. `way`: the queues in which it has
+    died. `amqp`: the exchange that it was published to, and its properties, if it came by AMQP."""
     found: dict[str, Any] = {
         "id": message.id, "address": message.address, "headers": {name: _value(value) for name, value in message.headers.items()},
         "timestamp": message.timestamp, "hops": message.hops, "priority": message.priority,
@@ -33,6 +35,7 @@ def shown(message: Message) -> dict[str, Any]:
         value = getattr(message, name)
         if value is not None:
             found[name] = value
+    found |= {name: more for name, more in (("way", way_of(message)), ("amqp", properties_shown(message))) if more}
     try:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,8 @@ from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:
     from xump.broker.broker import Broker
-    from xump.broker.vhost import Vhost
+    from xump.queue import Queue
+    from xump.selector import Selector
 
 AT_ONCE = 200
 """So many queues or selectors are looked at before others have their turn."""
@@ -77,7 +78,7 @@ Families = dict[str, list[str]]
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """The numbers of all virtual hosts that the user may enter."""
+    """The numbers of all virtual hosts that the user may enter, and there of the queues that the user may read."""
     call.only()
     pieces: dict[str, list[bytes]] = {
         name: [f"# HELP {name} {told}\n# TYPE {name} {kind}\n".encode()]
@@ -85,7 +86,7 @@ async def metrics(call: Call) -> web.StreamResponse:
     _gather(pieces, _clients(call.broker))
     for vhost in call.broker.vhosts.values():
         if call.user.may_enter(vhost.name):
-            await _collect(vhost, pieces)
+            await _collect(Call(call.http, call.request, call.user, vhost), pieces)
     _gather(pieces, {"": list(_beside(call.broker))})
     return await _sent(call.request, [piece for family in pieces.values() for piece in family])
 
@@ -110,11 +111,23 @@ async def _sent(request: web.Request, pieces: list[bytes]) -> web.StreamResponse
     return response
 
 
-async def _collect(vhost: Vhost, pieces: dict[str, list[bytes]]) -> None:
-    engine = vhost.engine
-    host = f'vhost="{escaped(vhost.name)}"'
-    await _each(engine.queues, lambda queue, families: _queue(queue, host, families), pieces)
-    await _each(engine.selectors, lambda selector, families: _selector(selector, host, families), pieces)
+async def _collect(call: Call, pieces: dict[str, list[bytes]]) -> None:
+    """What the user may read of a virtual host."""
+    engine = call.engine
+    host = f'vhost="{escaped(call.vhost.name)}"'
+
+    def queue(found: Queue, families: Families) -> None:
+        """Look at a queue."""
+        if call.may("read", found.name):
+            _queue(found, host, families)
+
+    def selector(found: Selector, families: Families) -> None:
+        """Look at a selector."""
+        if call.may("read", found.source.name):
+            _selector(found, host, families)
+
+    await _each(engine.queues, queue, pieces)
+    await _each(engine.selectors, selector, pieces)
     families: Families = {}
     for name, store in list(engine.stores.items()):
         if store.journal is not None:                   # RAM would have to count its messages one by one

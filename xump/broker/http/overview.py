@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from xump.broker.http.call import Call, answer
+from xump.broker.http.call import Call, answer, number
+from xump.broker.http.connections import connections
 from xump.broker.http.problems import Problem, asking
 from xump.topology.picture import to_svg
 from xump_ext.infinite import INFINITE
 
 if TYPE_CHECKING:
-    from xump.broker.broker import Broker
     from xump.engine import Engine
     from xump.selector import Selector
-    from xump.types import SelectorStats, Stats
+    from xump.types import SelectorStats, Stats, WindowStats
 
 DRAWN_MAX = 400
 """A graph with more queues and selectors is not drawn: nobody could read it."""
@@ -53,59 +53,78 @@ def _gone(queue: Any) -> int:
 
 
 async def overview(call: Call) -> web.Response:
-    """All numbers that the live page shows."""
-    call.only()
+    """All numbers that the live page shows. `limit`: of so many queues, selectors and connections, those with most to say."""
+    call.only("limit")
+    limit = call.parameter("limit", number)
     with asking():
         stats = call.engine.stats()
-        selectors = dict(call.engine.selectors)
         rates = call.http.rates_of(call.vhost)
         rates.look(stats)
-        readable = {name for name in stats["queues"] if call.may("read", name)}
-        queues = [
-            {"name": name, "store": call.engine.queues[name].store.name, **counters,
-             "rates": rates.by_queue.get(name, (0.0, 0.0)), "oldest": call.engine.queues[name].oldest}
-            for name, counters in stats["queues"].items() if name in readable and name in call.engine.queues]
+        queues = list(_queues(call, stats, rates))
+        selectors = list(_selectors(call, stats, {queue["name"] for queue in queues}))
+        may_configure = any(queue["may_configure"] for queue in queues)
+        clients = list(connections(call, may_configure))
         return answer({
-            "user": {"name": call.user.name, "may_configure": any(call.may("configure", name) for name in readable)},
+            "user": {"name": call.user.name, "may_configure": may_configure},
             "now": time.time_ns(),
             "engine": stats["engine"],
-            "queues": queues,
-            "selectors": [
-                {"id": id, **counters, "when": str(selectors[id].when), "do": str(selectors[id].do),
-                 "why": why_idle(selectors[id], counters)}
-                for id, counters in stats["selectors"].items() if counters["source"] in readable and id in selectors],
+            "queues": _most(queues, limit, lambda queue: (sum(queue["rates"]), queue["ready"])),
+            "selectors": _most(selectors, limit, lambda selector: (selector["why"] is not None, selector["served"])),
             "stores": [
                 {"name": name, "size_bytes": store.size_bytes, "live_bytes": store.live_bytes}
                 for name, store in call.engine.stores.items()],
-            "connections": list(connections(call.broker)),
+            "connections": _most(clients, limit, lambda client: (len(client["waits"]), len(client["windows"]))),
+            "totals": {"queues": len(queues), "selectors": len(selectors), "connections": len(clients)},
             "beside": [{"name": name, "numbers": dict(look())} for name, look in call.broker.beside.items()],
         })
 
 
-def why_idle(selector: Selector, counters: SelectorStats) -> str | None:
+def _queues(call: Call, stats: Stats, rates: Rates) -> Iterator[dict[str, Any]]:
+    for name, counters in stats["queues"].items():
+        queue = call.engine.queues.get(name)
+        if queue is not None and call.may("read", name):
+            yield {"name": name, "store": queue.store.name, **counters, "rates": rates.by_queue.get(name, (0.0, 0.0)),
+                   "oldest": queue.oldest, "may_configure": call.may("configure", name), "may_write": call.may("write", name)}
+
+
+def _selectors(call: Call, stats: Stats, readable: set[str]) -> Iterator[dict[str, Any]]:
+    for id, counters in stats["selectors"].items():
+        selector = call.engine.selectors.get(id)
+        if selector is not None and counters["source"] in readable:
+            yield {"id": id, **counters, "when": str(selector.when), "do": str(selector.do),
+                   "why": why_idle(selector, counters, stats["windows"])}
+
+
+def _most(found: list[dict[str, Any]], limit: int | None, say: Callable[[dict[str, Any]], Any]) -> list[dict[str, Any]]:
+    """At most so many, in their order: those that have most to say."""
+    if limit is None or len(found) <= limit:
+        return found
+    places = sorted(range(len(found)), key=lambda place: say(found[place]), reverse=True)[:limit]
+    return [found[place] for place in sorted(places)]
+
+
+def why_idle(selector: Selector, counters: SelectorStats, windows: Mapping[str, WindowStats]) -> str | None:
     """Why a selector takes nothing now, in a sentence; None: nothing keeps it."""
-    source = selector.source
+    source, ahead = selector.source, counters["ahead"]
+    window = windows.get(counters["window"] or "")
     if not counters["enabled"]:
         return "disabled"
     if source.held:
         return f"queue {source.name} is held"
+    if window is not None and not window["available"]:
+        return f"no credit left in the window that it shares: {unanswered(window['outstanding'])}"
     if counters["blocked"]:
         return "its target has no room"
     if counters["available"] is not INFINITE and not counters["available"] and selector.credit is not INFINITE:
-        return f"no credit left: {counters['outstanding']} messages are not answered yet"
+        return f"no credit left: {unanswered(counters['outstanding'])}"
+    if ahead is not None and counters["offered"] >= ahead:
+        return f"its program has not taken yet what is offered to it, {counters['offered']:,}"
     return None
 
 
-def connections(broker: Broker) -> Iterator[dict[str, Any]]:
-    """The clients of the AMQP face."""
-    for connection in broker.connections:
-        peer = connection.transport.get_extra_info("peername")
-        yield {
-            "peer": f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer),
-            "user": None if connection.user is None else connection.user.name,
-            "channels": len(connection.channels),
-            "client": str(connection.client.get("product", "")) if connection.client else "",
-        }
+def unanswered(count: int) -> str:
+    """How many messages are not answered, in words."""
+    return "1 message is not answered yet" if count == 1 else f"{count:,} messages are not answered yet"
 
 
 async def graph(call: Call) -> web.Response:

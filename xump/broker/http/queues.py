@@ -14,8 +14,10 @@ import xump.aio
 from xump.broker import purging
 from xump.broker.http import cloudevents
 from xump.broker.http.call import Call, answer, number, one_of, seconds
+from xump.broker.http.letters import as_before, came_from
 from xump.broker.http.messages import LINES, read_lines, shown
 from xump.broker.http.problems import Problem, asking
+from xump.broker.permissions import needed
 from xump.topology import schema
 from xump.types import HeaderValue
 
@@ -38,9 +40,6 @@ PAGE_MAX = 1000
 
 MOVED_AT_ONCE = 100
 """So many messages go back in one transaction; then others have their turn."""
-
-BOUNCED = ("xump_bounced_from", "xump_reason", "xump_detail", "xump_original_address")
-"""Headers that the engine adds to a dead letter."""
 
 
 async def publish(call: Call) -> web.Response:
@@ -128,9 +127,10 @@ async def listed(call: Call) -> web.Response:
 async def create(call: Call) -> web.Response:
     """Create a queue, with the properties that a topology has; one that is there already with these is left as it is."""
     name = call.name()
-    call.check("configure", name)
     call.only()
     described = {"version": 1, "queues": {name: await call.json()}}
+    for permission, other in needed(described, []):
+        call.check(permission, other)
     with asking():
         if name in call.engine.queues:
             call.engine.apply(described)            # raises if its properties are others; looks at the whole graph
@@ -228,17 +228,19 @@ async def requeue(call: Call) -> web.Response:
     left = call.parameter("limit", number)
     left = queue.ready if left is None else left
     moved = 0
-    with asking():
-        while moved < left:
-            count = _requeue_some(call, queue.name, to, min(MOVED_AT_ONCE, left - moved))
-            moved += count
-            if not count:
-                break
-            await xump.aio.durable(call.engine)
+    try:
+        with asking():
+            while moved < left and (count := _requeue_some(call, queue.name, to, min(MOVED_AT_ONCE, left - moved))):
+                moved += count
+                await xump.aio.durable(call.engine)
+    except Problem as problem:
+        before = f"; {moved} went back before that" if moved else ""
+        raise Problem(problem.status, f"{problem}{before}") from None
     return answer({"requeued": moved})
 
 
 def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
+    """All of them go back, or none does."""
     engine = call.engine
     taken: list[Delivery] = []
     with engine.not_waiting():
@@ -252,22 +254,16 @@ def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
                     tx.ack(delivery)
         except BaseException:
             for delivery in taken:
-                delivery.nack()
+                delivery.nack(delay=0)
             raise
     return len(taken)
 
 
-def as_before(letter: Message) -> Message:
-    """The message that became this dead letter."""
-    headers = {name: value for name, value in letter.headers.items() if name not in BOUNCED}
-    return letter.replace(address=letter.headers.get("xump_original_address", letter.address), headers=headers)
-
-
 def _came_from(message: Message) -> str:
-    came_from = message.headers.get("xump_bounced_from")
-    if not isinstance(came_from, str):
+    found = came_from(message)
+    if found is None:
         raise Problem(400, f"message {message.id} does not say where it came from: name a queue with `to`")
-    return came_from
+    return found
 
 
 async def topology(call: Call) -> web.Response:

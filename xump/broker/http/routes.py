@@ -79,7 +79,7 @@ ROUTES = (
     Route("GET", "/openapi.json", description),
     Route("GET", "/health", overview.health),
     Route("GET", "/metrics", metrics.metrics, answer="text/plain"),
-    Route("GET", "/overview", overview.overview),
+    Route("GET", "/overview", overview.overview, query=(("limit", NUMBER),)),
     Route("GET", "/graph.svg", overview.graph, answer="image/svg+xml"),
     Route("GET", "/queues", queues.listed),
     Route("PUT", "/queues/{queue}", queues.create, 201, body="application/json", schema=QUEUE),

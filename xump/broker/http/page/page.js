@@ -2,6 +2,7 @@
 /* The live page: asks for the numbers once a second, and shows them. All that comes from messages is put in as text, never as HTML. */
 
 const EVERY_MS = 1000;
+const ROWS_MAX = 200;           // of a table; the broker chooses those that have most to say
 const $ = (id) => document.getElementById(id);
 const vhost = new URLSearchParams(location.search).get("vhost");
 let before = null;              // the numbers of the last look, for rates of selectors
@@ -23,18 +24,29 @@ async function ask(method, url, options = {}) {
   return found;
 }
 
-function cell(row, value, kind) {
-  const made = row.insertCell();
-  if (value instanceof Node) made.append(value); else made.textContent = value;
-  if (kind) made.className = kind;
-  return made;
+/* Rows and cells stay where they are, and only what has changed is written: else a click would be lost whose button is replaced
+   while it is down. */
+function fill(id, items, show) {
+  const rows = $(id).tBodies[0];
+  const row = (at) => { const found = rows.rows[at] || rows.insertRow(); found.next = 0; return found; };
+  items.forEach((item, at) => show(row(at), item));
+  if (!items.length) cell(row(0), "none", "faint");
+  for (const left of rows.rows) while (left.cells.length > left.next) left.deleteCell(-1);
+  while (rows.rows.length > Math.max(items.length, 1)) rows.deleteRow(-1);
 }
 
-function fill(id, items, show) {
-  const rows = document.createElement("tbody");
-  for (const item of items) show(rows.insertRow(), item);
-  if (!items.length) cell(rows.insertRow(), "none", "faint").colSpan = 9;
-  $(id).tBodies[0].replaceWith(rows);
+/* The next cell of a row. On a phone a row is a card, which says what a value is, and leaves out what says nothing: see page.css.
+   With `press` it is a button. */
+function cell(row, value, kind = "", press = null) {
+  const at = row.next++;
+  const made = row.cells[at] || row.insertCell();
+  const text = String(value);
+  made.dataset.label = row.closest("table").tHead.rows[0].cells[at].textContent;
+  made.className = text === "" || text === "0" ? `${kind} nothing` : kind;
+  if (press && !made.firstElementChild) made.replaceChildren(document.createElement("button"));
+  const holder = press ? made.firstElementChild : made;
+  if (holder.textContent !== text) holder.textContent = text;
+  if (press) holder.onclick = press;
 }
 
 const short = (number) => number >= 1e6 ? (number / 1e6).toFixed(1) + "M" : number >= 1e4 ? (number / 1e3).toFixed(1) + "k"
@@ -48,13 +60,14 @@ function age(oldest, now) {
 }
 
 function show(all) {
-  $("summary").textContent = `${all.user.name} · ${short(all.engine.held_messages)} messages in ${all.queues.length} queues · `
-    + `${all.connections.length} connections`;
+  $("summary").textContent = `${all.user.name} · ${short(all.engine.held_messages)} messages in ${all.totals.queues} queues · `
+    + `${all.totals.connections} connections`;
+  const omitted = Object.entries(all.totals).filter(([name, count]) => count > all[name].length);
+  $("omitted").hidden = !omitted.length;
+  $("omitted").textContent = omitted.map(([name, count]) => `${all[name].length} of ${short(count)} ${name}`).join(", ")
+    + " are shown, those with most to say.";
   fill("queues", all.queues, (row, queue) => {
-    const name = document.createElement("button");
-    name.textContent = queue.name;
-    name.onclick = () => look(queue.name);
-    cell(row, name);
+    cell(row, queue.name, "", () => look(queue.name));
     cell(row, queue.store, "faint");
     for (const key of ["ready", "delayed", "outstanding", "history"]) cell(row, short(queue[key]), "number");
     for (const rate of queue.rates) cell(row, short(rate), "number");
@@ -79,8 +92,11 @@ function show(all) {
   fill("connections", all.connections, (row, one) => {
     cell(row, one.client);
     cell(row, one.user || "");
-    cell(row, one.peer);
-    cell(row, one.channels, "number");
+    cell(row, one.peer || "");
+    cell(row, short(one.channels), "number");
+    cell(row, short(one.unconfirmed), "number");
+    cell(row, one.windows.map(windowSaid).join(", "));
+    cell(row, one.waits.join(", "), one.waits.length ? "bad" : "");
   });
   $("beside-section").hidden = !all.beside.length;
   fill("beside", all.beside, (row, one) => {
@@ -88,10 +104,22 @@ function show(all) {
     const numbers = Object.entries(one.numbers).map(([name, value]) => `${name.replaceAll("_", " ")}: ${short(value)}`);
     cell(row, numbers.join(" · "), one.numbers.dead ? "bad" : "");
   });
-  const found = all.queues.find((queue) => queue.name === open);
-  if (found) $("hold").textContent = found.held ? "Release" : "Hold";
-  $("actions").hidden = $("publish").hidden = !all.user.may_configure;
   before = all;
+  permit();
+}
+
+function windowSaid({ queue, outstanding, credit, channel }) {
+  const whose = queue !== null ? queue : `channel ${channel}`;
+  return `${whose}: ${short(outstanding)} of ${credit === null ? "any number" : short(credit)}`;
+}
+
+/* What the reader may do with the queue whose dialog is open. */
+function permit() {
+  const found = before.queues.find((queue) => queue.name === open);
+  if (!found) return;
+  $("hold").textContent = found.held ? "Release" : "Hold";
+  $("actions").hidden = !found.may_configure;
+  $("publishing").hidden = !(found.may_write && before.user.may_configure);
 }
 
 async function draw() {
@@ -105,7 +133,7 @@ async function draw() {
 
 async function refresh() {
   try {
-    show(await ask("GET", path(["overview"])));
+    show(await ask("GET", path(["overview"], { limit: ROWS_MAX })));
     await draw();
     $("trouble").hidden = true;
   } catch (error) {
@@ -119,8 +147,9 @@ function look(name) {
   open = name;
   $("queue-name").textContent = name;
   $("done").textContent = "";
-  const found = before.queues.find((queue) => queue.name === name);
-  $("hold").textContent = found && found.held ? "Release" : "Hold";
+  $("requeue").hidden = true;
+  $("filter").reset();
+  permit();
   $("queue").showModal();
   browse(null);
 }
@@ -132,6 +161,7 @@ async function browse(start) {
   await doing(async () => {
     const found = await ask("GET", path(["queues", open, "messages"], query));
     for (const message of found) $("messages").append(shown(message));
+    if (found.some((message) => message.way)) $("requeue").hidden = false;
     next = found.length === 20 ? found[found.length - 1].id - 1 : null;
     $("more").hidden = !next;
     if (!found.length && start === null) $("messages").textContent = "No messages.";
@@ -139,18 +169,32 @@ async function browse(start) {
 }
 
 function shown(message) {
-  const { id, address, body, body_base64, headers, timestamp, hops, ...rest } = message;
+  const { id, address, body, body_base64, headers, timestamp, hops, state, until, way, amqp, ...rest } = message;
   const made = document.createElement("article");
   const title = document.createElement("div");
-  title.textContent = `${id} · ${address || "no address"} · ${new Date(timestamp / 1e6).toISOString()} · ${hops} hops`;
-  const about = document.createElement("div");
-  about.className = "faint";
-  about.textContent = [...Object.entries(headers), ...Object.entries(rest)].map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join(" · ");
+  title.textContent = [`${id}`, address || "no address", new Date(timestamp / 1e6).toLocaleString(), state
+    + (until ? ` until ${new Date(until / 1e6).toLocaleString()}` : "")].join(" · ");
+  made.append(title);
+  const say = (text) => {
+    const line = document.createElement("div");
+    line.className = "faint";
+    line.textContent = text;
+    if (text) made.append(line);
+  };
+  const { headers: table, exchange, ...properties } = amqp || {};
+  const stations = (way || []).map(({ queue, reason, count }) => `${queue} (${reason}${count > 1 ? `, ${count} times` : ""})`);
+  if (amqp) stations.unshift(exchange ? `exchange ${exchange}` : "the default exchange");
+  if (stations.length || hops) say(`way: ${[...stations, open].join(" → ")}` + (hops ? ` (${hops} ${hops === 1 ? "hop" : "hops"})` : ""));
+  if (!rest.priority) delete rest.priority;
+  say(Object.entries(table || headers).map(pair).join(" · "));
+  say(Object.entries({ ...rest, ...properties }).map(pair).join(" · "));
   const text = document.createElement("pre");
   text.textContent = body === undefined ? `base64: ${body_base64}` : body;
-  made.append(title, about, text);
+  made.append(text);
   return made;
 }
+
+const pair = ([name, value]) => `${name}: ${JSON.stringify(value)}`;
 
 async function doing(work) {
   try {

@@ -1,0 +1,47 @@
+"""Which permissions clients need that do not speak AMQP: those of Flight and HTTP. `users.py` has the permissions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from xump.broker.exchange_graph import PREFIX
+
+if TYPE_CHECKING:
+    from xump.broker.vhost import Vhost
+
+
+def why_not(vhost: Vhost, permission: str, queue: str) -> str | None:
+    """Why clients that do not speak AMQP may not do to a queue what this permission is for; None: it is not the queue of an
+    exchange, or they only publish to it, for which they need the permission to write to the exchange."""
+    if not queue.startswith(PREFIX) or permission == "read":
+        return None
+    name = queue.removeprefix(PREFIX)
+    exchange = vhost.exchanges.get(name)
+    if permission == "write" and (exchange is None or not exchange.internal):
+        return None
+    return f"exchange {name!r} is for clients of AMQP: here one can only publish, and not to an internal one"
+
+
+def needed(given: Mapping[str, Any], queues: list[str]) -> Iterator[tuple[str, str]]:
+    """The permissions that a topology needs; what is malformed in it, `Engine.apply` refuses. A selector whose target is named by
+    the message may lead to any queue."""
+    for name, properties in as_dict(given.get("queues")).items():
+        yield "configure", name
+        letters = as_dict(properties).get("dead_letter")
+        if isinstance(letters, str):
+            yield "write", letters
+    selectors = given.get("selectors")
+    for selector in selectors if isinstance(selectors, list) else []:
+        source, do = as_dict(selector).get("source"), as_dict(as_dict(selector).get("do"))
+        if isinstance(source, str):
+            yield "configure", source
+            yield "read", source
+        for target in [do[name] for name in ("copy_to", "move_to", "bounce_to", "queue") if name in do]:
+            for name in [target] if isinstance(target, str) else queues:
+                yield "write", name
+
+
+def as_dict(given: object) -> dict[str, Any]:
+    """A dict, or an empty one."""
+    return given if isinstance(given, dict) else {}
