@@ -86,6 +86,7 @@ examples:
     xump graph network.toml --format dot           print Graphviz' language
     xump graph network.toml --output network.svg   write the format of the suffix: .mmd .mermaid .dot .gv .svg .png .pdf
     xump graph network.toml --output network.png   png and pdf need Graphviz' program `dot`; the other formats need no program
+    xump graph http://127.0.0.1:8080               the graph of a running broker
 """
 
 CHECK_EPILOG = """\

@@ -44,6 +44,10 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
 
 def _url(text: str) -> str:
     if is_url(text):
+        try:
+            _place(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
         return text
     if not text.endswith(".toml"):
         raise argparse.ArgumentTypeError(f"must be a URL such as {DEFAULT}, or a topology with a table `broker`, got {text!r}")
@@ -58,6 +62,19 @@ def _url(text: str) -> str:
 def is_url(text: str) -> bool:
     """Whether it names a broker, and no file."""
     return text.startswith(("http://", "https://"))
+
+
+def _place(url: str) -> SplitResult:
+    """The parts of a URL. Raises ValueError unless it is that of a broker."""
+    wrong = f"{url!r} is not where a broker answers: expected a URL such as {DEFAULT}"
+    try:
+        place = urlsplit(url)
+        port = place.port
+    except ValueError as error:
+        raise ValueError(f"{wrong}; {error}") from None
+    if not place.hostname or port == 0 or place.path not in ("", "/") or place.query or place.fragment:
+        raise ValueError(wrong)
+    return place
 
 
 def process_of(path: str) -> str | None:
@@ -81,7 +98,10 @@ class Remote:
     """
 
     def __init__(self, url: str) -> None:
-        self._place = urlsplit(url)
+        try:
+            self._place = _place(url)
+        except ValueError as error:
+            raise CommandError(str(error)) from None
         self._headers = _authorization(self._place.username, self._place.password)
         self._connection = _connection(self._place)
 
@@ -114,6 +134,8 @@ class Remote:
         found = json.loads(content) if is_json else content
         if response.status >= 400:
             said = found.get("detail") if isinstance(found, dict) else response.reason
+            if response.status == 401:
+                said = f"{said}: {self._place.scheme}://USER:PASSWORD@{self._place.hostname}:{self._place.port or ''}".rstrip(":")
             raise Refused(f"{self.url}: {said}", response.status)
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import os
 import subprocess
 import sys
@@ -32,6 +33,7 @@ LEASE_SECONDS = 60.0
 PUBLISH_EPILOG = """\
 Each line of standard input becomes a message; all are durable when the command ends. With --json a line is a JSON object with
 address, body (or body_base64), headers, reply_to, message_id, correlation_id, expires, priority, as `xump consume` prints it.
+The queue must be there: a topology has it, a client declares it, or `curl -X PUT -d '{}' http://127.0.0.1:8080/queues/jobs`.
 
 examples:
     echo cat.png | xump publish jobs --address image.resize
@@ -71,33 +73,33 @@ examples:
 def add_commands(commands: Any, form: Any) -> None:
     """Add the commands to the command line."""
     publish = _add(commands, form, "publish", _publish, "publish lines into a queue of a running broker", PUBLISH_EPILOG)
-    publish.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    publish.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
     publish.add_argument("--address", metavar="TEXT", help="what the messages are routed by (routing key); default: empty")
     publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
                          help="a header of each message; a VALUE that is a number, true or false in JSON is one")
     publish.add_argument("--priority", metavar="N", type=int, help="0 to 255")
-    publish.add_argument("--ttl", metavar="SECONDS", type=float, help="expire after so long")
-    publish.add_argument("--delay", metavar="SECONDS", type=float, help="deliver after so long")
+    publish.add_argument("--ttl", metavar="SECONDS", type=_seconds, help="expire after so long")
+    publish.add_argument("--delay", metavar="SECONDS", type=_seconds, help="deliver after so long")
     form_of_input = publish.add_mutually_exclusive_group()
     form_of_input.add_argument("--whole", action="store_true", help="all of standard input is one message")
     form_of_input.add_argument("--json", action="store_true", help="each line is a message in JSON")
 
     consume = _add(commands, form, "consume", _consume, "run a command for each message of a queue", CONSUME_EPILOG)
-    consume.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    consume.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
     consume.add_argument("words", metavar="-- COMMAND", nargs="*", help="what runs for each message; default: print it")
     consume.add_argument("--count", metavar="N", type=_positive, help="end after so many messages; default: never")
     consume.add_argument("--parallel", metavar="N", type=_positive, default=1, help="so many commands at once; default: 1")
-    consume.add_argument("--wait", metavar="SECONDS", type=float,
+    consume.add_argument("--wait", metavar="SECONDS", type=_seconds,
                          help="end when no message has come for so long; default: wait for ever")
 
     requeue = _add(commands, form, "requeue", _requeue, "publish dead letters where they came from", REQUEUE_EPILOG)
-    requeue.add_argument("queue", metavar="QUEUE", help="the queue of dead letters")
-    requeue.add_argument("--to", metavar="QUEUE", help="where they go; default: where each came from")
+    requeue.add_argument("queue", metavar="QUEUE", type=_queue, help="the queue of dead letters")
+    requeue.add_argument("--to", metavar="QUEUE", type=_queue, help="where they go; default: where each came from")
     requeue.add_argument("--limit", metavar="N", type=_positive, help="at most so many; default: all that are ready")
 
     top = _add(commands, form, "top", _top, "watch the queues of a running broker", TOP_EPILOG)
     top.add_argument("--once", action="store_true", help="print it once, and end")
-    top.add_argument("--seconds", metavar="N", type=float, default=1.0, help="how often it is shown; default: 1")
+    top.add_argument("--seconds", metavar="N", type=_pause, default=1.0, help="how often it is shown; default: 1")
 
 
 def _add(commands: Any, form: Any, name: str, command: Any, says: str, epilog: str) -> argparse.ArgumentParser:
@@ -106,6 +108,30 @@ def _add(commands: Any, form: Any, name: str, command: Any, says: str, epilog: s
     add_broker(parser)
     parser.set_defaults(command=command, parser=parser)
     return parser
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 0.0)
+
+
+def _pause(text: str) -> float:
+    return _number(text, 0.01)
+
+
+def _number(text: str, least: float) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not least <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, {least:g} or more, got {text!r}")
+    return found
+
+
+def _queue(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must be the name of a queue, got an empty text")
+    return text
 
 
 def _positive(text: str) -> int:

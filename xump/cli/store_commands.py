@@ -57,8 +57,8 @@ examples:
 
 BROWSE_EPILOG = """\
 Prints a line for each message: id, state, time, address, size of the body, what it says of itself (below), headers, and the
-beginning of the body. Nothing is consumed, and no byte of the store changes. While a process has the store open, use
-queue.browse() or queue.browse_batch() in that process.
+beginning of the body. Nothing is consumed, and no byte of the store changes. While a process has the store open, that process is
+asked, if it is `xump serve --http`; any other one is to use queue.browse() or queue.browse_batch().
 
 The state is one of
     ready       it waits; messages that were outstanding (unacknowledged) when the store was closed are ready again
@@ -82,9 +82,11 @@ they take, the last id, and the properties that differ from the default. Prints 
 of that is live (still needed). Much that is not live is given back by `xump compact`. No byte of the store changes.
 
 Counters that begin anew when a store is opened (duplicates, late replies) are in engine.stats() of the process that has it open.
+If that is `xump serve --http`, it is asked: then all of its queues are printed, and what comes and goes, in messages a second.
 
 examples:
     xump stats orders.xump
+    xump stats http://127.0.0.1:8080
     xump stats orders.xump --json | jq '.queues.jobs.ready'
 """
 
@@ -105,8 +107,8 @@ examples:
 def add_commands(commands: Any, form: Any) -> None:
     """Add the commands for stores to the command line."""
     for name, command, says, epilog in (
-        ("stats", _stats, "list the queues of a store on disk", STATS_EPILOG),
-        ("browse", _browse, "print the messages of a queue in a store on disk", BROWSE_EPILOG),
+        ("stats", _stats, "list the queues of a store on disk, or of a running broker", STATS_EPILOG),
+        ("browse", _browse, "print the messages of a queue in a store on disk, or of a running broker", BROWSE_EPILOG),
         ("repair", _repair, "take damaged records out of a store on disk", REPAIR_EPILOG),
         ("compact", _compact, "make a store on disk as small as its messages", COMPACT_EPILOG),
     ):

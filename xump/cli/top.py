@@ -23,7 +23,8 @@ def watch(ask: Callable[[], dict[str, Any]], name: str, once: bool, seconds: flo
         if once or not sys.stdout.isatty():
             print(text)
             return
-        lines = text.splitlines()[:shutil.get_terminal_size().lines - 1]
+        size = shutil.get_terminal_size()
+        lines = [line[:size.columns] for line in text.splitlines()[:size.lines - 1]]
         sys.stdout.write(HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
         sys.stdout.flush()
         time.sleep(seconds)

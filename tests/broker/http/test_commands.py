@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -18,8 +19,12 @@ from tests.broker.http.conftest import Client, answer
 from tests.test_docs import COMMAND, ROOT, blocks
 from xump import always, move_to
 from xump.broker import Broker
+from xump.broker.users import User, Users, hash_password
 from xump.cli import main as command_line
 from xump.cli.top import duration
+
+
+ANY = re.compile("")
 
 
 @pytest.fixture
@@ -176,11 +181,36 @@ def test_what_is_wrong_is_said(engine, run, command, status, said):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["publish jobs --header x", "consume jobs --count 0", "top --broker nowhere"])
-def test_options_that_are_wrong(run, command):
+@pytest.mark.parametrize(("command", "said"), [
+    ("publish jobs --header x", "NAME=VALUE, got 'x'"), ("consume jobs --count 0", "1 or more, got '0'"), ("publish ''", "empty"),
+    ("publish jobs --ttl nan", "0 or more, got 'nan'"), ("consume jobs --wait -1", "0 or more, got '-1'"),
+    ("consume jobs --wait inf", "got 'inf'"), ("consume jobs --wait x", "got 'x'"), ("top --seconds 0", "0.01 or more, got '0'"),
+    ("requeue jobs --to ''", "empty"), ("top --broker nowhere", "got 'nowhere'"), ("top --broker http://", "'http://'"),
+    ("top --broker http://127.0.0.1:99999", "'http://127.0.0.1:99999' is not where"),
+    ("top --broker http://here/there", "'http://here/there'"),
+])
+def test_options_that_are_wrong(run, capfd, command, said):
     with pytest.raises(SystemExit) as ended:
         run(command)
     assert ended.value.code == 2
+    assert said in capfd.readouterr().err
+
+
+def test_a_broker_that_asks_who_it_is_says_how_to_say_it(engine, run):
+    users = Users({"anna": User("anna", hash_password("secret", 2), {"/": {"configure": ANY, "write": ANY, "read": ANY}})})
+    with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", users=users) as broker:
+        place = f"127.0.0.1:{broker.http.address[1]}"
+        status, _, said = run(f"stats http://{place}")
+        assert (status, said.endswith(f"that the broker knows: http://USER:PASSWORD@{place}\n")) == (2, True)
+        assert run(f"stats http://anna:secret@{place}")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["stats", "graph"])
+def test_urls_that_are_wrong(run, command):
+    status, _, said = run(f"{command} http://127.0.0.1:99999")
+    assert status == 2
+    assert said.startswith("xump: 'http://127.0.0.1:99999' is not where a broker answers: expected a URL such as")
+    assert said.count("\n") == 1
 
 
 def test_a_store_that_is_in_use_asks_its_process(tmp_path, capfd):

@@ -19,7 +19,7 @@ def test_the_commands_of_the_page(engine, web, tmp_path):
     page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     text = "".join(code for _, language, code in blocks(page) if language == "console" and code.startswith("$ curl "))
     commands = COMMAND.findall(text.replace("\\\n", ""))
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command, said in commands:
         done = subprocess.run(
             [*shlex.split(command.replace(ADDRESS, web.place.netloc)), "--silent", "--show-error", "--fail"], cwd=tmp_path,
@@ -30,3 +30,4 @@ def test_the_commands_of_the_page(engine, web, tmp_path):
     assert engine.queues["jobs"].fetch(2).headers == {"content-type": "image/png", "width": 80}
     assert engine.queues["orders"].fetch(1).address == "order.new"
     assert "webhook resizer" in engine.selectors
+    assert engine.queues["thumbnails"].limit == 1000

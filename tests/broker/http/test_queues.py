@@ -139,15 +139,33 @@ def test_what_only_says_that_it_is_dead_does_not_go_back(engine, web, headers):
 
 
 def test_what_went_back_before_an_error_is_said(engine, web):
-    engine.create_queue("dead")
-    jobs = engine.create_queue("jobs", dead_letter="dead", retry_delay=60)
+    engine.create_queue("dead", retry_delay=60)
+    jobs = engine.create_queue("jobs", dead_letter="dead")
     for _ in range(130):
         jobs.publish("a")
         engine.get("jobs").reject()
-    engine.publish("dead", "never dead")
-    found = web("POST", "/queues/dead/requeue")
-    assert found.json["detail"].endswith("name a queue with `to`; 100 went back before that")
-    assert (jobs.ready, engine.queues["dead"].ready) == (100, 31)
+    engine.create_queue("others", limit=110)
+    found = web("POST", "/queues/dead/requeue?to=others")
+    assert found.status == 503 and found.json["detail"].endswith("; 100 went back before that")
+    assert (engine.queues["others"].ready, engine.queues["dead"].ready) == (100, 30)
+
+
+def test_what_cannot_go_back_is_left_alone(engine, web):
+    """It is not even taken: after a delivery more it would be a dead letter of the dead letters."""
+    engine.create_queue("worse")
+    dead = engine.create_queue("dead", delivery_limit=1, dead_letter="worse")
+    jobs = engine.create_queue("jobs", dead_letter="dead")
+    jobs.publish("a")
+    engine.get("jobs").reject()
+    dead.publish("never dead")
+    before = engine.stats()["queues"]["dead"]
+    for query, status, said in (("", 400, "message 2 does not say"), ("?to=nosuch", 404, "no queue 'nosuch'")):
+        found = web("POST", f"/queues/dead/requeue{query}")
+        assert found.status == status and said in found.json["detail"]
+    engine.delete_queue("jobs")
+    found = web("POST", "/queues/dead/requeue?limit=1")
+    assert found.status == 404 and "no queue 'jobs' in the virtual host '/': name another one" in found.json["detail"]
+    assert engine.stats()["queues"]["dead"] == before
 
 
 def test_exchanges_are_for_publishing(engine, web):

@@ -23,6 +23,7 @@ from xump.types import HeaderValue
 
 if TYPE_CHECKING:
     from xump.engine import Engine
+    from xump.queue import Queue
     from xump_ext.engine.delivery import Delivery
     from xump_ext.message.message import Message
 
@@ -226,7 +227,11 @@ async def requeue(call: Call) -> web.Response:
     call.only("to", "limit")
     to = call.request.query.get("to")
     left = call.parameter("limit", number)
-    left = queue.ready if left is None else left
+    left = queue.ready if left is None else min(left, queue.ready)
+    if to is None:
+        await asyncio.to_thread(_check_all, call, queue, left)
+    else:
+        _check_target(call, to)
     moved = 0
     try:
         with asking():
@@ -257,6 +262,23 @@ def _requeue_some(call: Call, name: str, to: str | None, count: int) -> int:
                 delivery.nack(delay=0)
             raise
     return len(taken)
+
+
+def _check_all(call: Call, queue: Queue, count: int) -> None:
+    """Raise `Problem` unless so many may go back: what is taken, and given back, has one delivery more, perhaps too many."""
+    known: set[str] = set()
+    with asking():
+        for message, _, _ in queue._browse_detailed("head", "ready", None, count, False):
+            target = _came_from(message)
+            if target not in known:
+                _check_target(call, target)
+                known.add(target)
+
+
+def _check_target(call: Call, target: str) -> None:
+    call.check("write", target)
+    if target not in call.engine.queues:
+        raise Problem(404, f"no queue {target!r} in the virtual host {call.vhost.name!r}: name another one with `to`")
 
 
 def _came_from(message: Message) -> str:
