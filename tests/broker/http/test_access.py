@@ -35,6 +35,11 @@ def web(engine, users):
         yield Client(broker.http.url)
 
 
+def test_with_users_it_may_be_called_by_any_name(web):
+    assert web("GET", "/queues", headers=basic("anna", "secret") | {"Host": "broker.example"}).status == 200
+    assert web("GET", "/queues", headers={"Host": "broker.example"}).status == 401
+
+
 @pytest.mark.parametrize("headers", [
     {}, basic("anna", "wrong"), basic("bob", "secret"), {"Authorization": "Basic %"}, {"Authorization": "Bearer abc"},
     {"Authorization": "Basic " + base64.b64encode(b"anna").decode()},

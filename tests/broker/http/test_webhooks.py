@@ -6,7 +6,8 @@ import hmac
 import pytest
 
 from tests.broker.http.conftest import OK, Client, answer
-from xump import Engine
+from tests.broker.http.test_websub import ask, confirm, subscriptions, topic_of, until
+from xump import Engine, always, deliver
 from xump.broker import Broker
 from xump.broker.http import targets
 
@@ -206,6 +207,47 @@ def test_a_name_of_a_private_address_is_not_called(engine, monkeypatch):
         jobs.publish("a")
         settled(jobs)
         assert "no address that the internet reaches" in web("GET", "/webhooks").json[0]["error"]
+
+
+def test_what_was_allowed_before_is_not_called_any_more(tmp_path, target):
+    """The broker was started anew without `private_targets`."""
+    hook = target(confirm)
+    for session in range(2):
+        with Engine() as engine:
+            engine.create_store("disk", "ring", path=tmp_path / "store")
+            for name in ("jobs", "news"):
+                engine.create_queue(name, store="disk")
+            with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", private_targets=not session) as broker:
+                web = Client(broker.http.url)
+                if not session:
+                    subscribe(web, hook)
+                    ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+                    hook.next()
+                    until(lambda engine=engine: subscriptions(engine))
+                    continue
+                for name in ("jobs", "news"):
+                    engine.publish(name, "a")
+                [name] = subscriptions(engine)
+                until(lambda engine=engine, name=name: engine.queues["jobs"].delayed and engine.queues[name].delayed)
+                assert "an address that the internet does not reach" in web("GET", "/webhooks").json[0]["error"]
+                assert hook.asked.empty()
+
+
+def test_a_change_that_fails_leaves_the_webhook_as_it_was(engine, web, target):
+    jobs, more = engine.create_queue("jobs"), engine.create_queue("more")
+    hook = target(OK)
+    subscribe(web, hook)
+    kept = dict(jobs.meta)
+    found = web("PUT", "/webhooks/hook", {"queue": "jobs", "url": hook.url, "secret": "s" * 70_000})
+    assert found.status == 400
+    engine.create_selector(more, when=always, do=deliver("other"), name="webhook other")
+    assert web("PUT", "/webhooks/other", {"queue": "jobs", "url": hook.url}).status == 409
+    assert dict(jobs.meta) == kept
+    jobs.publish("a", b"x")
+    assert hook.next()[3] == b"x"
+    settled(jobs)
+    assert web("PUT", "/webhooks/hook", {"queue": "more", "url": hook.url}).status == 201
+    assert not jobs.meta and len(more.meta) == 1
 
 
 @pytest.mark.parametrize(("about", "status", "text"), [

@@ -2,23 +2,25 @@
 
 import hashlib
 import hmac
+import re
 import time
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
 from tests.broker.http.conftest import OK, Client, answer
+from tests.broker.http.test_access import basic
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.users import User, Users, hash_password
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def confirm(method, path):
-    """Says yes to whatever the hub asks, and takes what it sends."""
-    if method == "POST":
-        return OK
-    return answer(200, parse_qs(urlsplit(path).query)["hub.challenge"][0].encode())
+    """Says yes to whatever the hub asks, and takes what it sends, or tells."""
+    asked = parse_qs(urlsplit(path).query)
+    return answer(200, asked["hub.challenge"][0].encode()) if "hub.challenge" in asked else OK
 
 
 def ask(web, mode, topic, callback, **more):
@@ -39,10 +41,37 @@ def until(condition):
 
 
 def test_a_topic_says_where_its_hub_is(engine, web):
-    engine.create_queue("news").publish("sport.chess", b"Draw.")
+    news = engine.create_queue("news")
+    for address, body in (("sport.chess", b"Draw."), ("weather", b"Rain.")):
+        news.publish(address, body, {"content-type": "text/plain"})
     found = web("GET", "/topics/news/sport.%23")
-    assert found.raw == b"Draw."
+    assert (found.raw, found.headers["Content-Type"]) == (b"Draw.", "text/plain")
     assert found.headers["Link"] == f'<{web.url}hub>; rel="hub", <{topic_of(web, "news", "sport.#")}>; rel="self"'
+    found = web("GET", "/topics/news/music")
+    assert (found.raw, found.headers["Content-Type"]) == (b"", "application/octet-stream")
+    assert web("GET", "/topics/news/a.%23%23").status == 400
+
+
+def test_the_hub_is_where_it_was_called(target):
+    """By a name of its own, and in another virtual host."""
+    hook = target(confirm)
+    users = Users({"anna": User("anna", hash_password("secret", 2), dict.fromkeys(("/", "/more"), dict.fromkeys(
+        ("configure", "write", "read"), re.compile(""))))})
+    with Engine() as engine, Engine() as other, Broker(
+            {"/": engine, "/more": other}, amqp="127.0.0.1:0", http="127.0.0.1:0", private_targets=True, users=users) as broker:
+        other.create_queue("news")
+        web, headers = Client(broker.http.url), basic("anna", "secret") | {"Host": "news.example"}
+        links = web("GET", "/topics/news/%23?vhost=%2Fmore", headers=headers).headers["Link"]
+        hub, topic = re.fullmatch('<(.*)>; rel="hub", <(.*)>; rel="self"', links).groups()
+        assert hub == "http://news.example/hub?vhost=%2Fmore" and topic == "http://news.example/topics/news/%23?vhost=%2Fmore"
+        for place in (topic, topic.replace("http:", "https:")):     # a proxy speaks TLS for us
+            given = urlencode({"hub.mode": "subscribe", "hub.topic": place, "hub.callback": hook.url})
+            assert web("POST", "/hub?vhost=%2Fmore", given, FORM | headers).status == 202
+            assert parse_qs(urlsplit(hook.next()[1]).query)["hub.topic"] == [place]
+        until(lambda: len(subscriptions(other)) == 2)
+        assert web("POST", "/hub", given, FORM | headers).status == 400
+        other.publish("news", "a", b"x")
+        assert {hook.next()[2]["Link"] for _ in range(2)} == {links, links.replace("http:", "https:")}
 
 
 def test_subscribe_receive_unsubscribe(engine, web, target):
@@ -155,20 +184,73 @@ def test_subscriptions_outlive_the_broker(tmp_path, target):
                 until(lambda queue=engine.queues[name]: not queue.outstanding)
 
 
-def test_a_topic_that_ends_ends_its_subscriptions(engine, web, target):
+def denied(hook):
+    """What the hub tells at last."""
+    method, path, _, _ = hook.next()
+    asked = {name: value for name, [value] in parse_qs(urlsplit(path).query).items()}
+    assert (method, asked["hub.mode"]) == ("GET", "denied")
+    return asked["hub.reason"]
+
+
+def test_a_topic_that_ends_ends_its_subscriptions_when_all_is_sent(engine, web, target):
     engine.create_queue("news")
+    hooks = [target(confirm), target(confirm, answer(503, b"", "Retry-After: 0"), confirm)]
+    for count, hook in enumerate(hooks):
+        ask(web, "subscribe", topic_of(web, "news", "#" if count else "other"), hook.url)
+        hook.next()
+        until(lambda count=count + 1: len(subscriptions(engine)) == count)
+    for name in subscriptions(engine):
+        engine.queues[name].hold()
+    engine.publish("news", "a", b"last")
+    engine.delete_queue("news")
+    assert "the topic has ended: its queue 'news' was deleted" in denied(hooks[0])
+    [name] = subscriptions(engine)
+    engine.queues[name].release()
+    assert [hooks[1].next()[3] for _ in range(2)] == [b"last"] * 2
+    assert "the topic has ended" in denied(hooks[1])
+    until(lambda: not subscriptions(engine))
+    assert not engine.selectors
+
+
+def test_a_topic_that_has_ended_when_the_broker_starts(tmp_path, target):
     hook = target(confirm)
+    for session in range(2):
+        with Engine() as engine:
+            engine.create_store("disk", "ring", path=tmp_path / "store")
+            engine.create_queue("news", store="disk")
+            if session:
+                engine.delete_queue("news")
+            with Broker(engine, amqp="127.0.0.1:0", http="127.0.0.1:0", private_targets=True) as broker:
+                if session:
+                    assert "the topic has ended" in denied(hook)
+                    assert not engine.queues
+                else:
+                    web = Client(broker.http.url)
+                    ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
+                    hook.next()
+                    until(lambda: subscriptions(engine))
+
+
+def test_who_confirms_and_is_not_subscribed_is_told(engine, web, target):
+    engine.create_queue("news")
+
+    def too_late(method, path):
+        engine.delete_queue("news")
+        return confirm(method, path)
+
+    hook = target(too_late, OK)
     ask(web, "subscribe", topic_of(web, "news", "#"), hook.url)
     hook.next()
-    until(lambda: subscriptions(engine))
-    engine.delete_queue("news")
-    web.broker.loop.call_soon_threadsafe(lambda: None)
-    assert len(subscriptions(engine)) == 1          # what was not sent yet is sent; it goes with the next start
+    assert denied(hook) == "queue 'news' was deleted meanwhile"
+    assert not engine.queues
 
 
 @pytest.mark.parametrize(("form", "status", "text"), [
     ({}, 400, "hub.mode"), ({"hub.mode": "publish"}, 400, "hub.mode must be subscribe or unsubscribe, got 'publish'"),
-    ({"hub.mode": "subscribe", "hub.topic": "http://elsewhere/"}, 400, "hub.topic must be http://127.0.0.1"),
+    ({"hub.mode": "subscribe", "hub.topic": "http://elsewhere/topics/news/a"}, 400, "hub.topic must be http://127.0.0.1"),
+    ({"hub.topic": "news"}, 400, "/topics/QUEUE/PATTERN, got"), ({"hub.topic": "news/a/b"}, 400, "QUEUE/PATTERN"),
+    ({"hub.topic": "news/a?vhost=other"}, 400, "QUEUE/PATTERN"), ({"hub.topic": "news/a?x"}, 400, "is no URL"),
+    ({"hub.topic": "http://[/"}, 400, "is no URL"), ({"hub.topic": "news/%23#part"}, 400, "QUEUE/PATTERN"),
     ({"hub.callback": "nonsense"}, 400, "expected an http or https URL"),
     ({"hub.topic": "none/%23"}, 404, "no queue 'none'"), ({"hub.topic": "news/a.%23%23"}, 400, "a.##"),
     ({"hub.lease_seconds": "x"}, 400, "hub.lease_seconds"), ({"hub.lease_seconds": "0"}, 400, "hub.lease_seconds"),

@@ -22,10 +22,11 @@ import aiohttp
 
 import xump.aio
 from xump.broker.http import cloudevents
-from xump.broker.http.targets import beginning
+from xump.broker.http.targets import beginning, check_target
 from xump.errors import Closed, StaleDelivery
 
 if TYPE_CHECKING:
+    from xump.broker.http.webhooks import Webhooks
     from xump.engine import Engine
     from xump_ext.engine.delivery import Delivery
 
@@ -48,8 +49,8 @@ class Outgoing:
     """Posts what is delivered under a destination."""
 
     def __init__(
-        self, engine: Engine, destination: str, url: str, session: aiohttp.ClientSession, secret: bytes | None = None,
-        links: str | None = None, gone: Callable[[], None] | None = None,
+        self, engine: Engine, destination: str, url: str, webhooks: Webhooks, secret: bytes | None = None,
+        links: str | None = None, gone: Callable[[], None] | None = None, sent: Callable[[], None] | None = None,
     ) -> None:
         self.url = url
         """Where to."""
@@ -59,10 +60,11 @@ class Outgoing:
         """Why the last attempt failed; None: it did not."""
         self._engine = engine
         self._destination = destination
-        self._session = session
+        self._webhooks = webhooks
         self._secret = secret
         self._links = links
         self._gone = gone
+        self._sent = sent
         self._posts: set[asyncio.Task[None]] = set()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
@@ -104,11 +106,14 @@ class Outgoing:
                 self._failed(delivery, f"the target answered {status}", retry_after)
                 if status == GONE and self._gone is not None:
                     self._gone()
+        if self._sent is not None:
+            self._sent()
 
     async def _ask(self, delivery: Delivery) -> tuple[int, str | None]:
         body = delivery.message.body
         headers = dict(self._headers(delivery, body))
-        async with self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
+        check_target(self.url, self._webhooks.private_targets)
+        async with self._webhooks.session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
             with suppress(aiohttp.ClientError):         # the status says all; the rest is read for the connection's sake
                 await beginning(response)
             return response.status, response.headers.get("Retry-After")
@@ -117,13 +122,13 @@ class Outgoing:
         message = delivery.message
         own = {name: value for name, value in message.headers.items()
                if not name.startswith(cloudevents.PREFIX) and name != cloudevents.CONTENT_TYPE and not isinstance(value, bytes)}
-        yield "Content-Type", _line(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")))
-        yield "Xump-Queue", _line(delivery.queue.name)
+        yield "Content-Type", line(str(message.headers.get(cloudevents.CONTENT_TYPE, "application/octet-stream")))
+        yield "Xump-Queue", line(delivery.queue.name)
         yield "Xump-Id", str(delivery.id)
-        yield "Xump-Address", _line(message.address)
+        yield "Xump-Address", line(message.address)
         yield "Xump-Delivery-Count", str(delivery.delivery_count)
         if message.message_id is not None:
-            yield "Xump-Message-Id", _line(message.message_id)
+            yield "Xump-Message-Id", line(message.message_id)
         if own:
             yield "Xump-Headers", json.dumps(own)
         yield from cloudevents.http_headers(message.headers)
@@ -154,7 +159,7 @@ def _answer(call: Callable[[], None]) -> None:
         call()
 
 
-def _line(text: str) -> str:
+def line(text: str) -> str:
     """A text as the value of an HTTP header, which has neither line ends nor much beyond ASCII: as in a URL."""
     return quote(text, safe=cloudevents.SAFE + " ")
 

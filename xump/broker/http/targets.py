@@ -24,6 +24,10 @@ ANSWER_BYTES_MAX = 64 << 10
 """So much of an answer is read."""
 
 
+WRAPPING = (ipaddress.ip_network("::/96"), ipaddress.ip_network("64:ff9b::/96"))
+"""IPv6 addresses that end with one of IPv4, beside those that `ipaddress` knows: an old form, and NAT64 (RFC 6052)."""
+
+
 class Forbidden(OSError):
     """A target that may not be called."""
 
@@ -51,10 +55,14 @@ def is_public(address: str) -> bool:
 
     >>> [is_public(one) for one in ("93.184.215.14", "127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:10.0.0.1")]
     [True, False, False, False, False, False]
+    >>> [is_public(one) for one in ("64:ff9b::7f00:1", "64:ff9b::5db8:d70e", "::127.0.0.1", "2002:7f00:1::")]
+    [False, True, False, False]
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
+        if not inner and any(found in network for network in WRAPPING):
+            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
         if inner:
             found = inner
     return found.is_global and not found.is_multicast
@@ -72,6 +80,14 @@ def checked_url(text: object, private: bool) -> str:
         raise Problem(403, f"{url.host} is an address that the internet does not reach; "
                            "the broker calls such only with private_targets=True (--private-targets)")
     return str(url)
+
+
+def check_target(url: str, private: bool) -> None:
+    """Raise `Forbidden` for an address that may not be called, whatever was allowed when somebody subscribed. A name is looked up
+    later, by `PublicOnly`, which is not asked for addresses."""
+    host = URL(url).host or ""
+    if not private and not _may_be_public(host):
+        raise Forbidden(errno.EACCES, f"{host} is an address that the internet does not reach")
 
 
 def _may_be_public(host: str) -> bool:

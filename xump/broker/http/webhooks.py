@@ -64,6 +64,11 @@ class Webhooks:
         self._session: aiohttp.ClientSession | None = None
 
     @property
+    def private_targets(self) -> bool:
+        """Whether they may go to private addresses."""
+        return self._http.private_targets
+
+    @property
     def session(self) -> aiohttp.ClientSession:
         """What calls targets."""
         if self._session is None:
@@ -95,10 +100,24 @@ class Webhooks:
         return {name: webhook for (host, name), webhook in self._running.items() if host == vhost.name}
 
     async def put(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
-        """Create a webhook, or change it."""
-        await self.delete(vhost, name)
-        self._begin(vhost, name, about, queue)
+        """Create a webhook, or change it. If it raises, all is as it was."""
+        kept = queue.meta.get(KEPT + name)
         queue.meta[KEPT + name] = json.dumps(about).encode()
+        before = self._running.pop((vhost.name, name), None)
+        if before is not None:
+            await before.stop()
+        try:
+            self._begin(vhost, name, about, queue)
+        except BaseException:
+            if kept is None:
+                del queue.meta[KEPT + name]
+            else:
+                queue.meta[KEPT + name] = kept
+            if before is not None and before.selector.source.name in vhost.engine.queues:
+                self._begin(vhost, name, before.about, before.selector.source)
+            raise
+        if before is not None and before.selector.source is not queue:
+            self._forget(vhost, name, before)
 
     async def delete(self, vhost: Vhost, name: str) -> bool:
         """End a webhook; returns whether there was one."""
@@ -106,10 +125,13 @@ class Webhooks:
         if webhook is None:
             return False
         await webhook.stop()
+        self._forget(vhost, name, webhook)
+        return True
+
+    def _forget(self, vhost: Vhost, name: str, webhook: Webhook) -> None:
         queue = vhost.engine.queues.get(webhook.about["queue"])
         if queue is not None:
             queue.meta.pop(KEPT + name, None)
-        return True
 
     def _begin(self, vhost: Vhost, name: str, about: dict[str, Any], queue: Queue) -> None:
         destination = f"webhook/{name}"
@@ -118,7 +140,7 @@ class Webhooks:
             credit=about["credit"], name=f"webhook {name}")
         secret = None if about["secret"] is None else about["secret"].encode()
         self._running[vhost.name, name] = Webhook(
-            about, selector, Outgoing(vhost.engine, destination, about["url"], self.session, secret))
+            about, selector, Outgoing(vhost.engine, destination, about["url"], self, secret))
 
 
 async def put(call: Call) -> web.Response:

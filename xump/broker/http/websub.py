@@ -4,9 +4,12 @@ A topic is a queue together with a pattern of addresses, and its URL is `…/top
 topic says in its `Link` headers where the hub is, and what its own URL is. A subscription is a queue of its own, beside that of
 the topic and in the same store, into which a selector copies what matches. So a target that is slow, or down for hours, holds
 up nobody, and it loses nothing. What the hub must know again is in that queue's map. It ends when its lease ends, when it is
-cancelled, when its target answers 410, or when the topic's queue is deleted.
+cancelled, when its target answers 410, or when the topic's queue is deleted and all was sent that was in it.
 
-No target is subscribed by others: the hub first asks the target (a GET with a challenge that the target repeats).
+No target is subscribed by others: the hub first asks the target (a GET with a challenge that the target repeats). A target that
+confirmed, and is not subscribed after all, is told so (`hub.mode=denied`); so is one whose topic has ended.
+
+The broker may be known by several names, and may not know them: the URLs are those by which the client has called it.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
 import aiohttp
 from aiohttp import web
@@ -27,18 +31,23 @@ from yarl import URL
 
 import xump.aio
 from xump.actions import copy_to, deliver
+from xump.broker.exchanges import topic_matches
 from xump.broker.http.call import Call
-from xump.broker.http.outgoing import Outgoing
+from xump.broker.http.cloudevents import CONTENT_TYPE
+from xump.broker.http.outgoing import Outgoing, line
 from xump.broker.http.problems import Problem, asking
-from xump.broker.http.targets import checked_url
+from xump.broker.http.targets import check_target, checked_url
 from xump.conditions import always, match
 
 if TYPE_CHECKING:
     from xump.broker.http.server import Http
     from xump.broker.vhost import Vhost
     from xump.engine import Engine
+    from xump.queue import Queue
     from xump.selector import Selector
     from xump.types import SelectorStart
+    from xump.watch import Change, Watch
+    from xump_ext.message.message import Message
 
 logger = logging.getLogger("xump")
 
@@ -82,6 +91,10 @@ class Subscription:
         return QUEUE + hashlib.sha256(json.dumps([self.topic, self.callback]).encode()).hexdigest()[:32]
 
 
+LOOKED_AT = 1000
+"""So many messages are looked at for the newest one of a topic."""
+
+
 class Hub:
     """The hub of all virtual hosts."""
 
@@ -89,14 +102,20 @@ class Hub:
         self._http = http
         self._running: dict[tuple[str, str], tuple[Subscription, Outgoing, asyncio.TimerHandle]] = {}
         self._asking: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        """The hub's own URL."""
-        return f"{self._http.url}hub"
+        self._watches: list[Watch] = []
+        self._orphans: set[tuple[str, str]] = set()     # subscriptions whose topic has ended
 
     def start(self, vhost: Vhost) -> None:
         """Go on with the subscriptions that there are."""
+        loop = asyncio.get_running_loop()
+
+        def told(changes: list[Change]) -> None:
+            """The graph has changed."""
+            gone = [str(one.thing.name) for one in changes if one.what == "queue" and not one.came]
+            if gone and not loop.is_closed():
+                loop.call_soon_threadsafe(self._sources_gone, vhost, gone)
+
+        self._watches.append(vhost.engine.watch(told))
         for name, queue in list(vhost.engine.queues.items()):
             kept = queue.meta.get(KEPT) if name.startswith(QUEUE) else None
             if kept is not None:
@@ -104,6 +123,9 @@ class Hub:
 
     async def stop(self) -> None:
         """End what goes on; the subscriptions stay."""
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
@@ -111,26 +133,19 @@ class Hub:
         for _, outgoing, timer in running.values():
             timer.cancel()
             await outgoing.stop()
-
-    def links(self, topic: str) -> str:
-        """The `Link` header of a topic, and of each of its messages."""
-        return f'<{self.url}>; rel="hub", <{topic}>; rel="self"'
-
-    def topic_of(self, text: str) -> tuple[str, str]:
-        """Queue and pattern of a topic's URL. Raises `Problem` 400."""
-        prefix = f"{self._http.url}topics/"
-        queue, slash, pattern = text.removeprefix(prefix).partition("/")
-        if not text.startswith(prefix) or not slash or not queue or not pattern:
-            raise Problem(400, f"hub.topic must be {prefix}QUEUE/PATTERN, got {text!r}")
-        return unquote(queue), unquote(pattern)
+        self._orphans.clear()
 
     # ---- subscriptions
 
     def ask(self, vhost: Vhost, mode: str, subscription: Subscription, lease: int) -> None:
         """Ask the target whether it wants this, and then do it."""
-        task = asyncio.get_running_loop().create_task(self._ask(vhost, mode, subscription, lease))
+        self._do(self._ask(vhost, mode, subscription, lease))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
+        task.add_done_callback(_look)
 
     async def _ask(self, vhost: Vhost, mode: str, subscription: Subscription, lease: int) -> None:
         challenge = secrets.token_urlsafe(32)
@@ -138,8 +153,7 @@ class Hub:
         if mode == "subscribe":
             query["hub.lease_seconds"] = str(lease)
         try:
-            async with self._http.webhooks.session.get(
-                    URL(subscription.callback).update_query(query), allow_redirects=False) as response:
+            async with self._call(subscription, query) as response:
                 echoed = await response.content.read(len(challenge) + 1)
                 if not 200 <= response.status < 300 or echoed != challenge.encode():
                     logger.warning("%s did not confirm hub.mode=%s of %s", subscription.callback, mode, subscription.topic)
@@ -152,6 +166,39 @@ class Hub:
             logger.warning("%s could not be asked for hub.mode=%s: %s", subscription.callback, mode, error)
         except Problem as problem:
             logger.warning("%s: %s", subscription.topic, problem)
+            await self._deny(subscription, str(problem))
+
+    def _call(self, subscription: Subscription, query: dict[str, str]) -> Any:
+        check_target(subscription.callback, self._http.private_targets)
+        return self._http.webhooks.session.get(
+            URL(subscription.callback).update_query(query), allow_redirects=False)
+
+    async def _deny(self, subscription: Subscription, why: str) -> None:
+        """Tell a target that it is not subscribed, or not any more; what it answers does not matter."""
+        query = {"hub.mode": "denied", "hub.topic": subscription.topic, "hub.reason": why}
+        try:
+            async with self._call(subscription, query):
+                pass
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            logger.warning("%s could not be told hub.mode=denied: %s", subscription.callback, error)
+
+    def _sources_gone(self, vhost: Vhost, gone: list[str]) -> None:
+        """The queues of topics were deleted: their subscriptions end when all has been sent."""
+        for host, name in list(self._running):
+            if host == vhost.name and self._running[host, name][0].source in gone:
+                self._orphans.add((host, name))
+                self._sent(vhost, name)
+
+    def _sent(self, vhost: Vhost, name: str) -> None:
+        """Something was sent: end the subscription, if that was the last of it."""
+        queue = vhost.engine.queues.get(name)
+        if (vhost.name, name) in self._orphans and (queue is None or not queue.ready + queue.delayed + queue.outstanding):
+            self._orphans.discard((vhost.name, name))
+            self._do(self._end_orphan(vhost, self._running[vhost.name, name][0]))
+
+    async def _end_orphan(self, vhost: Vhost, subscription: Subscription) -> None:
+        await self.end(vhost, subscription)
+        await self._deny(subscription, f"the topic has ended: its queue {subscription.source!r} was deleted")
 
     async def _subscribe(self, vhost: Vhost, subscription: Subscription, lease: int) -> None:
         subscription.until = time.time() + lease
@@ -173,25 +220,27 @@ class Hub:
         engine, name = vhost.engine, subscription.name
         if subscription.source not in engine.queues:
             engine.delete_queue(name)
+            self._do(self._end_orphan(vhost, subscription))
             return
         pattern = subscription.pattern
         if _selector(engine, f"{name} in") is None:     # a lease that is renewed has it
             engine.create_selector(subscription.source, when=always if pattern == "#" else match("topic", pattern),
                                    do=copy_to(name), start=start, name=f"{name} in")
         engine.create_selector(name, when=always, do=deliver(name), credit=CREDIT, name=f"{name} out")
-        loop = asyncio.get_running_loop()
 
         def end() -> None:
             """The lease is over, or the target wants no more."""
-            loop.create_task(self.end(vhost, subscription)).add_done_callback(_look)
+            self._do(self.end(vhost, subscription))
 
         outgoing = Outgoing(
-            engine, name, subscription.callback, self._http.webhooks.session,
-            None if subscription.secret is None else subscription.secret.encode(), self.links(subscription.topic), end)
-        timer = loop.call_later(max(0.0, subscription.until - time.time()), end)
+            engine, name, subscription.callback, self._http.webhooks,
+            None if subscription.secret is None else subscription.secret.encode(), links(subscription.topic), end,
+            lambda: self._sent(vhost, name))
+        timer = asyncio.get_running_loop().call_later(max(0.0, subscription.until - time.time()), end)
         self._running[vhost.name, name] = subscription, outgoing, timer
 
     async def _pause(self, vhost: Vhost, subscription: Subscription) -> bool:
+        self._orphans.discard((vhost.name, subscription.name))
         found = self._running.pop((vhost.name, subscription.name), None)
         if found is not None:
             found[2].cancel()
@@ -218,7 +267,38 @@ def _selector(engine: Engine, name: str) -> Selector | None:
 
 def _look(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        logger.error("a subscription could not be ended", exc_info=task.exception())
+        logger.error("a subscription of WebSub could not be begun, or ended", exc_info=task.exception())
+
+
+# ---- URLs
+
+def links(topic: str) -> str:
+    """The `Link` header of a topic, and of each of its messages."""
+    place = urlsplit(topic)
+    hub = urlunsplit((place.scheme, place.netloc, "/hub", place.query, ""))
+    return f'<{hub}>; rel="hub", <{topic}>; rel="self"'
+
+
+def topic_url(call: Call, queue: str, pattern: str) -> str:
+    """The URL of a topic, as the client calls the broker."""
+    vhost = "" if call.vhost.name == "/" else f"?vhost={quote(call.vhost.name, safe='')}"
+    return f"{call.request.scheme}://{call.request.host}/topics/{quote(queue, safe='')}/{quote(pattern, safe='')}{vhost}"
+
+
+def topic_of(call: Call, text: str) -> tuple[str, str]:
+    """Queue and pattern of a topic's URL. Raises `Problem` 400. The scheme may be another one: a proxy may speak TLS for us."""
+    try:
+        place = urlsplit(text)
+        vhost = parse_qs(place.query, strict_parsing=True) if place.query else {}
+    except ValueError:
+        raise Problem(400, f"hub.topic={text!r} is no URL") from None
+    parts = place.path.split("/")
+    if place.scheme not in ("http", "https") or place.netloc != call.request.host or place.fragment or (
+            len(parts) != 4 or parts[:2] != ["", "topics"] or not parts[2] or not parts[3]) or (
+            vhost not in ({"vhost": [call.vhost.name]}, {} if call.vhost.name == "/" else None)):
+        wanted = unquote(topic_url(call, "QUEUE", "PATTERN"))
+        raise Problem(400, f"hub.topic must be {wanted}, got {text!r}")
+    return unquote(parts[2]), unquote(parts[3])
 
 
 # ---- requests
@@ -230,7 +310,7 @@ async def hub(call: Call) -> web.Response:
     mode = given.get("mode")
     if mode not in ("subscribe", "unsubscribe"):
         raise Problem(400, f"hub.mode must be subscribe or unsubscribe, got {mode!r}")
-    source, pattern = call.http.hub.topic_of(str(given.get("topic", "")))
+    source, pattern = topic_of(call, str(given.get("topic", "")))
     callback = checked_url(given.get("callback"), call.http.private_targets)
     call.check("read", source)
     with asking():
@@ -255,10 +335,21 @@ def _lease(given: object) -> int:
 
 
 async def topic(call: Call) -> web.Response:
-    """A topic: its newest message, and in `Link` where to subscribe."""
+    """A topic: its newest message, among the last thousand of its queue, and in `Link` where to subscribe."""
     queue = call.queue("read")
     call.only()
-    url = f"{call.http.url}topics/{quote(queue.name, safe='')}/{quote(call.name('pattern'), safe='')}"
-    newest = next(iter(queue.browse(reverse=True, limit=1)), None)
-    body = b"" if newest is None else newest.body
-    return web.Response(body=body, headers={"Link": call.http.hub.links(url)}, content_type="application/octet-stream")
+    pattern = call.name("pattern")
+    newest = await asyncio.to_thread(_newest, queue, pattern)
+    kind = None if newest is None else newest.headers.get(CONTENT_TYPE)
+    return web.Response(body=b"" if newest is None else newest.body, headers={
+        "Link": links(topic_url(call, queue.name, pattern)),
+        "Content-Type": line(str(kind)) if kind is not None else "application/octet-stream"})
+
+
+def _newest(queue: Queue, pattern: str) -> Message | None:
+    with asking():
+        match("topic", pattern)
+        for message in queue.browse(reverse=True, limit=LOOKED_AT):
+            if topic_matches(pattern, message.address):
+                return message
+    return None
