@@ -41,9 +41,9 @@ def test_a_request_that_comes_again_gets_its_answer_again(engine):
 def test_identities_are_any_bytes_and_found_as_the_service_says(engine):
     done = []
     work = counted(Replies(engine, "replies"), done, identify=lambda body: (body[-1], body[:-1]))
-    for identity in (b"\xff\x00", b"", b"\xff"):
+    for identity in (b"\xff\x00", b"", b"\xff", b"y" * 128, b"y" * 129, b"y" * 100_000, b"y" * 100_001):
         assert work([b"x", identity]) == work([b"x", identity])
-    assert len(done) == 3
+    assert len(done) == 7
 
 
 def test_the_stamps_of_requests_differ():

@@ -6,6 +6,7 @@ import pytest
 
 from xump import Engine
 from xump.zeromq import ParanoidPirate, SimplePirate
+from xump.zeromq.frames import FRAMES_MAX
 
 READY, HEARTBEAT = b"\x01", b"\x02"
 
@@ -128,6 +129,15 @@ def test_an_unasked_reply_reaches_nobody(simple):
     assert simple.machine.dropped == 3
 
 
+@pytest.mark.parametrize("stack", [[b"c"], [b"proxy", b"c"], [b"one", b"two", b"c"]], ids=len)
+def test_requests_and_replies_have_a_stack_of_addresses(stack):
+    """Of a client behind other queues: what they have put before the empty frame comes back as it is."""
+    for queue, head, start in ((Queue(SimplePirate), [b""], [b"", READY]), (Queue(ParanoidPirate), [], [READY])):
+        queue.worker(b"w", *start)
+        assert queue.client(*stack, b"", b"x", b"", b"y") == ([], [[b"w", *head, *stack, b"", b"x", b"", b"y"]])
+        assert queue.worker(b"w", *head, *stack, b"", b"", b"done") == ([[*stack, b"", b"", b"done"]], [])
+
+
 # ---- Paranoid Pirate (RFC 6)
 
 def test_a_worker_must_say_ready_first(paranoid):
@@ -180,6 +190,19 @@ def test_a_worker_that_comes_back_is_let_in(paranoid):
     assert paranoid.client(b"c", b"", b"x") == ([], [[b"w", b"c", b"", b"x"]])
 
 
+@pytest.mark.parametrize("wrong", [
+    [], [b""], [b"", b"x"], [b"c"], [b"c", b""], [b"c", b"x", b"y"], [b"\x03"], [READY, b"x"], [b"another", b"", b"x"],
+    [b"c", b"d", b"", b"x"], [b"c", b"", *[b""] * FRAMES_MAX]], ids=lambda frames: repr(frames)[:40])
+def test_a_worker_that_says_what_is_not_its_reply_is_forgotten_and_the_next_has_its_request(paranoid, wrong):
+    """It takes its request for done. It would be busy for ever, as long as it lives."""
+    paranoid.worker(b"wrong", READY)
+    paranoid.client(b"c", b"", b"x")
+    assert paranoid.worker(b"wrong", *wrong) == ([], [])
+    assert paranoid.machine.workers == 0
+    assert paranoid.pass_time(1.0) == ([], [])                      # no heartbeat: it sees a dead queue
+    assert paranoid.worker(b"next", READY) == ([], [[b"next", b"c", b"", b"x"]])
+
+
 def test_what_is_no_message_changes_nothing(paranoid):
     paranoid.worker(b"w", READY)
     for frames in ([b"w"], [b"w", b""], [b"w", b"", b""], [b"w", b"\x03"], [b"w", READY, b"x"], [b"w", b"c", b"x", b"y"]):
@@ -206,9 +229,9 @@ def test_random_frames_never_crash_and_what_is_asked_is_answered_afterwards(kind
     seen = []
     while sent:                         # the requests that came at random are answered, too
         worker, *rest = sent.pop(0)
-        client, _, *body = rest[len(head):] if rest != [HEARTBEAT] else (None, None)
-        if worker == b"honest" and client is not None:
-            seen.append((client, body))
-            sent += queue.worker(b"honest", *head, client, b"", b"answer")[1]
+        if worker == b"honest" and rest != [HEARTBEAT]:
+            stack = rest[len(head): rest.index(b"", len(head)) + 1]
+            seen.append((stack[0], rest[len(head) + len(stack):]))
+            sent += queue.worker(b"honest", *head, *stack, b"answer")[1]
     assert not queue.machine.pack.queue.ready
     assert (b"last", [b"question"]) in seen or queue.machine.pack.queue.outstanding

@@ -15,7 +15,6 @@ import zmq.auth
 from xump.cli.main import main
 from xump.errors import RequestTimeout
 from xump.zeromq import Client, FutureClient, Keys, LazyPirate, MajordomoBroker, PirateBroker, Worker, aio
-from xump.zeromq.sockets import bind
 
 HOST = "tcp://127.0.0.1:*"
 
@@ -280,7 +279,7 @@ def test_futures_end_with_their_client(raw):
     out, waiting, given_up, wrong = (client.submit(b"s", b"x"), client.submit(b"s", b"x"), client.submit(b"s", b"x"),
                                      client.submit(b"s"))
     given_up.cancel()
-    with pytest.raises(ValueError, match="at least one frame"):
+    with pytest.raises(ValueError, match="a request has 0 frames"):
         wrong.result()
     client.close()
     for future in (out, waiting):
@@ -309,13 +308,6 @@ def test_an_asyncio_request_that_is_lost_is_asked_again(raw):
 
 
 # ---- who may come
-
-@pytest.mark.parametrize("endpoint", ["tcp://*:*", "tcp://0.0.0.0:*"])
-def test_other_machines_are_not_let_in_by_accident(context, endpoint):
-    with pytest.raises(ValueError, match="open to other machines"):
-        MajordomoBroker(endpoint, context=context)
-    bind(context, zmq.ROUTER, endpoint, public=True).close()
-
 
 def test_with_keys_only_who_has_them_is_served(context, serve, work):
     (public, secret), (own, own_secret) = zmq.curve_keypair(), zmq.curve_keypair()
@@ -421,8 +413,8 @@ def test_the_command_line_refuses_what_is_wrong():
     (["paranoid-pirate", HOST, HOST, "--request-ttl", "-1"], "-1"),
     (["freelance", HOST, "--threads", "0"], "threads is 0"),
     (["worker", "nonsense", "s", "--", "cat"], "'nonsense' is no endpoint"),
-    (["worker", "tcp://127.0.0.1:9", "", "--", "cat"], "needs the name of its service"),
-    (["worker", "tcp://127.0.0.1:9", "n" * 256, "--", "cat"], "at most 255 bytes, this one has 256"),
+    (["worker", "tcp://127.0.0.1:9", "", "--", "cat"], "the name of a service has 1 to 255 bytes, this one has 0"),
+    (["worker", "tcp://127.0.0.1:9", "n" * 256, "--", "cat"], "1 to 255 bytes, this one has 256"),
 ], ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "")
 def test_a_command_says_what_is_wrong_before_it_says_that_it_is_ready(words, error, capsys):
     assert main(["zeromq", *words]) == 2

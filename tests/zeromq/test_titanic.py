@@ -235,6 +235,91 @@ def test_a_full_store_refuses_requests_and_keeps_those_that_it_has(tmp_path):
     titanic.engine.close()
 
 
+def full(path, **options):
+    """A broker whose store has no room for anything, and what it has accepted before."""
+    titanic, accepted = Titanic(path=path, disk={"max_bytes": 1 << 20, "segment_bytes": 1 << 16}, **options), []
+    for size in (50_000, 50):
+        while (said := answer(titanic, b"request", b"s", bytes(size))) != [b"500"]:
+            accepted.append(said[1])
+    return titanic, accepted
+
+
+def answer(titanic, service, *body):
+    """As `ask`, and waits for the disk."""
+    said = titanic.ask(service, *body)
+    while said is None:
+        assert titanic.woken.acquire(timeout=20)
+        said = next((sent[4:] for sent in titanic.pumped() if sent[0] == b"c"), None)
+    return said
+
+
+def close(titanic, *uuids):
+    for uuid in uuids:
+        assert answer(titanic, b"close", uuid) == [b"200"]
+
+
+def until_replied(titanic, uuid):
+    while (reply := titanic.ask(b"reply", uuid)) == [b"300"]:
+        assert titanic.woken.acquire(timeout=20)
+    return reply
+
+
+@pytest.mark.parametrize("rule", [ServiceRule(), ServiceRule(redispatch=False), ServiceRule(delivery_limit=1)],
+                         ids=["redispatch", "no redispatch", "limit"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_a_reply_that_has_no_room_waits_for_it_and_the_work_is_not_done_again(tmp_path, rule, leaves):
+    titanic, accepted = full(tmp_path / "ring", rule=rule)
+    first, second, *others = accepted
+    assert titanic.worker("ready", b"s")[0][3] == first
+    assert titanic.worker("reply", first, b"", bytes(60_000)) == []                # nothing more is given to it
+    titanic.pass_time(1.0)
+    assert titanic.ask(b"reply", first) == [b"300"]
+    if leaves:
+        titanic.worker("disconnect")
+    [request] = titanic.worker("ready", b"s", worker=b"next")
+    assert request[3] == second
+    close(titanic, *others[:8])
+    assert until_replied(titanic, first) == [b"200", bytes(60_000)]
+    titanic.engine.close()
+
+
+def test_a_reply_that_has_no_room_can_be_closed(tmp_path):
+    titanic, (first, *_) = full(tmp_path / "ring")
+    titanic.worker("ready", b"s")
+    titanic.worker("reply", first, b"", bytes(60_000))
+    close(titanic, first)
+    assert titanic.ask(b"reply", first) == [b"400"]
+    assert first not in {message.message_id.encode() for message in titanic.titanic.requests.browse()}
+    titanic.engine.close()
+
+
+@pytest.mark.parametrize("rule", [ServiceRule(redispatch=False), ServiceRule(delivery_limit=1)], ids=["no redispatch", "limit"])
+def test_a_request_is_given_up_although_the_store_is_full(tmp_path, rule):
+    titanic, (first, *others) = full(tmp_path / "ring", rule=rule)
+    titanic.worker("ready", b"s")
+    titanic.worker("disconnect")
+    assert titanic.ask(b"reply", first) == [b"500"]
+    close(titanic, *others[:8])
+    titanic.pass_time(1.0)
+    assert until_replied(titanic, first) == [b"500"]
+    assert first in {message.message_id.encode() for message in titanic.titanic.replies.browse()}
+    close(titanic, first)
+    assert titanic.ask(b"reply", first) == [b"400"]
+    titanic.engine.close()
+
+
+def test_the_parts_of_a_reply_may_have_no_more_frames_than_one_reply(tmp_path):
+    titanic = Titanic()
+    uuid = titanic.request(b"x")
+    titanic.worker("ready", b"s")
+    half = [b""] * 40_000
+    assert titanic.worker("part", uuid, b"", *half) == []
+    assert titanic.worker("reply", uuid, b"", *half) == [titanic.peer.says("disconnect")]
+    assert titanic.worker("ready", b"s", worker=b"next") == [titanic.peer.says("request", uuid, b"", b"x", worker=b"next")]
+    titanic.worker("reply", uuid, b"", *half, worker=b"next")
+    assert titanic.ask(b"reply", uuid) == [b"200", *half]
+
+
 def test_after_a_restart_everything_is_there(tmp_path):
     first, uuids = Titanic(path=tmp_path / "ring"), {}
     for name, service in ((b"waits", b"absent"), (b"at work", b"s"), (b"replied", b"s2"), (b"closed", b"absent")):

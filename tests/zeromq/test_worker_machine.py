@@ -41,7 +41,7 @@ def side(request):
 def test_the_first_word_is_ready_and_it_is_said_once(side):
     assert side.new() == [side.ready]
     for number in range(10):
-        assert side.machine.handle(side.asks(b"x"), float(number)) == (b"c", [b"x"])
+        assert side.machine.handle(side.asks(b"x"), float(number)) == ((b"c", b""), [b"x"])
         side.machine.reply([b"y"], number + 0.5)
         side.machine.tick(number + 0.9)
     assert side.new() == [[*side.reply, b"c", b"", b"y"]] * 10
@@ -59,6 +59,17 @@ def test_a_reply_has_one_address_an_empty_frame_and_the_body(side):
     assert side.new() == [[*side.reply, b"\0\1", b"", b"", b"2"]]
     with pytest.raises(ValueError, match="no request to reply to"):
         side.machine.reply([b"twice"], 0.3)
+
+
+@pytest.mark.parametrize("stack", [[], [b""], [b"c", b""], [b"proxy", b"c", b""]], ids=len)
+def test_a_paranoid_pirate_keeps_the_stack_of_addresses_if_there_is_one(stack):
+    side = Side("ppp")
+    side.new()
+    assert side.machine.handle([*stack, b"1", b"2"], 0.1) == (tuple(stack), [b"1", b"2"])
+    side.machine.reply([b"done"], 0.2)
+    assert side.new() == [[*stack, b"done"]]
+    for wrong in ([b"\1"], [b""], [b"c", b""]):
+        assert side.machine.handle(wrong, 0.3) is None
 
 
 @pytest.mark.parametrize("busy", [False, True])

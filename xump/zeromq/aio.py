@@ -15,9 +15,10 @@ import zmq
 import zmq.asyncio
 
 from xump.errors import RequestTimeout
-from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS
+from xump.zeromq.frames import check_body
+from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS, check_timeout
 from xump.zeromq.majordomo.client import Reply, dialect_of, request_frames
-from xump.zeromq.sockets import Keys, check_endpoint
+from xump.zeromq.sockets import Keys, check_endpoint, connect
 
 Taking = Callable[[list[bytes]], "list[bytes] | None"]
 """Gets the messages that come for a request; returns the body once it is complete."""
@@ -45,10 +46,9 @@ class _Asking:
     ) -> None:
         if not endpoints:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
-        if timeout <= 0 or retries < 0 or in_flight < 1:
-            raise ValueError(
-                f"timeout is {timeout}, retries {retries}, in_flight {in_flight}; allowed are more than 0 seconds, 0 or more "
-                "retries, 1 or more requests")
+        check_timeout(timeout)
+        if retries < 0 or in_flight < 1:
+            raise ValueError(f"retries is {retries}, in_flight {in_flight}; allowed are 0 or more retries, 1 or more requests")
         self._endpoints = tuple(map(check_endpoint, endpoints))
         self._timeout, self._tries, self._keys = timeout, retries + 1, keys
         self._at = 0
@@ -59,6 +59,8 @@ class _Asking:
 
     async def _ask(self, frames: Sequence[bytes], taking: Callable[[], Taking], what: str) -> list[bytes]:
         async with self._room:
+            if self._context.closed:
+                raise ValueError("the client is closed")
             for _ in range(self._tries):
                 at, socket = self._socket()
                 answered = False
@@ -70,6 +72,12 @@ class _Asking:
                             pass
                         answered = True
                         return body
+                except asyncio.CancelledError:
+                    # pyzmq cancels what waits for a socket that is closed.
+                    task = asyncio.current_task()
+                    if not self._context.closed or task is None or task.cancelling():
+                        raise
+                    raise RequestTimeout(f"the client was closed before the reply of {what} came") from None
                 except TimeoutError:
                     if at == self._at:
                         self._at = (at + 1) % len(self._endpoints)
@@ -86,16 +94,8 @@ class _Asking:
             if at == self._at:
                 return at, socket
             socket.close()              # it goes to a server that did not answer
-        socket = self._context.socket(self._kind)
-        socket.linger = 0
-        try:
-            if self._keys is not None:
-                self._keys.put(cast("zmq.Socket[bytes]", socket), serves=False)
-            socket.connect(self._endpoints[self._at])
-        except BaseException:
-            socket.close()
-            raise
-        return self._at, socket
+        context = cast("zmq.Context[zmq.Socket[bytes]]", self._context)
+        return self._at, cast("zmq.asyncio.Socket", connect(context, self._kind, self._endpoints[self._at], self._keys))
 
     async def __aenter__(self) -> Any:
         return self
@@ -104,7 +104,7 @@ class _Asking:
         self.close()
 
     def close(self) -> None:
-        """Close all sockets, also those of requests that are out."""
+        """Close all sockets. Requests that are out end with RequestTimeout."""
         self._idle.clear()
         self._context.destroy(linger=0)
 
@@ -123,6 +123,7 @@ class LazyPirate(_Asking):
         Raises:
             RequestTimeout: No try was answered.
         """
+        check_body(body, "request")
         return await self._ask(body, lambda: list, ", ".join(self._endpoints))
 
 

@@ -21,7 +21,7 @@ from xump.zeromq.freelance import FreelanceServer
 from xump.zeromq.majordomo.machine import ServiceRule
 from xump.zeromq.pair import Pair, link_of
 from xump.zeromq.server import MajordomoBroker, PirateBroker, Server
-from xump.zeromq.sockets import Keys
+from xump.zeromq.sockets import Keys, check_key
 from xump.zeromq.worker import Worker
 
 
@@ -119,12 +119,20 @@ def _keys(own: str | None, server: str | None) -> Keys | None:
     public, secret = _certificate(own)
     if secret is None:
         raise CommandError(f"{own} has no secret key; give the file NAME.key_secret")
-    return Keys(public, secret, None if server is None else _certificate(server)[0])
+    server_key = None if server is None else _certificate(server)[0]
+    try:
+        return Keys(public, secret, server_key)
+    except ValueError as error:
+        raise CommandError(f"{own}: {error}") from None
 
 
 def _certificate(path: str) -> tuple[bytes, bytes | None]:
     try:
-        return zmq.auth.load_certificate(path)
+        public, secret = zmq.auth.load_certificate(path)
+        check_key(public, "public")
+        if secret is not None:
+            check_key(secret, "secret")
+        return public, secret
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read as a CURVE certificate: {error}") from None
 

@@ -12,11 +12,13 @@ work waits for that one. If the function fails nothing is kept, and the next one
 from __future__ import annotations
 
 import functools
+import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xump.zeromq.frames import Answer, reply_frames
 from xump.zeromq.limits import KEPT_REPLIES_MAX, KEPT_SECONDS
 from xump_ext.zeromq.packing import pack, unpack
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from xump.transaction import Transaction
 
 Body = list[bytes]
-Answer = bytes | Sequence[bytes]
+
+
+PLAIN_BYTES_MAX = 128
+"""A longer identity is known by its hash: the index keeps each, and a client that sends megabytes must not end the service."""
 
 
 def stamp() -> bytes:
@@ -36,6 +41,11 @@ def stamp() -> bytes:
 
 def _first_frame(body: Body) -> tuple[bytes, Body]:
     return body[0], body[1:]
+
+
+def _key(identity: bytes) -> str:
+    """What stands for an identity, which may be any bytes, and of any length."""
+    return identity.hex() if len(identity) <= PLAIN_BYTES_MAX else "sha256:" + hashlib.sha256(identity).hexdigest()
 
 
 class Replies:
@@ -67,7 +77,7 @@ class Replies:
             work: Is called with a transaction that ends with the reply: what it publishes, and the reply, are kept both or
                 neither.
         """
-        key = identity.hex()                # an identity may be any bytes
+        key = _key(identity)
         self._engine.tick()                 # so that what is over its time is gone
         with self._changed:
             while True:
@@ -86,8 +96,7 @@ class Replies:
     def _work(self, key: str, work: Callable[[Transaction], Answer]) -> Body:
         try:
             with self._engine.transaction() as tx:
-                answer = work(tx)
-                reply = [answer] if isinstance(answer, bytes) else list(answer)
+                reply = reply_frames(work(tx))
                 tx.publish(self.queue, "", pack(0, reply), message_id=key)
             with self._changed:
                 self._kept.pop(key, None)

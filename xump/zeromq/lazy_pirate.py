@@ -6,13 +6,15 @@ reply to a later request. A service behind such clients may do a request twice.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import zmq
 
 from xump.errors import RequestTimeout
-from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS
+from xump.zeromq.frames import check_body
+from xump.zeromq.limits import RETRIES, TIMEOUT_SECONDS, check_timeout
 from xump.zeromq.messages import Messages, messages
 from xump.zeromq.sockets import Keys, check_endpoint, connect
 
@@ -36,8 +38,9 @@ class Asking:
     ) -> None:
         if not endpoints:
             raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
-        if timeout <= 0 or retries < 0:
-            raise ValueError(f"timeout is {timeout}, retries {retries}; allowed are more than 0 seconds, and 0 or more retries")
+        check_timeout(timeout)
+        if retries < 0:
+            raise ValueError(f"retries is {retries}; allowed are 0 or more")
         self._endpoints = tuple(map(check_endpoint, endpoints))
         self._at = 0
         self._timeout_ms = max(1, int(timeout * 1000))
@@ -58,17 +61,32 @@ class Asking:
                 self._socket.rcvtimeo = self._timeout_ms
                 self._messages = messages(self._socket)
             try:
-                self._messages.send(frames)
-                while (message := self._messages.receive(wait=True)) is not None:
-                    reply = self._replied(message, frames)
-                    if reply is not None:
-                        return reply
+                reply = self._try(self._socket, frames)
+                if reply is not None:
+                    return reply
             except BaseException:
                 self.close()            # a request is out: this socket is of no use for the next
                 raise
             self.close()
             self._at = (self._at + 1) % len(self._endpoints)
         raise RequestTimeout(f"no reply from {what} within {self._tries} tries of {self._timeout_ms / 1000} seconds")
+
+    def _try(self, socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> list[bytes] | None:
+        """Send, and wait for the reply; None: it did not come in time."""
+        end, shortened = time.monotonic() + self._timeout_ms / 1000, False
+        self._messages.send(frames)
+        while (message := self._messages.receive(wait=True)) is not None:
+            reply = self._replied(message, frames)
+            if reply is not None:
+                if shortened:
+                    socket.rcvtimeo = self._timeout_ms
+                return reply
+            # The limit is that of the whole try: a server that goes on saying something must not hold up its client.
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            socket.rcvtimeo, shortened = max(1, int(left * 1000)), True
+        return None
 
     def _replied(self, frames: list[bytes], request: Sequence[bytes]) -> list[bytes] | None:
         """The body of a reply; None: this is not all of it, wait on."""
@@ -107,4 +125,5 @@ class Client(Asking):
         Raises:
             RequestTimeout: No try was answered.
         """
+        check_body(body, "request")
         return self._ask(body, ", ".join(self._endpoints))

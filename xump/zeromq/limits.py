@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xump.limits import body_bytes_max
+
 HEARTBEAT_SECONDS = 2.5
 """RFC 7 leaves it to the peers; the guide's Majordomo has 2.5."""
 LIVENESS = 4
@@ -20,6 +22,9 @@ FREELANCE_PING_SECONDS, FREELANCE_TTL_SECONDS, FREELANCE_TIMEOUT_SECONDS = 2.0, 
 TIMEOUT_SECONDS, RETRIES = 2.5, 3
 """Of a Lazy Pirate: so long for each try, and so many tries after the first."""
 
+TIMEOUT_SECONDS_MAX = 2_000_000.0
+"""libzmq counts milliseconds in 32 bits with a sign, which ends some days above this."""
+
 REQUEST_TTL_SECONDS = 300.0
 """A request that no worker takes within this is dropped: its client has given up long before."""
 REPLY_LIMIT_SECONDS = 300.0
@@ -28,6 +33,8 @@ WAITING_MAX = 1_000_000
 """Requests that wait for one service. One more is refused, which its client sees as a lost request."""
 WAITING_BYTES_MAX = 1 << 30
 """Of their bodies together: above it requests are refused, too."""
+REQUEST_BYTES_MAX = body_bytes_max
+"""Of a request, its frames together: a message of the engine has no more. A longer one is refused. So is a reply, by Titanic."""
 FRAME_BYTES_MAX = 1 << 30
 """A server breaks the connection of a peer that announces a longer frame."""
 SERVICES_MAX = 10_000
@@ -40,13 +47,20 @@ KEPT_SECONDS, KEPT_REPLIES_MAX = 86_400.0, 1_000_000
 REPLIES_KEPT_SECONDS = 7 * 86_400.0
 """Of Titanic: a reply that nobody fetches and closes ends after a week."""
 PARTIALS_BYTES_MAX = 64 << 20
-"""Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away."""
+"""Parts that wait for the last one, because their client takes one reply only. A worker that sends more is sent away. They may
+have as many frames as one reply."""
 BATCH = 200
 """So many messages are read before requests are handed out: enough to share the cost, few enough that workers do not starve."""
 WAIT_MS_MAX = 60_000
 """A server without anything due looks around so often."""
 HIGH_WATER_MESSAGES = 100_000
 """Of all sockets. A ROUTER drops what is above it, and an asynchronous client may have this many replies on the way."""
+
+
+def check_timeout(timeout: float) -> None:
+    """Check the time limit of a client; raises ValueError."""
+    if not 0 < timeout <= TIMEOUT_SECONDS_MAX:
+        raise ValueError(f"the timeout is {timeout} seconds; allowed are more than 0, and at most {TIMEOUT_SECONDS_MAX:,.0f}")
 
 
 def check_heartbeat(interval: float, liveness: int) -> None:

@@ -89,7 +89,7 @@ class Pack:
             delivery.nack()                     # counts towards the delivery limit; deleting the selector alone does not
         elif delivery is not None:
             delivery.reject("worker died")
-        worker.selector.delete()
+        worker.selector.delete(recall=False)    # a reply of Titanic's that has no room keeps its request
 
     @property
     def idle(self) -> bool:

@@ -2,12 +2,11 @@
 
 A worker's first message is READY. From then on the queue sends it a heartbeat whenever it has sent nothing for an interval, busy
 or not, and forgets it when nothing came for some intervals: its request goes to the next worker. What comes from a worker that
-the queue does not know is ignored, so that the worker sees a dead queue and says READY again.
+the queue does not know is ignored, so that the worker sees a dead queue and says READY again. A worker that has a request and
+says what is neither a heartbeat nor its reply is forgotten, too: it takes its request for done, and would be busy for ever.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from xump.engine import Engine
 from xump.zeromq.frames import FRAMES_MAX, PIRATE_HEARTBEAT, PIRATE_READY
@@ -35,8 +34,8 @@ class ParanoidPirate(SimplePirate):
 
     _envelope = ()
 
-    def from_worker(self, frames: Sequence[bytes], now: float) -> None:
-        """A message came from a worker: IDENTITY READY, IDENTITY HEARTBEAT, or IDENTITY ADDRESS "" BODY…"""
+    def from_worker(self, frames: list[bytes], now: float) -> None:
+        """A message came from a worker: IDENTITY READY, IDENTITY HEARTBEAT, or IDENTITY ADDRESS… "" BODY…"""
         identity = frames[0]
         known = identity in self._workers
         if len(frames) == 2 and frames[1] == PIRATE_READY:
@@ -45,13 +44,12 @@ class ParanoidPirate(SimplePirate):
             self._join(identity)
             if identity in self._workers:
                 self._alive.add(identity, now)
-        elif len(frames) == 2 and frames[1] == PIRATE_HEARTBEAT and known:
+        elif known and (frames[1:] == [PIRATE_HEARTBEAT] or len(frames) <= FRAMES_MAX and self._replied(identity, frames[1:])):
             self._alive.heard(identity, now)
-        elif 4 <= len(frames) <= FRAMES_MAX and not frames[2] and known:
-            self._alive.heard(identity, now)
-            self._replied(identity, frames[1], frames[3:])
         else:
             self.dropped += 1
+            if known and self._workers[identity].delivery is not None:
+                self._forget(identity)
 
     def due(self) -> float | None:
         """When a heartbeat is due, or a worker is gone; None: there are no workers."""

@@ -184,12 +184,12 @@ class Server:
 
     def close(self) -> None:
         """Close the sockets. The engine stays open: it may be yours. If it was made for this server, close it first."""
-        for socket in self._sockets:
-            socket.close()
-        with self._ringing:
+        with self._ringing:             # first: a bell whose ROUTER is closed would wait for another one when it is rung
             if self._bell is not None:
                 self._bell.close()
             self._bell = None
+        for socket in self._sockets:
+            socket.close()
         self._sockets, self._handlers = [], []
 
     def __enter__(self) -> Server:

@@ -16,11 +16,26 @@ from collections.abc import Callable, Sequence
 from xump.engine import Engine
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PIRATE_READY
-from xump.zeromq.limits import REPLY_LIMIT_SECONDS, WAITING_BYTES_MAX, WAITING_MAX, WORKERS_MAX
+from xump.zeromq.limits import REPLY_LIMIT_SECONDS, REQUEST_BYTES_MAX, WAITING_BYTES_MAX, WAITING_MAX, WORKERS_MAX
 from xump.zeromq.pack import Pack, PackWorker
 from xump_ext.zeromq.packing import pack
 
 Send = Callable[[Sequence[bytes]], object]
+
+
+def stack_of(frames: list[bytes]) -> int:
+    """How many frames the stack of addresses has, the empty one at its end counted; 0: there is none, or nothing behind it."""
+    for at, frame in enumerate(frames, start=1):
+        if not frame:
+            return at if at < len(frames) else 0
+    return 0
+
+
+class _Worker(PackWorker):
+    __slots__ = ("stack",)
+
+    stack: list[bytes]
+    """Of the request that it has: the addresses, and the empty frame at their end. Its reply begins with the same."""
 
 
 class SimplePirate:
@@ -55,8 +70,8 @@ class SimplePirate:
         """Requests that were not let in."""
         self.dropped = 0
         """Malformed messages, and requests for which there was no room."""
-        self._workers: dict[bytes, PackWorker] = {}
-        self._by_selector: dict[int, PackWorker] = {}
+        self._workers: dict[bytes, _Worker] = {}
+        self._by_selector: dict[int, _Worker] = {}
         self._reply_limit = reply_limit
         self._busy: dict[bytes, float] = {}         # since when, in this order
 
@@ -65,28 +80,35 @@ class SimplePirate:
         """How many workers there are."""
         return len(self._workers)
 
-    def from_client(self, frames: Sequence[bytes], now: float) -> None:
-        """A message came from a client: IDENTITY "" BODY…"""
-        if not 3 <= len(frames) <= FRAMES_MAX or frames[1]:
+    def from_client(self, frames: list[bytes], now: float) -> None:
+        """A message came from a client: IDENTITY ADDRESS… "" BODY…"""
+        stack = stack_of(frames) if len(frames) <= FRAMES_MAX else 0
+        if stack < 2:
             self.dropped += 1
             return
         if self.admits is not None and not self.admits():
             self.refused += 1
             return
+        packed = pack(stack, frames)
+        if len(packed) > REQUEST_BYTES_MAX:
+            self.dropped += 1
+            return
         try:
-            self.engine.publish(self.pack.queue, "", pack(0, [frames[0], *frames[2:]]))
+            self.engine.publish(self.pack.queue, "", packed)
         except QueueFull:
             self.dropped += 1
 
-    def from_worker(self, frames: Sequence[bytes], now: float) -> None:
-        """A message came from a worker: IDENTITY "" READY, or IDENTITY "" ADDRESS "" BODY…"""
+    def from_worker(self, frames: list[bytes], now: float) -> None:
+        """A message came from a worker: IDENTITY "" READY, or IDENTITY "" ADDRESS… "" BODY…"""
         if len(frames) == 3 and not frames[1] and frames[2] == PIRATE_READY:
             if frames[0] in self._workers:
                 self._forget(frames[0])
             self._join(frames[0])
-        elif 5 <= len(frames) <= FRAMES_MAX and not frames[1] and not frames[3]:
-            if not self._replied(frames[0], frames[2], frames[4:]) and frames[0] not in self._workers:
-                self._join(frames[0])
+        elif 5 <= len(frames) <= FRAMES_MAX and not frames[1] and stack_of(frames[2:]) > 1:
+            if not self._replied(frames[0], frames[2:]):
+                self.dropped += 1
+                if frames[0] not in self._workers:
+                    self._join(frames[0])
         else:
             self.dropped += 1
 
@@ -100,8 +122,9 @@ class SimplePirate:
         gone = False
         for delivery in self.engine.deliveries(self._destination):
             worker = self._by_selector[delivery.selector.id]
-            body = worker.take(delivery)
-            if self._to_worker([worker.identity, *self._envelope, worker.client, b"", *body]) is False:
+            rest = worker.take(delivery)
+            worker.stack = [worker.client, *rest[: worker.kind - 1]]
+            if self._to_worker([worker.identity, *self._envelope, worker.client, *rest]) is False:
                 self._forget(worker.identity)
                 gone = True
             else:
@@ -128,8 +151,8 @@ class SimplePirate:
         if len(self._workers) >= WORKERS_MAX:
             self.dropped += 1
             return
-        worker = self._workers[identity] = self.pack.join(identity)
-        self._by_selector[worker.selector.id] = worker
+        selector = self.pack.join(identity).selector
+        self._workers[identity] = self._by_selector[selector.id] = _Worker(identity, self.pack, selector)
 
     def _forget(self, identity: bytes, *, redispatch: bool = True) -> None:
         worker = self._workers.pop(identity)
@@ -137,15 +160,17 @@ class SimplePirate:
         self._busy.pop(identity, None)
         self.pack.leave(worker, redispatch=redispatch)
 
-    def _replied(self, identity: bytes, client: bytes, body: Sequence[bytes]) -> bool:
-        """Returns whether somebody asked this worker for it."""
+    def _replied(self, identity: bytes, reply: list[bytes]) -> bool:
+        """A worker says ADDRESS… "" BODY…; returns whether somebody asked it for that."""
         worker = self._workers.get(identity)
-        if worker is None or worker.delivery is None or worker.client != client:
-            self.dropped += 1
+        if worker is None or worker.delivery is None:
+            return False
+        stack = worker.stack
+        if len(reply) <= len(stack) or reply[: len(stack)] != stack:
             return False
         self._busy.pop(identity, None)
         worker.settle()
-        self._to_client([client, b"", *body])
+        self._to_client(reply)
         return True
 
     def _handed(self, worker: PackWorker, now: float) -> None:

@@ -15,10 +15,12 @@ import socket as os_socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 import zmq
 
+from xump.zeromq.frames import Answer, reply_frames
 from xump.zeromq.limits import (
     BACK_OFF_SECONDS,
     BACK_OFF_SECONDS_MAX,
@@ -34,8 +36,6 @@ from xump.zeromq.worker_machine import Over, WorkerMachine, speaker
 
 LEAVING_MS = 100
 """So long the last word may take to go out after the socket was closed."""
-
-Answer = bytes | Sequence[bytes]
 
 
 class Worker:
@@ -63,6 +63,8 @@ class Worker:
         _interval = heartbeat if heartbeat is not None else PIRATE_HEARTBEAT_SECONDS if _pirate else HEARTBEAT_SECONDS
         _liveness = liveness if liveness is not None else PIRATE_LIVENESS if _pirate else LIVENESS
         check_heartbeat(_interval, _liveness)
+        if not 0 < back_off[0] <= back_off[1] < inf:
+            raise ValueError(f"back_off is {back_off}; allowed are two times of more than 0 seconds, the longest last")
         _endpoints = [check_endpoint(one) for one in ([endpoint] if isinstance(endpoint, str) else endpoint)]
         if not _endpoints:
             raise ValueError("a worker needs at least one endpoint, such as tcp://127.0.0.1:5555")
@@ -119,7 +121,7 @@ class Worker:
         now = self._clock()
         if line.work is not None and line.work.done():
             work, line.work = line.work, None
-            line.reply(_frames(work.result()), now)     # an error is an error, also if the broker has gone meanwhile
+            line.reply(reply_frames(work.result()), now)     # an error is an error, also if the broker has gone meanwhile
         if line.socket is None and line.work is None and now >= line.due and not self._stopping:
             line.open(self._context, self._keys, now)
             self.connections += 1
@@ -207,7 +209,3 @@ class _Line:
             self._machine.leave()
             self.socket.close()
             self.socket = None
-
-
-def _frames(answer: Answer) -> list[bytes]:
-    return [answer] if isinstance(answer, bytes) else list(answer)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 
-from xump.zeromq.frames import PIRATE_HEARTBEAT, PIRATE_READY, WORKERS, Command, WorkerDialect
-from xump.zeromq.limits import SERVICE_BYTES_MAX, check_heartbeat
+from xump.zeromq.frames import PIRATE_HEARTBEAT, PIRATE_READY, WORKERS, Command, WorkerDialect, check_service
+from xump.zeromq.limits import check_heartbeat
 
 PROTOCOLS = ("mdp", "mdp2", "ppp")
 """Majordomo 0.1, Majordomo 0.2, Paranoid Pirate."""
 
-Request = tuple[bytes, list[bytes]]
-"""The address of who asks, and the frames of the body."""
+Request = tuple[tuple[bytes, ...], list[bytes]]
+"""What stands before the body of the request, and of its reply: who asks. And the frames of the body."""
 
 
 class Over(enum.Enum):
@@ -40,9 +40,12 @@ class _Pirate:
     def read(self, frames: list[bytes]) -> Request | Command | None:
         if frames == [PIRATE_HEARTBEAT]:
             return Command.HEARTBEAT
-        if len(frames) >= 3 and not frames[1]:
-            return frames[0], frames[2:]
-        return None
+        if frames in ([], [PIRATE_READY]):
+            return None
+        if b"" not in frames:
+            return (), frames                   # who asks is opposite
+        stack = frames.index(b"") + 1
+        return (tuple(frames[:stack]), frames[stack:]) if stack < len(frames) else None
 
 
 class _Majordomo:
@@ -60,7 +63,7 @@ class _Majordomo:
         at = len(self._before)
         command = self._commands.get(frames[at]) if len(frames) > at and frames[:at] == self._before else None
         if command is Command.REQUEST and len(frames) >= at + 4 and not frames[at + 2]:
-            return frames[at + 1], frames[at + 3:]
+            return (frames[at + 1], b""), frames[at + 3:]
         if command in (Command.HEARTBEAT, Command.DISCONNECT) and len(frames) == at + 1:
             return command
         return None
@@ -87,7 +90,7 @@ class WorkerMachine:
         self._interval = interval
         self._patience = interval * liveness
         self._heard = now
-        self._busy: bytes | None = None
+        self._busy: tuple[bytes, ...] | None = None
         self.over: Over | None = None
         """Why the connection is over; None: it is not."""
         self.heard = False
@@ -118,11 +121,11 @@ class WorkerMachine:
 
     def reply(self, body: Sequence[bytes], now: float) -> None:
         """The request is done: send the reply. A connection that is over has nobody to send it to."""
-        address, self._busy = self._busy, None
-        if address is None:
+        asker, self._busy = self._busy, None
+        if asker is None:
             raise ValueError("there is no request to reply to")
         if self.over is None:
-            self._tell((*self._speaks.reply_head, address, b"", *body), now)
+            self._tell((*self._speaks.reply_head, *asker, *body), now)
 
     def leave(self) -> None:
         """Tell the broker that the worker goes, if the protocol has a word for it."""
@@ -152,8 +155,5 @@ def speaker(protocol: str, service: bytes) -> _Pirate | _Majordomo:
         raise ValueError(f"protocol {protocol!r} is unknown; there are {', '.join(PROTOCOLS)}")
     if protocol == "ppp":
         return _Pirate()
-    if not service:
-        raise ValueError("a Majordomo worker needs the name of its service")
-    if len(service) > SERVICE_BYTES_MAX:
-        raise ValueError(f"the name of a service has at most {SERVICE_BYTES_MAX} bytes, this one has {len(service)}")
+    check_service(service)
     return _Majordomo(WORKERS[0 if protocol == "mdp" else 1], service)

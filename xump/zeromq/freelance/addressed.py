@@ -13,9 +13,10 @@ from typing import Any
 import zmq
 
 from xump.errors import RequestTimeout
+from xump.zeromq.frames import check_body
 from xump.zeromq.freelance.agent import Agent
 from xump.zeromq.messages import messages
-from xump.zeromq.sockets import Keys, check_endpoint, connect
+from xump.zeromq.sockets import Keys, connect
 
 
 class Addressed:
@@ -38,10 +39,8 @@ class Addressed:
         self._what, self._clock = ", ".join(endpoints), clock
         self._asked: deque[tuple[tuple[bytes, ...], Future[list[bytes]]]] = deque()
         self._closing, self._coming = False, threading.Lock()
-        self._socket = connect(context or zmq.Context.instance(), zmq.ROUTER, endpoints[0], keys)
+        self._socket = connect(context or zmq.Context.instance(), zmq.ROUTER, endpoints[0], keys, more=endpoints[1:])
         try:
-            for endpoint in endpoints[1:]:
-                self._socket.connect(check_endpoint(endpoint))
             self._socket.router_mandatory = True            # so that a send says that there is no connection
             self._messages = messages(self._socket)
             self._agent = Agent([endpoint.encode() for endpoint in endpoints], self._messages.send, clock(), **options)
@@ -56,6 +55,7 @@ class Addressed:
 
     def submit(self, *body: bytes) -> Future[list[bytes]]:
         """Ask, and return a future of the frames of the reply; in asyncio, `await asyncio.wrap_future(client.submit(…))`."""
+        check_body(body, "request")         # here: in the thread it would end all requests
         future: Future[list[bytes]] = Future()
         with self._coming:                  # so that the thread, when it ends, ends all that came
             if self._closing:

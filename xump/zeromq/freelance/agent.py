@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from math import inf
 
 from xump.zeromq.frames import PING, PONG
 from xump.zeromq.limits import FREELANCE_PING_SECONDS, FREELANCE_TIMEOUT_SECONDS, FREELANCE_TTL_SECONDS
@@ -47,7 +48,7 @@ class Agent:
         ping: float = FREELANCE_PING_SECONDS, ttl: float = FREELANCE_TTL_SECONDS, timeout: float = FREELANCE_TIMEOUT_SECONDS,
         tries: int = 2,
     ) -> None:
-        if not endpoints or not 0 < ping < ttl or timeout <= 0 or tries < 1:
+        if not endpoints or not 0 < ping < ttl < inf or not 0 < timeout < inf or tries < 1:
             raise ValueError(
                 f"got {len(endpoints)} endpoints, ping {ping}, ttl {ttl}, timeout {timeout}, tries {tries}; allowed are one or "
                 "more endpoints, a ping that is less than the ttl, more than 0 seconds, and one or more tries")

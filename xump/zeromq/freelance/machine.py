@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from xump import always, deliver
 from xump.errors import QueueFull
 from xump.zeromq.frames import FRAMES_MAX, PING, PONG
-from xump.zeromq.limits import REQUEST_TTL_SECONDS, WAITING_BYTES_MAX, WAITING_MAX
+from xump.zeromq.limits import REQUEST_BYTES_MAX, REQUEST_TTL_SECONDS, WAITING_BYTES_MAX, WAITING_MAX
 from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
@@ -71,8 +71,12 @@ class Freelance:
         if self.admits is not None and not self.admits():
             self.refused += 1
             return
+        packed = pack(head, frames)
+        if len(packed) > REQUEST_BYTES_MAX:
+            self.dropped += 1
+            return
         try:
-            self.engine.publish(self.queue, "", pack(head, frames))
+            self.engine.publish(self.queue, "", packed)
         except QueueFull:
             self.dropped += 1
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket as os_socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import zmq
 
+from xump.zeromq.frames import Answer, reply_frames
 from xump.zeromq.freelance.machine import Freelance
 from xump.zeromq.messages import messages
 from xump.zeromq.pair import Pair
@@ -20,8 +21,6 @@ from xump.zeromq.sockets import Keys
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump_ext.engine.delivery import Delivery
-
-Answer = bytes | Sequence[bytes]
 
 
 class FreelanceServer(Server):
@@ -80,8 +79,7 @@ class FreelanceServer(Server):
     def _before_pump(self) -> None:
         while self._done:
             delivery, work = self._done.popleft()
-            answer = work.result()
-            self.machine.reply(delivery, [answer] if isinstance(answer, bytes) else answer)
+            self.machine.reply(delivery, reply_frames(work.result()))
 
 
 def _with_port(endpoint: str) -> str:
@@ -89,5 +87,6 @@ def _with_port(endpoint: str) -> str:
     if not (endpoint.startswith("tcp://") and endpoint.endswith(":*")):
         return endpoint
     host = endpoint[len("tcp://"):-len(":*")]
-    with os_socket.create_server(("" if host == "*" else host.strip("[]"), 0)) as probe:
+    family = os_socket.AF_INET6 if host.startswith("[") else os_socket.AF_INET
+    with os_socket.create_server(("" if host == "*" else host.strip("[]"), 0), family=family) as probe:
         return f"tcp://{host}:{probe.getsockname()[1]}"

@@ -13,8 +13,10 @@ from typing import Any
 import zmq
 
 from xump.errors import RequestTimeout
+from xump.zeromq.frames import check_body
+from xump.zeromq.limits import check_timeout
 from xump.zeromq.messages import messages
-from xump.zeromq.sockets import Keys, check_endpoint
+from xump.zeromq.sockets import Keys, connect
 
 
 class Shotgun:
@@ -30,21 +32,15 @@ class Shotgun:
     def __init__(
         self, *endpoints: str, timeout: float = 2.5, keys: Keys | None = None, context: zmq.Context[Any] | None = None,
     ) -> None:
-        if not endpoints or timeout <= 0:
-            raise ValueError(
-                f"got {len(endpoints)} endpoints and a timeout of {timeout}; a shotgun needs some, and more than 0 seconds")
+        check_timeout(timeout)
+        if not endpoints:
+            raise ValueError("a client needs at least one endpoint, such as tcp://127.0.0.1:5555")
         self._timeout, self._numbers = timeout, itertools.count(1)
         self._what = ", ".join(endpoints)
         self._sockets: list[zmq.Socket[bytes]] = []
         try:
             for endpoint in endpoints:
-                check_endpoint(endpoint)
-                socket = (context or zmq.Context.instance()).socket(zmq.DEALER)
-                self._sockets.append(socket)
-                socket.linger, socket.immediate = 0, True          # immediate: it takes nothing while it has no connection
-                if keys is not None:
-                    keys.put(socket, serves=False)
-                socket.connect(endpoint)
+                self._sockets.append(connect(context or zmq.Context.instance(), zmq.DEALER, endpoint, keys, immediate=True))
         except BaseException:
             self.close()
             raise
@@ -56,6 +52,7 @@ class Shotgun:
         Raises:
             RequestTimeout: No server answered.
         """
+        check_body(body, "request")
         number, end = b"%d" % next(self._numbers), time.monotonic() + self._timeout
         poller = zmq.Poller()
         for socket in self._sockets:

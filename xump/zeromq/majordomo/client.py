@@ -7,7 +7,7 @@ from typing import Any
 
 import zmq
 
-from xump.zeromq.frames import CLIENTS, ClientDialect
+from xump.zeromq.frames import CLIENTS, ClientDialect, check_body, check_service
 from xump.zeromq.lazy_pirate import Asking
 
 VERSIONS = {"0.1": CLIENTS[0], "0.2": CLIENTS[1]}
@@ -22,9 +22,9 @@ def dialect_of(version: str) -> ClientDialect:
 
 
 def request_frames(dialect: ClientDialect, service: bytes, body: Sequence[bytes]) -> list[bytes]:
-    """The frames of a request."""
-    if not body:
-        raise ValueError("a request has a body of at least one frame, which may be empty: b\"\"")
+    """The frames of a request; raises ValueError or TypeError if it is none."""
+    check_body(body, "request")
+    check_service(service)
     return [*dialect.before, *(() if dialect.request is None else (dialect.request,)), service, *body]
 
 

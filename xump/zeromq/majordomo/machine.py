@@ -3,15 +3,16 @@
 A service is a queue and the pack of its workers. A request enters the queue of its service, which is made by the first request or
 the first worker, and ends when it has neither. What a worker may say depends on whether it is known and whether it has a request:
 
-                  READY       PARTIAL, FINAL  malformed ones  HEARTBEAT   DISCONNECT          REQUEST
-    unknown       joins       sent away       dropped         sent away   -                   sent away
-    waiting       sent away   sent away       dropped         alive       leaves              sent away
-    busy          sent away   reply           sent away       alive       leaves, redispatch  sent away
+                  READY       PARTIAL, FINAL  malformed ones  HEARTBEAT   DISCONNECT          REQUEST     silence
+    unknown       joins       sent away       dropped         sent away   -                   sent away   -
+    waiting       sent away   sent away       sent away       alive       leaves              sent away   forgotten
+    busy          sent away   reply           sent away       alive       leaves, redispatch  sent away   forgotten, redispatch
 
 "Sent away" is a DISCONNECT, and the broker forgets the worker; it opens a new socket and says READY again. A request whose worker
 goes, in whatever way, returns to its place in the queue, unless the service's rule says that it must not be done twice. Malformed
-messages are dropped and counted: their sender may not even be a peer. But a worker whose reply is malformed takes its request for
-done: it would be busy for ever, and so it is sent away.
+messages are dropped and counted. A worker that sends one is invalid, as the RFCs have it, and must begin anew: one whose reply is
+malformed takes its request for done, and would be busy for ever. To one that is gone nothing is sent; if it is there after all,
+it is sent away when it speaks.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from xump.errors import QueueFull
 from xump.queue import Queue
 from xump.store_types import Store
 from xump.zeromq.frames import (
+    BODY_FRAMES_MAX,
     CLIENTS,
     FRAMES_MAX,
+    MDPC0X,
     MDPC01,
     MDPC02,
+    MDPW0X,
     MDPW01,
     MDPW02,
     OK,
@@ -42,6 +46,7 @@ from xump.zeromq.limits import (
     HEARTBEAT_SECONDS,
     LIVENESS,
     PARTIALS_BYTES_MAX,
+    REQUEST_BYTES_MAX,
     REQUEST_TTL_SECONDS,
     SERVICE_BYTES_MAX,
     SERVICES_MAX,
@@ -152,7 +157,7 @@ class Majordomo:
         self._reserved: tuple[bytes, ...] = mmi.RESERVED
         self._heads: dict[tuple[bytes, bytes], Callable[[Sequence[bytes], float], None]] = {
             (b"", MDPC01): self._client_01, (b"", MDPC02): self._client_02_req, (b"", MDPW01): self._worker_01,
-            (b"", MDPW02): self._worker_02_leading,
+            (b"", MDPW02): self._worker_02_leading, (b"", MDPC0X): self._client_0x, (b"", MDPW0X): self._worker_0x,
         }
 
     @property
@@ -165,7 +170,7 @@ class Majordomo:
     def handle(self, frames: Sequence[bytes], now: float) -> None:
         """A message came, the identity of its sender first. It may be anything."""
         if not 3 <= len(frames) <= FRAMES_MAX:
-            self.dropped += 1
+            self._malformed(frames[0])
         elif handler := self._heads.get((frames[1], frames[2])):
             handler(frames, now)
         elif frames[1] == MDPC02:
@@ -173,20 +178,33 @@ class Majordomo:
         elif frames[1] == MDPW02:
             self._worker(frames, 2, WORKERS[1], now)
         else:
-            self.dropped += 1
+            self._malformed(frames[0])
+
+    def _malformed(self, identity: bytes) -> None:
+        """Drop a message. If its sender is a worker, it must begin anew."""
+        self.dropped += 1
+        worker = self._workers.get(identity)
+        if worker is not None:
+            self._send_away(identity, worker.dialect)
 
     def _client_01(self, frames: Sequence[bytes], now: float) -> None:
+        self._client_without_commands(frames, CLIENTS[0])
+
+    def _client_0x(self, frames: Sequence[bytes], now: float) -> None:
+        self._client_without_commands(frames, CLIENTS[4])
+
+    def _client_without_commands(self, frames: Sequence[bytes], dialect: ClientDialect) -> None:
         if len(frames) < 5:                 # identity, empty, header, service, body
-            self.dropped += 1
+            self._malformed(frames[0])
         else:
-            self._request(frames[0], frames[3], frames[4:], CLIENTS[0])
+            self._request(frames[0], frames[3], frames[4:], dialect)
 
     def _client_02_req(self, frames: Sequence[bytes], now: float) -> None:
         self._client_02(frames, 3, CLIENTS[3] if len(frames) > 3 and frames[3] == CLIENTS[3].request else CLIENTS[2])
 
     def _client_02(self, frames: Sequence[bytes], at: int, dialect: ClientDialect) -> None:
         if len(frames) < at + 3 or frames[at] != dialect.request:
-            self.dropped += 1
+            self._malformed(frames[0])
         else:
             self._request(frames[0], frames[at + 1], frames[at + 2:], dialect)
 
@@ -195,6 +213,9 @@ class Majordomo:
 
     def _worker_02_leading(self, frames: Sequence[bytes], now: float) -> None:
         self._worker(frames, 3, WORKERS[2], now)
+
+    def _worker_0x(self, frames: Sequence[bytes], now: float) -> None:
+        self._worker(frames, 3, WORKERS[3], now)
 
     def _request(self, client: bytes, name: bytes, body: Sequence[bytes], dialect: ClientDialect) -> None:
         if self.admits is not None and not self.admits():
@@ -205,10 +226,17 @@ class Majordomo:
             return
         service = self.services.get(name) or self._new_service(name)
         if service is None:
+            if 0 < len(name) <= SERVICE_BYTES_MAX:
+                self.dropped += 1           # there are too many services
+            else:
+                self._malformed(client)
+            return
+        packed = pack(dialect.number, [client, *body])
+        if len(packed) > REQUEST_BYTES_MAX:
             self.dropped += 1
             return
         try:
-            self.engine.publish(service.queue, "", pack(dialect.number, [client, *body]), ttl=service.ttl)
+            self.engine.publish(service.queue, "", packed, ttl=service.ttl)
         except QueueFull:
             self.dropped += 1
 
@@ -257,15 +285,12 @@ class Majordomo:
         rest = len(frames) - at - 1
         if command is _FINAL or command is _PARTIAL:
             if rest < 3 or frames[at + 2]:              # address, empty, body
-                self.dropped += 1
-                worker = self._workers.get(frames[0])
-                if worker is not None and worker.delivery is not None:
-                    self._send_away(frames[0], dialect)
+                self._malformed(frames[0])
             else:
                 self._replied(frames[0], dialect, command is _FINAL, frames[at + 1], frames[at + 3:], now)
         elif command is Command.READY:
             if rest != 1 or not 0 < len(frames[at + 1]) <= SERVICE_BYTES_MAX:
-                self.dropped += 1
+                self._malformed(frames[0])
             else:
                 self._ready(frames[0], dialect, frames[at + 1], now)
         elif command is Command.HEARTBEAT and not rest:
@@ -277,7 +302,7 @@ class Majordomo:
         elif command is Command.REQUEST and rest >= 3 and not frames[at + 2]:
             self._send_away(frames[0], dialect)         # valid, and unexpected in every state: only brokers send it
         else:
-            self.dropped += 1
+            self._malformed(frames[0])
 
     def _known(self, identity: bytes, dialect: WorkerDialect) -> _Worker | None:
         """The worker, if it is known and speaks as it did. Else it is sent away."""
@@ -319,14 +344,16 @@ class Majordomo:
         if not final and part_head:
             self._send([client, *part_head, *body])
             return
-        if not final:
+        if not final or worker.parts:
             worker.parts += body
-            worker.parts_bytes += sum(map(len, body)) + 64 * len(body)      # so much has a bytes object beside its bytes
-            if worker.parts_bytes > PARTIALS_BYTES_MAX:
+            worker.parts_bytes += sum(map(len, body))
+            if worker.parts_bytes > PARTIALS_BYTES_MAX or len(worker.parts) > BODY_FRAMES_MAX:
                 self._send_away(identity, dialect)
+                return
+        if not final:
             return
         if worker.parts:
-            body = [*worker.parts, *body]
+            body = worker.parts
         if worker.kind == TITANIC.number:
             assert self._titanic is not None
             self._titanic.done(worker, body)
@@ -376,7 +403,7 @@ class Majordomo:
         """
         self.engine.tick()
         for identity in self._alive.expired(now):
-            self._send_away(identity, self._workers[identity].dialect)
+            self._forget(identity)
         for identity in self._alive.silent(now):
             self._send([identity, *self._workers[identity].dialect.command(Command.HEARTBEAT)])
         if self._next_sweep is None or now >= self._next_sweep:

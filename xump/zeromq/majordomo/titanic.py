@@ -1,11 +1,11 @@
 """Titanic (RFC 9): requests and replies that are on the disk, for clients that go away and come back for the answer.
 
     titanic.request SERVICE BODY…       200 UUID            the request is on the disk, and will be done
-                                        500                 it is not: the store is full, or the service cannot be
+                                        500                 it is not: the store is full, it is too long, or the service cannot be
     titanic.reply UUID                  200 BODY…           here is the reply, which stays
                                         300                 there is none yet
                                         400                 no such request: it was closed, is over its time, or never was
-                                        500                 the service's rule has given it up
+                                        500                 the service's rule has given it up, or the reply is too long
     titanic.close UUID                  200                 request and reply are gone
 
 Two queues in one store on disk:
@@ -17,6 +17,9 @@ A request stays in its durable queue while it is moved on, until it is acked. Th
 crash there is the request, which is dispatched again, or the reply. Nothing is said to a client before it is true on the disk:
 answers wait in `_unsaid` until the store's thread has said that what was done before is durable. One call-back is out at a time:
 what comes meanwhile is for the next, and so for the next write to the disk.
+
+A reply for which the store has no room waits in RAM, and the request with it, so that the work is not done twice. It is tried
+again once an interval, and when a client has closed something. Its worker gets no other request until then: nothing pays for it.
 """
 
 from __future__ import annotations
@@ -30,13 +33,14 @@ from xump import always, field, move_to
 from xump.credit import CREDIT_MAX
 from xump.errors import StoreFull
 from xump.zeromq.frames import ACCEPTED, PENDING, REFUSED, TITANIC, UNKNOWN
-from xump.zeromq.limits import REPLIES_KEPT_SECONDS
+from xump.zeromq.limits import REPLIES_KEPT_SECONDS, REQUEST_BYTES_MAX
 from xump_ext.zeromq.packing import pack, unpack
 
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.store_types import Store
     from xump.zeromq.pack import PackWorker
+    from xump_ext.engine.delivery import Delivery
 
 Send = Callable[[Sequence[bytes]], object]
 
@@ -80,6 +84,7 @@ class Titanic:
         self._asked = False                         # the store, to tell when what was done is on the disk
         self._at_work: set[bytes] = set()
         self._closed: set[bytes] = set()            # while a worker had it
+        self._unkept: dict[bytes, tuple[Delivery | None, bytes]] = {}     # replies that have no room; None: it was given up
         self._unsaid: list[tuple[bytes, ...]] = []
         self._true: deque[tuple[list[tuple[bytes, ...]], list[bytes], BaseException | None]] = deque()
         self._new: list[bytes] = []                 # replies that are not on the disk yet
@@ -103,9 +108,12 @@ class Titanic:
             self._send([*head, REFUSED])
             return
         uuid = self._uuids.pop() if self._uuids else self._draw()
+        packed = pack(TITANIC.number, [uuid, *body[1:]])
+        if len(packed) > REQUEST_BYTES_MAX:
+            self._send([*head, REFUSED])
+            return
         try:
-            self._pending[uuid] = self._engine.publish(
-                self.requests, queue, pack(TITANIC.number, [uuid, *body[1:]]), message_id=uuid.decode())
+            self._pending[uuid] = self._engine.publish(self.requests, queue, packed, message_id=uuid.decode())
         except StoreFull:
             self._send([*head, REFUSED])
             return
@@ -118,6 +126,8 @@ class Titanic:
         return self._uuids.pop()
 
     def _reply(self, uuid: bytes) -> list[bytes]:
+        if uuid in self._unkept and uuid not in self._pending:
+            return [REFUSED]
         number = self._replied.get(uuid)
         if number is None or uuid in self._hidden:
             return [PENDING if uuid in self._pending or uuid in self._hidden else UNKNOWN]
@@ -130,11 +140,18 @@ class Titanic:
     def _close(self, uuid: bytes) -> None:
         if uuid in self._at_work:
             self._closed.add(uuid)                  # its worker has it in hand: what comes of it is thrown away
+            return
+        if uuid in self._unkept:
+            delivery, _ = self._unkept.pop(uuid)
+            if delivery is not None:
+                delivery.ack()
+                del self._pending[uuid]
         elif uuid in self._pending:
             self.requests.delete(self._pending.pop(uuid))
         elif uuid in self._replied:
             self._hidden.discard(uuid)
             self.replies.delete(self._replied.pop(uuid))
+        self._keep_unkept()                         # there is room now
 
     # ---- what becomes of requests
 
@@ -151,18 +168,28 @@ class Titanic:
             del self._pending[uuid]
             worker.settle()
             return
-        assert worker.delivery is not None
+        delivery, worker.delivery = worker.delivery, None
+        reply = pack(0, body)
+        self._keep(uuid, delivery, reply if len(reply) <= REQUEST_BYTES_MAX else pack(1, ()))
+
+    def _keep(self, uuid: bytes, delivery: Delivery | None, reply: bytes) -> None:
+        """Ack the request and keep its reply, both or neither. Without room both wait."""
         try:
             with self._engine.transaction() as tx:
-                tx.ack(worker.delivery)
-                tx.publish(self.replies, "", pack(0, body), message_id=uuid.decode())
+                if delivery is not None:
+                    tx.ack(delivery)
+                tx.publish(self.replies, "", reply, message_id=uuid.decode())
         except StoreFull:
-            worker.delivery.nack(delay=1.0)         # to be done again when there is room; the request is safe
-            worker.delivery = None
+            self._unkept[uuid] = delivery, reply
             return
-        worker.delivery = None
-        del self._pending[uuid]
+        self._unkept.pop(uuid, None)
+        self._pending.pop(uuid, None)
         self._replied_now(uuid, tx.ids[-1])
+
+    def _keep_unkept(self) -> None:
+        """Try again to keep what had no room. Cost: O(the replies that wait)."""
+        for uuid, (delivery, reply) in list(self._unkept.items()):
+            self._keep(uuid, delivery, reply)
 
     def left(self, uuid: bytes) -> None:
         """The worker of a request has gone; the request is in its queue again, or was given up."""
@@ -173,7 +200,7 @@ class Titanic:
             self.requests.delete(self._pending.pop(uuid))
         elif self.requests.fetch(number) is None:
             del self._pending[uuid]
-            self._replied_now(uuid, self._engine.publish(self.replies, "", pack(1, ()), message_id=uuid.decode()))
+            self._keep(uuid, None, pack(1, ()))
 
     def _replied_now(self, uuid: bytes, number: int) -> None:
         self._replied[uuid] = number
@@ -207,7 +234,11 @@ class Titanic:
         self._wake()
 
     def sweep(self) -> None:
-        """Forget the replies that ended with their time: the ids that are kept begin later. Cost: O(those)."""
+        """Keep what had no room; forget the replies that ended with their time: the ids that are kept begin later.
+
+        Cost: O(those).
+        """
+        self._keep_unkept()
         oldest = next(self.replies.browse(limit=1), None)
         while self._replied:
             uuid = next(iter(self._replied))
