@@ -93,8 +93,8 @@ class ChannelTransaction:
             lent = channel.unacked.lend([*self._settled])
             try:
                 with channel.vhost.engine.transaction() as tx:
-                    for queue, content, ttl in entering:
-                        tx.publish(queue, content, ttl=ttl)
+                    for queue, content, delay, ttl in entering:
+                        tx.publish(queue, content, delay=delay, ttl=ttl)
                     for tag, delivery in lent:
                         _answer(tx, delivery, *self._settled[tag])
             except (QueueNotFound, StaleDelivery):      # another thread deleted a queue just now

@@ -46,7 +46,7 @@ class ExchangeGraph:
         self._alternates: dict[str, str] = {}
         self._declared = set(STANDARD)
         self.generation = 0
-        """Changes when an exchange gets its queue, or loses it."""
+        """Changes when an exchange gets its queue, or loses it, and with bindings between exchanges."""
 
     def queue_of(self, exchange: str) -> Queue | None:
         """The queue of an exchange; None: it has none yet."""
@@ -89,6 +89,7 @@ class ExchangeGraph:
         """A binding has come."""
         with self._engine.building():
             target = binding.destination
+            self.generation += target.kind == "exchange"
             to = self._made(target.name) if target.kind == "exchange" else self._engine.queues[target.name]
             made = self._made(source.name)
             self._selectors[binding] = [
@@ -96,21 +97,22 @@ class ExchangeGraph:
 
     def unbound(self, binding: Binding) -> None:
         """A binding has gone; its selector may have gone before, with its queue."""
+        self.generation += binding.destination.kind == "exchange"
         for selector in self._selectors.pop(binding, ()):
             self._engine.delete_selector(selector)
 
     def _conditions(self, source: Exchange, binding: Binding) -> list[Condition]:
         """A message of the exchange is for the binding if one of these holds."""
-        if source.type != "headers":
+        if source.routes != "headers":
             return [condition(source, binding)]
         return self._by_headers.setdefault(source.name, HeaderBindings(headers_in)).conditions(binding.arguments)
 
 
 def condition(source: Exchange, binding: Binding) -> Condition:
     """The messages of an exchange that a binding is for, by their routing keys."""
-    if source.type == "direct":
+    if source.routes == "direct":
         return match("eq", binding.key)
-    if source.type == "topic":
+    if source.routes == "topic":
         try:
             return match("topic", binding.key)
         except InvalidPattern:          # here `#` within a word stands for itself

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from xump.broker.errors import ProtocolError, precondition, refused
-from xump.broker.exchanges import TYPES, Destination, Exchange, check_binding
+from xump.broker.exchanges import DELAYED, DELAYED_TYPE, TYPES, Destination, Exchange, check_binding
 from xump.broker.methods import Call, encode
 from xump.broker.queue_arguments import check_equivalent, check_field, wrong_type
 from xump.broker.tables import Table
@@ -24,7 +24,7 @@ def declare(channel: Channel, call: Call) -> None:
         check_not_default(name)
         vhost.exchange(name)
     else:
-        if call.exchange_type not in TYPES:
+        if call.exchange_type not in (*TYPES, DELAYED):
             raise ProtocolError(503, f"unknown exchange type '{call.exchange_type}'")
         check_not_default(name)
         channel.connection.check("configure", "exchange", name)
@@ -33,6 +33,7 @@ def declare(channel: Channel, call: Call) -> None:
         if existing is None:
             check_name("exchange", name)
             _check_alternate(channel, name, what, call.arguments)
+            _check_delayed(call)
             vhost.bindings.declare(Exchange(
                 name, call.exchange_type, call.durable, call.auto_delete, call.internal, call.arguments))
         else:
@@ -47,7 +48,13 @@ def _check_same(existing: Exchange, what: str, call: Call) -> None:
     check_field(what, "durable", existing.durable, call.durable)
     check_field(what, "auto_delete", existing.auto_delete, call.auto_delete)
     check_field(what, "internal", existing.internal, call.internal)
-    check_equivalent(what, ("alternate-exchange",), existing.arguments, call.arguments)
+    check_equivalent(what, ("alternate-exchange", DELAYED_TYPE), existing.arguments, call.arguments)
+
+
+def _check_delayed(call: Call) -> None:
+    given = call.arguments.get(DELAYED_TYPE)
+    if call.exchange_type == DELAYED and (given is None or given.kind != "S" or given.value not in map(str.encode, TYPES)):
+        raise precondition(f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type: {', '.join(TYPES)}")
 
 
 def _check_alternate(channel: Channel, name: str, what: str, arguments: Table) -> None:

@@ -15,6 +15,8 @@ from xump.broker.tables import Table, Typed, shown
 from xump_ext.amqp.decoder import erlang_binary
 
 TYPES = ("direct", "fanout", "topic", "headers")
+DELAYED, DELAYED_TYPE = "x-delayed-message", "x-delayed-type"
+"""The type of an exchange that delays, as of RabbitMQ's plug-in, and the argument that names one of TYPES for its bindings."""
 
 STANDARD = {
     "": "direct", "amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers",
@@ -55,7 +57,7 @@ class Exchange:
     name: str
     """Its name."""
     type: str
-    """One of TYPES."""
+    """One of TYPES, or DELAYED."""
     durable: bool = True
     """Whether it was declared durable."""
     auto_delete: bool = False
@@ -69,6 +71,16 @@ class Exchange:
     serial: bytes = b""
     """Tells it from others of its name, before and after it, in bindings that are kept."""
     _remembered: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
+
+    @property
+    def delays(self) -> bool:
+        """Whether messages with a header `x-delay` reach its queues so many milliseconds later."""
+        return self.type == DELAYED
+
+    @property
+    def routes(self) -> str:
+        """How its bindings route: one of TYPES."""
+        return str(self.arguments[DELAYED_TYPE].value.decode()) if self.delays else self.type
 
     @property
     def alternate(self) -> str | None:
@@ -93,13 +105,13 @@ class Exchange:
 
     def matching(self, key: str, headers: Callable[[], Table]) -> tuple[Destination, ...]:
         """Where a message goes from here, each destination once; in order of the bindings."""
-        if self.type == "headers":
+        if self.routes == "headers":
             return tuple(dict.fromkeys(
                 binding.destination for binding in self.bindings.values() if headers_match(binding.arguments, headers())))
         found = self._remembered.get(key)
         if found is None:
             found = tuple(dict.fromkeys(
-                binding.destination for binding in self.bindings.values() if KEY_MATCHES[self.type](binding.key, key)))
+                binding.destination for binding in self.bindings.values() if KEY_MATCHES[self.routes](binding.key, key)))
             if len(self._remembered) == REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[key] = found
@@ -129,7 +141,7 @@ KEY_MATCHES: dict[str, Callable[[str, str], bool]] = {
 def check_binding(source: Exchange, arguments: Table) -> None:
     """Refuse a binding of a headers exchange whose `x-match` has no meaning."""
     given = arguments.get("x-match")
-    if source.type != "headers" or given is None:
+    if source.routes != "headers" or given is None:
         return
     if given.kind != "S":
         raise ProtocolError(406, f"Invalid x-match field type {type_name(given)} (value {given.value}); expected longstr")

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from xump.broker.envelope import annex, headers_of, with_header
+from xump.broker.errors import precondition
 from xump.broker.exchanges import Exchange
+from xump.broker.tables import INTEGERS, Typed
+from xump_ext.message.message import Message
+
+DELAY = "x-delay"
+DELAY_MAX = 10**12
+"""Milliseconds: 31 years. RabbitMQ's plug-in does not delay what is above 2**32."""
 
 
 @dataclass
@@ -25,6 +34,31 @@ class Incoming:
     """Its priority."""
     expiration_ms: int | None = None
     """After how many milliseconds it expires; None: never."""
+
+    @cached_property
+    def delay_ms(self) -> int:
+        """After how many milliseconds exchanges that delay let it through, as its header `x-delay` says; 0: at once. Raises
+        `ProtocolError` 406 if that is too long."""
+        given = headers_of(self.properties).get(DELAY)
+        delay = 0
+        if given is not None and (given.kind in INTEGERS or (given.kind == "S" and given.value.isdigit())):
+            delay = int(given.value)
+        if delay > DELAY_MAX:
+            raise precondition(f"{DELAY} of {delay} ms: at most {DELAY_MAX} are possible")
+        return max(delay, 0)
+
+    def content(self, delayed: bool) -> Message:
+        """The message as it enters a queue. One that was delayed says so as with RabbitMQ's plug-in: its delay is negative."""
+        travels = self.annex
+        if delayed:
+            properties = with_header(self.properties, DELAY, Typed("l", -self.delay_ms))
+            travels = annex(self.exchange.name.encode(), properties, tuple(key.encode() for key in self.keys[1:]))
+        return Message(self.keys[0], self.body, priority=self.priority, annex=travels)
+
+    @property
+    def ttl(self) -> float | None:
+        """After how many seconds it expires, from when it may be taken; None: never."""
+        return None if self.expiration_ms is None else self.expiration_ms / 1000
 
 
 @dataclass(slots=True)

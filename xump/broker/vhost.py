@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xump._aio_wait import wait
 from xump.broker import keeping
@@ -42,6 +42,20 @@ logger = logging.getLogger("xump")
 
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
+
+
+class Entering(NamedTuple):
+    """What is to enter a queue: the arguments of `Transaction.publish`."""
+
+    queue: Queue
+    """The queue."""
+    content: Message
+    """The message."""
+    delay: float | None
+    """After how many seconds it may be taken; None: at once."""
+    ttl: float | None
+    """After how many seconds it expires; None: never."""
+
 
 class Vhost:
     """A virtual host."""
@@ -189,23 +203,37 @@ class Vhost:
             self._writable.clear()
         found, writable = self._writable.get(user.name, (None, {}))
         if found is not user:
+            delaying = any(exchange.delays for exchange in self.exchanges.values())
             for name, exchange in self.exchanges.items():
                 queue = self.graph.queue_of(name)
-                if (not name or (queue is not None and not exchange.internal)) and user.may(
-                        self.name, "write", name or "amq.default"):
+                straight = queue is not None and not exchange.internal and not (delaying and self._may_delay(exchange))
+                if (straight or not name) and user.may(self.name, "write", name or "amq.default"):
                     writable[name.encode()] = queue
             self._writable[user.name] = user, writable
         return writable
 
-    def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[tuple[Queue, Message, float | None]]]:
-        """Route messages. Returns what becomes of each if nothing is refused, and (queue, content, ttl) of what is to enter."""
+    def _may_delay(self, exchange: Exchange) -> bool:
+        """Whether a message may be delayed on a way from this exchange: the engine's graph knows nothing of that."""
+        seen, ways = {exchange.name}, [exchange]
+        while ways:
+            one = ways.pop()
+            if one.delays:
+                return True
+            names = {binding.destination.name for binding in one.bindings.values() if binding.destination.kind == "exchange"}
+            names |= set() if one.alternate is None else {one.alternate}
+            ways += [self.exchanges[name] for name in names - seen if name in self.exchanges]
+            seen |= names
+        return False
+
+    def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[Entering]]:
+        """Route messages. Returns what becomes of each if nothing is refused, and what is to enter."""
         outcomes, entering = [], []
         for message in messages:
-            outcome, (content, ttl) = Outcome(), _content(message)
-            for queue in self.route(message):
+            outcome = Outcome()
+            for queue, delayed in self.route(message):
                 outcome.queues += 1
                 outcome.durable |= queue.stored
-                entering.append((queue.handle, content, ttl))
+                entering.append(Entering(queue.handle, message.content(delayed), _delay(message, delayed), message.ttl))
             outcomes.append(outcome)
         return outcomes, entering
 
@@ -214,43 +242,44 @@ class Vhost:
         outcomes = []
         for message in messages:
             outcome = Outcome()
-            for queue in self.route(message):
+            for queue, delayed in self.route(message):
                 outcome.queues += 1
-                self._enter(queue, message, outcome)
+                self._enter(queue, message, delayed, outcome)
             outcomes.append(outcome)
         return outcomes
 
-    def route(self, message: Incoming) -> list[BrokerQueue]:
-        """The queues that a message is for: all that bindings lead to, each once; else what alternate exchanges lead to."""
-        found: dict[BrokerQueue, None] = {}
-        seen: set[str] = set()
-        ways = [message.exchange]
+    def route(self, message: Incoming) -> list[tuple[BrokerQueue, bool]]:
+        """The queues that a message is for: all that bindings lead to, each once; else what alternate exchanges lead to. True:
+        it is delayed, since an exchange on its way delays."""
+        found: dict[tuple[BrokerQueue, bool], None] = {}
+        seen: set[tuple[str, bool]] = set()
+        ways = [(message.exchange, False)]
         while ways:
-            exchange = ways.pop()
-            if exchange.name in seen:
+            exchange, delayed = ways.pop()
+            if (exchange.name, delayed) in seen:
                 continue
-            seen.add(exchange.name)
+            seen.add((exchange.name, delayed))
             if exchange.name == "":
                 destinations = [Destination("queue", key) for key in message.keys if self.find_queue(key) is not None]
             else:
                 destinations = list(dict.fromkeys(
                     destination for key in message.keys
                     for destination in exchange.matching(key, lambda: headers_of(message.properties))))
+            delayed = delayed or (exchange.delays and message.delay_ms > 0)
             if not destinations and exchange.alternate is not None and exchange.alternate in self.exchanges:
-                ways.append(self.exchanges[exchange.alternate])
+                ways.append((self.exchanges[exchange.alternate], delayed))
             for destination in destinations:
                 if destination.kind == "exchange":
-                    ways.append(self.exchanges[destination.name])
+                    ways.append((self.exchanges[destination.name], delayed))
                     continue
                 queue = self.find_queue(destination.name)
                 if queue is not None:
-                    found[queue] = None
+                    found[queue, delayed] = None
         return list(found)
 
-    def _enter(self, queue: BrokerQueue, message: Incoming, outcome: Outcome) -> None:
-        content, ttl = _content(message)
+    def _enter(self, queue: BrokerQueue, message: Incoming, delayed: bool, outcome: Outcome) -> None:
         try:
-            if queue.handle.publish(content, ttl=ttl) == 0:
+            if queue.handle.publish(message.content(delayed), delay=_delay(message, delayed), ttl=message.ttl) == 0:
                 outcome.refused = True      # it is a dead letter instead
         except QueueFull:
             outcome.refused = True
@@ -369,7 +398,5 @@ class Vhost:
                 queue.expiry.cancel()
 
 
-def _content(message: Incoming) -> tuple[Message, float | None]:
-    """A message for the engine, and after how many seconds it expires."""
-    return (Message(message.keys[0], message.body, priority=message.priority, annex=message.annex),
-            None if message.expiration_ms is None else message.expiration_ms / 1000)
+def _delay(message: Incoming, delayed: bool) -> float | None:
+    return message.delay_ms / 1000 if delayed else None
