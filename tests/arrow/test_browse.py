@@ -185,9 +185,9 @@ def test_delays_come_through(engine, clock):
 
 @pytest.mark.parametrize(("columns", "says"), [
     ({"priority": pyarrow.array([0, None], pyarrow.uint8())}, False), ({"expires": pyarrow.nulls(2)}, False),
-    ({"at": pyarrow.array([None, None], pyarrow.timestamp("ns"))}, False),
+    ({"at": pyarrow.array([None, None], pyarrow.timestamp("ns", "UTC"))}, False),
     ({"expires": pyarrow.array([None, None], pyarrow.int64())}, False), ({"priority": [0, 1]}, True),
-    ({"expires": pyarrow.array([None, 10**18], pyarrow.timestamp("ns"))}, True)])
+    ({"expires": pyarrow.array([None, 10**18], pyarrow.timestamp("ns", "UTC"))}, True)])
 def test_columns_that_say_nothing_cost_nothing(engine, columns, says):
     """Rows that wait unrouted stay in their columns, as without these: none of them becomes a message."""
     queue = engine.create_queue("q")

@@ -168,8 +168,10 @@ def test_a_message_that_cannot_be_made(world, given):
     ("at", [1.0, 2.0], TypeError, "is of type float64, allowed are timestamps"),
     ("expires", ["now", "then"], TypeError, "is of type utf8, allowed are timestamps"),
     ("expires", pyarrow.array([0, 2**63 - 1], pyarrow.int64()), ValueError, "row 1: 9223372036854775807, allowed are"),
-    ("at", pyarrow.array([0, 2**40], pyarrow.timestamp("s")), ValueError, "row 1: 1099511627776, allowed are"),
-    ("at", pyarrow.array([0, -(2**62)], pyarrow.timestamp("us")), ValueError, "row 1: -4611686018427387904, allowed are"),
+    *((name, pyarrow.array([0, None], pyarrow.timestamp(unit)), TypeError, f"column '{name}' has timestamps without a time zone")
+      for name in ("at", "expires") for unit in ("s", "ms", "us", "ns")),
+    ("at", pyarrow.array([0, 2**40], pyarrow.timestamp("s", "UTC")), ValueError, "row 1: 1099511627776, allowed are"),
+    ("at", pyarrow.array([0, -(2**62)], pyarrow.timestamp("us", "UTC")), ValueError, "row 1: -4611686018427387904, allowed are"),
     ("correlation_id", [1, 2], TypeError, "is of type int64"),
     ("delay", [1, 2], ValueError, "'delay' is unknown"), ("ttl", [1, 2], ValueError, "'ttl' is unknown"),
     ("timeout", [1, 2], ValueError, "'timeout' is unknown"),

@@ -86,7 +86,7 @@ def test_columns_of_times(unit, factor):
     engine = Engine(clock=lambda: -10**11)      # so that none of them is late
     for name in "qr":
         engine.create_queue(name)
-    kind = pyarrow.timestamp(unit)
+    kind = pyarrow.timestamp(unit, "UTC")
     engine.publish_batch("q", pyarrow.table({"expires": pyarrow.chunked_array([[7, None], [-3]], kind)}))
     assert [message.expires for message in engine.queues["q"].browse()] == [7 * factor, None, -3 * factor]
     whole = pyarrow.table({"expires": [1, 2, 3, None, 5], "priority": pyarrow.array([1, 2, 255, None, 4], "uint8")})

@@ -63,7 +63,7 @@ cdef dict ALLOWED = {
                            "these and null"),
     HEADERS_ALLOWED: (frozenset(KINDS), "bool, integers, floats, utf8 and binary in all their forms, timestamps, dates, times, "
                                         "durations, decimals, dictionaries of text or bytes, and null"),
-    MOMENTS_ALLOWED: (frozenset((b"l",)), "timestamps, int64 (POSIX nanoseconds) and null"),
+    MOMENTS_ALLOWED: (frozenset((b"l",)), "timestamps with a time zone, int64 (POSIX nanoseconds) and null"),
     INTEGERS_ALLOWED: (frozenset((b"c", b"s", b"i", b"l", b"C", b"S", b"I")), "int8 to int64, uint8 to uint32 and null"),
 }
 cdef dict UNITS = {b"tss:": 10 ** 9, b"tsm:": 10 ** 6, b"tsu:": 1000, b"tsn:": 1}       # of timestamps, in nanoseconds
@@ -94,7 +94,10 @@ cdef int type_read(type_t* type, const ArrowSchema* schema, int allowed, object 
     type.decimals = NO_DECIMAL
     if allowed == HEADERS_ALLOWED and schema.dictionary == NULL and header_type_read(type, format):
         return 0
-    if allowed == MOMENTS_ALLOWED and format[:4] in UNITS:      # an int64; a time zone follows, which says how it is shown
+    if allowed == MOMENTS_ALLOWED and format[:4] in UNITS:      # an int64; a time zone follows
+        if len(format) == 4:
+            raise TypeError(f"{what} has timestamps without a time zone, which name no moment; give them theirs: "
+                            "pyarrow.compute.assume_timezone(column, 'UTC')")
         type.unit = UNITS[format[:4]]
         format = b"l"
     letters = format

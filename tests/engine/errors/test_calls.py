@@ -412,7 +412,7 @@ ERRORS = {
     "batch: a priority": (
         lambda w: w.engine.publish_batch("jobs", pyarrow.table({"priority": [0, 256]})), ValueError, ["row 1", "256", "255"]),
     "batch: a time": (
-        lambda w: w.engine.publish_batch("jobs", pyarrow.table({"at": pyarrow.array([2**40], pyarrow.timestamp("s"))})),
+        lambda w: w.engine.publish_batch("jobs", pyarrow.table({"at": pyarrow.array([2**40], pyarrow.timestamp("s", "UTC"))})),
         ValueError, ["'at'", "row 0", str(2**40)]),
     "batch: times in doubles": (
         lambda w: w.engine.publish_batch("jobs", pyarrow.table({"expires": [1.5]})), TypeError, ["'expires'", "timestamps"]),
