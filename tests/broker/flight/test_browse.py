@@ -1,12 +1,14 @@
 """Reading by id over Flight, and taking."""
 
+import json
 from datetime import datetime, timedelta, UTC
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from xump import always, deliver
+from xump import Engine, always, deliver
+from xump.broker import Broker, Client
 from xump.errors import InvalidFilter, QueueNotFound, StaleDelivery
 from tests.broker.flight.conftest import until
 
@@ -25,6 +27,7 @@ def ids(reader):
 @pytest.mark.parametrize("options, expected", [
     ({}, range(1, 11)), ({"start": 4}, range(4, 11)), ({"start": 4, "end": 6}, [4, 5, 6]), ({"end": 2}, [1, 2]),
     ({"where": "n >= 8"}, [8, 9, 10]), ({"where": {"even": True}, "start": 5}, [6, 8, 10]), ({"start": 11}, []),
+    ({"end": 0}, []), ({"start": 0, "end": 1}, [1]), ({"reverse": True, "end": 0}, []),
     ({"reverse": True, "end": 9, "start": 7}, [9, 8, 7]), ({"reverse": True}, range(10, 0, -1)), ({"state": "history"}, []),
     ({"state": "ready", "start": "head"}, range(2, 11)), ({"state": "outstanding"}, [1]), ({"start": "current"}, [])])
 def test_ranges_filters_and_states(engine, jobs, client, options, expected):
@@ -38,6 +41,25 @@ def test_times(engine, client):
     engine.publish("jobs", "now")
     assert ids(client.browse("jobs", start=now)) == [1]
     assert ids(client.browse("jobs", start=datetime.now(UTC) + timedelta(days=1))) == []
+
+
+def test_from_one_time_on_and_before_another(tmp_path):
+    clock = [1_000]
+    with (Engine(clock=lambda: clock[0]) as engine, Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0") as broker,
+          Client(broker.flight.url) as client):
+        engine.create_queue("jobs")
+        for moment in (1_000_000, 2_000_000, 3_000_000):
+            clock[0] = moment
+            engine.publish("jobs", str(moment))
+
+        def at(microseconds):
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+        for start, end, expected in ((2_000, None, [2, 3]), (None, 2_000, [1]), (1_001, 3_000, [2]), (None, 1_000, []),
+                                     (None, 9_000, [1, 2, 3]), (3_001, None, [])):
+            for reverse in (False, True):
+                assert ids(client.browse("jobs", start=start and at(start), end=end and at(end), reverse=reverse)) == (
+                    expected[::-1] if reverse else expected)
 
 
 def test_columns_and_types_are_the_same_in_all_batches(engine, client):
@@ -100,7 +122,7 @@ def test_a_reader_that_stops_leaves_nothing(engine, flying, client):
 
 @pytest.mark.parametrize("options, error, said", [
     ({"where": "n >"}, InvalidFilter, "end of the filter|n >"), ({"state": "gone"}, ValueError, "state='gone'"),
-    ({"columns": ["nothing"]}, KeyError, "nothing"), ({"headers": {"n": "strange"}}, ValueError, "strange"),
+    ({"columns": ["nothing"]}, ValueError, "nothing"), ({"headers": {"n": "strange"}}, ValueError, "strange"),
     ({"start": -1}, ValueError, "-1 is no place")])
 def test_wrong_options(jobs, client, options, error, said):
     with pytest.raises(error, match=said):
@@ -110,6 +132,23 @@ def test_wrong_options(jobs, client, options, error, said):
 def test_no_queue(client):
     with pytest.raises(QueueNotFound):
         client.browse("jobs").read_all()
+
+
+@pytest.mark.parametrize("more, said", [
+    ({"reverse": 1}, "reverse=1"), ({"columns": "id"}, "columns='id'"), ({"columns": [1]}, "columns=[1]"),
+    ({"columns": 5}, "list of id"), ({"headers": {"n": 5}}, "a type is a text"), ({"start": {"ns": 10 ** 30}}, "is no place"),
+    ({"start": {"ns": 1, "x": 1}}, "no place"),
+    ({"colour": "red"}, "a ticket has `queue` and perhaps"), ({"take": {"queue": 5}, "session": "s"}, "expected a destination"),
+    ({"take": {"queue": "jobs", "x": 1}, "session": "s"}, "expected a destination"), ({"take": "x"}, "`session`"),
+    ({"take": "x", "session": "s", "timeout": float("nan")}, "timeout=nan"),
+    ({"take": "x", "session": "s", "credit": 0}, "credit=0")])
+def test_tickets_that_are_wrong(jobs, flying, more, said):
+    ticket = {**({} if "take" in more else {"queue": "jobs"}), **more}
+    with pytest.raises(flight.FlightServerError) as raised:
+        flight.connect(flying.flight.url).do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
+    found = json.loads(raised.value.extra_info)
+    assert said in found["text"] and found["error"] == "ValueError"
+    assert jobs.ready == 10
 
 
 def test_any_client_of_flight_may_read(engine, jobs, flying):

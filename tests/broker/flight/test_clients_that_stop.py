@@ -127,7 +127,9 @@ def test_what_is_no_grpc(engine, flying, client, sent):
 
 
 @pytest.mark.parametrize("command", [
-    b"{", b"[]", b"5", b"\xff", b'{"queue": 5}', b'{"queue": "jobs", "colour": 1}', b'{"stage": 5}', b'{"stage": {"run": 5}}'])
+    b"{", b"[]", b"5", b"\xff", b'{"queue": 5}', b'{"queue": "jobs", "colour": 1}', b'{"stage": 5}', b'{"stage": {"run": 5}}',
+    b'{"stage": {"run": "r", "partition": 0, "attempt": 0, "target": "jobs", "x": 1}}',
+    b'{"queue": "jobs", "stage": {"run": "r", "partition": 0, "attempt": 0, "target": "jobs"}}'])
 def test_descriptors_that_are_wrong(engine, flying, command):
     engine.create_queue("jobs")
     client = flight.connect(flying.flight.url)

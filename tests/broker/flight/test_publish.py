@@ -10,7 +10,7 @@ from pyarrow import flight
 from xump import Engine, always, deliver
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable, Published
-from xump.broker.flight import room
+from xump.broker.flight import producers, room
 from xump.broker.flight.access import host_and_port_of
 from xump.broker.flight.calls import shut
 from xump.errors import QueueFull, QueueNotFound
@@ -278,6 +278,17 @@ def test_producers_are_forgotten_one_after_the_other(engine, client):
         client.publish("jobs", rows("x"), producer=f"p{number}", sequence=0)
     assert len([name for name in jobs.meta if name.startswith("flight.producer/")]) == 100
     assert jobs.ready == 103
+
+
+def test_producers_with_long_names_fit_into_the_map(engine, client):
+    jobs = engine.create_queue("jobs", meta={"others": bytes(47 << 10)})
+    for number in range(100):
+        name = f"{number:04}" + "\N{GRINNING FACE}" * 196
+        for _ in range(2):
+            assert client.publish("jobs", rows("x"), producer=name, sequence=0).rows == 1
+    kept = {name: value for name, value in jobs.meta.items() if name.startswith("flight.producer/")}
+    assert 10 < len(kept) < 100 and sum(len(name.encode()) + len(value) for name, value in kept.items()) <= producers.BYTES_MAX
+    assert jobs.ready == 100
 
 
 @pytest.mark.parametrize("wrong, said", [

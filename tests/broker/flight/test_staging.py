@@ -1,12 +1,14 @@
 """Stage, commit, abort: what was committed enters whole, in order, once; what was not leaves nothing."""
 
+import time
+
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
 import xump
 from xump.broker import Broker, Client, Limits
-from xump.broker.flight import decisions
+from xump.broker.flight import decisions, staging
 from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
 
 from tests.broker.flight.conftest import until
@@ -103,7 +105,7 @@ def test_an_empty_run_is_committed(engine, jobs, client):
 
 def test_a_winner_that_is_not_there(engine, jobs, client):
     part = client.stage("run", 0, 0, "jobs", rows("a"))
-    for wrong in (part._replace(attempt=1), part._replace(rows=2)):
+    for wrong in (part._replace(partition=1, attempt=1), part._replace(rows=2)):
         with pytest.raises(TransactionError, match="nothing was published"):
             client.commit("run", "jobs", [part, wrong] if wrong.attempt else [wrong])
     assert client.commit("run", "jobs", [part]).rows == 1
@@ -219,6 +221,30 @@ def test_a_run_that_nobody_goes_on_with_is_dropped(engine, flying, client):
         client.commit("run", "jobs", [part])
 
 
+def test_a_run_is_dropped_though_there_is_no_room_to_say_so(engine, flying, client, durable):
+    jobs = engine.create_queue("jobs", store=durable)
+    part = client.stage("run", 0, 0, "jobs", rows("a"))
+    staging = flying.flight.staging_of(flying.vhosts["/"])
+    [committer] = engine._committers()
+    with committer._turn, engine.not_waiting():
+        committer._port.has_room(0)
+        staging.look_after(staging._alive["run"] + 86_400)
+    assert staged(engine) == [] and not jobs.meta and not staging._alive
+    engine.sync()
+    with pytest.raises(TransactionError, match="is not staged for 'jobs'"):
+        client.commit("run", "jobs", [part])
+
+
+def test_a_partition_has_one_winner(engine, jobs, client):
+    parts = [client.stage("run", 0, attempt, "jobs", rows("a")) for attempt in range(2)]
+    for given in (parts, [parts[0], parts[0]]):
+        with pytest.raises(ValueError, match="a partition has one winner"):
+            client.commit("run", "jobs", given)
+    assert len(staged(engine)) == 2
+    assert client.commit("run", "jobs", parts[1:]).rows == 1
+    assert addresses(jobs) == ["a"]
+
+
 def test_what_waits_for_a_target_that_is_deleted_is_dropped(engine, jobs, flying, client):
     engine.create_queue("other")
     client.stage("run", 0, 0, "jobs", rows("a"))
@@ -272,6 +298,22 @@ def test_a_restart_keeps_what_is_sealed_and_goes_on_with_what_was_decided(tmp_pa
         assert client.commit("next", "jobs", [sealed]) == (1, False, True, None)
         assert addresses(jobs) == ["e"]
         engine.check()
+
+
+def test_a_version_that_is_asked_for_again_is_kept_for_longer(engine, jobs, client, monkeypatch):
+    """A job that runs each week with the same version must not publish in the fifth."""
+    now = time.time()
+    part = client.stage("run", 0, 0, "jobs", rows("a"), key=("app", 1))
+    client.commit("run", "jobs", [part], key=("app", 1))
+    for week in range(8):
+        monkeypatch.setattr(decisions.time, "time", lambda week=week: now + week * 7 * 86_400)
+        part = client.stage(f"run {week}", 0, 0, "jobs", rows("a"), key=("app", 1))
+        assert client.commit(f"run {week}", "jobs", [part], key=("app", 1)).again
+        other = client.stage(f"other {week}", 0, 0, "jobs", rows("b"))
+        client.commit(f"other {week}", "jobs", [other])         # what makes room in the map forgets what is old
+    assert addresses(jobs).count("a") == 1
+    decided = staging.decided("run", decisions.find(jobs.meta, "run", ("app", 1)))
+    assert time.strftime("committed at %Y-%m-%d", time.gmtime(now)) in str(decided)
 
 
 def test_what_was_decided_is_forgotten_within_bounds():

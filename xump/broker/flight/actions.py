@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xump._arguments import COUNT_MAX, ID_MAX
 from xump.broker.flight.browse import readable
-from xump.broker.permissions import needed
+from xump.broker.permissions import as_dict, needed
 from xump.broker.purging import is_large, purge_in_thread
 from xump.broker.queues import is_stored
 from xump.errors import QueueNotFound, StoreNotFound
@@ -96,7 +96,7 @@ def apply(call: Call, options: Options) -> Any:
     given = options.get("topology")
     if not isinstance(given, dict):
         raise ValueError(f"topology={given!r}: expected an object")
-    for name in given.get("stores") or {}:
+    for name in as_dict(given.get("stores")):
         if name not in call.engine.stores:
             raise StoreNotFound(f"no store {name!r}: stores are opened by whoever runs the broker")
     for permission, name in needed(given, list(call.engine.queues)):
@@ -124,8 +124,10 @@ def stats(call: Call, options: Options) -> Any:
 
 
 def sync(call: Call, options: Options) -> Any:
-    """Wait until all that was done before is on the disk."""
+    """Wait until all that was done before is on the disk; `queue`: one that is to be there, and that the user may write to."""
     only(options, "queue")
+    if "queue" in options:
+        call.queue("write", text(options, "queue"))
     call.engine.sync(timeout=SYNC_SECONDS)
     return {}
 
@@ -167,7 +169,8 @@ def plan(call: Call, options: Options) -> Any:
         raise ValueError(f"partitions={parts}: expected 1 to {PARTS_MAX}")
     incarnation, end = queue.incarnation, readable(queue)
     first = max(number(options, "start", ID_MAX) or 1, 1)
-    last = min(number(options, "end", ID_MAX) or end, end)
+    given = number(options, "end", ID_MAX)
+    last = end if given is None else min(given, end)
     if first > last:
         return {"incarnation": incarnation, "parts": [], "rows": 0}
     every = max(1, (last - first + 1) // (parts * MARKS_A_PART))

@@ -39,6 +39,9 @@ BYTES_MAX = 1 << 20
 LOOKS_MAX = 16_384
 """After so many messages that a filter did not select, the client is looked after."""
 
+NS_END = 1 << 63
+"""Times are beyond neither this many nanoseconds nor its negative."""
+
 KNOWN = ("queue", "start", "end", "where", "state", "reverse", "columns", "headers")
 
 
@@ -51,21 +54,23 @@ class Browse:
         self.queue = call.queue("read", options["queue"])
         """The queue that is read."""
         self._call = call
-        self._reverse = options.get("reverse", False) is True
+        self._reverse = options.get("reverse", False)
+        if not isinstance(self._reverse, bool):
+            raise ValueError(f"reverse={self._reverse!r}: expected true or false")
         self._state = options.get("state", "all")
         if self._state not in (*STATES, "all"):
             raise ValueError(f"state={self._state!r}: expected {', '.join((*STATES, 'all'))}")
         self._filter = None if options.get("where") is None else Filter(filters.compile(options["where"])[1])
         self._types = types_of(options.get("headers"))
-        self._columns = options.get("columns")
+        self._columns = None
+        self._columns = columns_of(options.get("columns"), self._shaped(self._slice(1, 0)[0]).schema.names)
         self.schema = self._shaped(self._slice(1, 0)[0]).schema
         """The columns."""
         self._readable = readable(self.queue)
         start, end = self._at(options.get("start"), True), self._at(options.get("end"), False)
-        if self._reverse:
-            self._start, self._end = min(end or self._readable, self._readable), max(start or 1, 1)
-        else:
-            self._start, self._end = max(start or 1, 1), min(end or self._readable, self._readable)
+        first = 1 if start is None else max(start, 1)
+        last = self._readable if end is None else min(end, self._readable)
+        self._start, self._end = (last, first) if self._reverse else (first, last)
 
     def _at(self, given: object, first: bool) -> int | None:
         """An id; of a time: the first one from it on, or the last one before it."""
@@ -73,9 +78,9 @@ class Browse:
             return None
         if given == "current":
             return self.queue.frontier
-        if isinstance(given, dict) and type(given.get("ns")) is int:
-            found = next(iter(self._first_since(given["ns"])), None)
-            return self._readable + 1 if found is None else found
+        if isinstance(given, dict) and set(given) == {"ns"} and type(given["ns"]) is int and -NS_END < given["ns"] < NS_END:
+            found = next(iter(self._first_since(given["ns"])), self._readable + 1)
+            return found if first else found - 1
         if type(given) is not int or not 0 <= given <= ID_MAX:
             raise ValueError(f"{given!r} is no place in a queue: expected an id, {{'ns': POSIX nanoseconds}}, 'head', 'current'")
         return given
@@ -116,12 +121,23 @@ def readable(queue: Queue) -> int:
     return min(queue.stable_id, queue.durable_id) if is_stored(queue) else queue.stable_id
 
 
+def columns_of(given: object, known: list[str]) -> list[str] | None:
+    """The names of the columns that are wanted; None: all. Raises ValueError."""
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(name in known for name in given):
+        raise ValueError(f"columns={given!r}: expected a list of {', '.join(known)}")
+    return given
+
+
 def types_of(given: object) -> list[pyarrow.Field] | None:
     """The fields of the struct of headers. Raises ValueError."""
     if given is None:
         return None
     if not isinstance(given, dict):
         raise ValueError(f"headers={given!r}: expected an object of names and types, as {{'size': 'int64'}}")
+    if not all(isinstance(kind, str) for kind in given.values()):
+        raise ValueError(f"headers={given!r}: a type is a text, as 'int64'")
     return [pyarrow.field(name, pyarrow.type_for_alias(kind)) for name, kind in given.items()]
 
 

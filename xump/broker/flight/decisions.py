@@ -1,6 +1,7 @@
 """What is remembered of runs that were decided, in the map of their target: a commit that is asked for again does nothing.
 
-    flight.key/APP      the last version that APP has committed, with its run, its rows and the time. A lower one is an error
+    flight.key/APP      the last version that APP has committed, with its run, its rows, the time, and when it was asked for last.
+                        A lower one is an error
     flight.run/RUN      what became of a run without a key: committed, aborted, or dropped since it took too long
 
 They are bounded: keys by 30 days, 500 and their bytes, runs by 24 hours and 100. What was used longest ago goes first, and is
@@ -13,9 +14,12 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xump.errors import TransactionError
+
+if TYPE_CHECKING:
+    from xump._meta import Meta
 
 logger = logging.getLogger("xump")
 
@@ -24,6 +28,8 @@ KEY, RUN = "flight.key/", "flight.run/"
 
 KEY_SECONDS, RUN_SECONDS = 30 * 86_400, 86_400
 """So long they are kept."""
+USED_SECONDS = 86_400
+"""How exactly it is known when a version was asked for last."""
 KEYS_MAX, RUNS_MAX = 500, 100
 """So many are kept."""
 BYTES_MAX = 40 << 10
@@ -94,12 +100,27 @@ def changes(
     return made
 
 
+def remember_use(meta: Meta, key: Key | None) -> None:
+    """A version was asked for again: it is kept for another 30 days. That is written once a day."""
+    kept = None if key is None else meta.get(KEY + key[0])
+    if key is None or kept is None:
+        return
+    known, now = json.loads(kept), int(time.time())
+    if now - _used(known) >= USED_SECONDS:
+        meta[KEY + key[0]] = json.dumps({**known, "used": now}).encode()
+
+
+def _used(known: Mapping[str, int]) -> int:
+    """When it was asked for last."""
+    return known.get("used", known["time"])
+
+
 def _too_many(meta: Mapping[str, bytes], but: str, now: int, more: int) -> list[str]:
     """The names that go, the one that was used longest ago first."""
     gone: list[str] = []
     left: list[tuple[int, str, int]] = []
     for prefix, seconds, most in ((KEY, KEY_SECONDS, KEYS_MAX), (RUN, RUN_SECONDS, RUNS_MAX)):
-        found = sorted((json.loads(value)["time"], name, len(name.encode()) + len(value))
+        found = sorted((_used(json.loads(value)), name, len(name.encode()) + len(value))
                        for name, value in meta.items() if name.startswith(prefix) and name != but)
         most -= but.startswith(prefix)
         gone += [name for at, name, _ in found if now - at > seconds]

@@ -28,7 +28,12 @@ PRODUCER = "flight.producer/"
 """The names in the map of a queue, before that of the producer."""
 
 PRODUCERS_MAX = 100
-"""Of so many producers a queue remembers the last batch: about 20 KiB of the 64 that its map has."""
+"""Of so many producers a queue remembers the last batch, if their names are not long:"""
+BYTES_MAX = 16 << 10
+"""so many of the 64 KiB that its map has. Decisions have 40 (`decisions.py`)."""
+
+STATE_BYTES = 100
+"""What is remembered of a producer has fewer: four numbers and their names."""
 
 NAME_CHARACTERS_MAX = 200
 """A producer's name has at most so many."""
@@ -125,10 +130,15 @@ class Producer:
 
     def _forget(self, meta: MutableMapping[str, bytes]) -> None:
         """Make room in the map for this producer: the one that was seen longest ago goes."""
-        seen = {name: json.loads(kept).get("time", 0) for name, kept in meta.items() if name.startswith(PRODUCER)}
-        if self._name in seen:
+        known = {name: (json.loads(kept).get("time", 0), len(name.encode()) + len(kept))
+                 for name, kept in meta.items() if name.startswith(PRODUCER)}
+        if self._name in known:
             return
-        for name in sorted(seen, key=seen.__getitem__)[:max(0, len(seen) - PRODUCERS_MAX + 1)]:
+        size = len(self._name.encode()) + STATE_BYTES + sum(one for _, one in known.values())
+        for name in sorted(known, key=known.__getitem__):
+            if len(known) < PRODUCERS_MAX and size <= BYTES_MAX:
+                return
+            size -= known.pop(name)[1]
             del meta[name]
 
 

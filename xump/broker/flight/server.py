@@ -193,7 +193,7 @@ class Server(flight.FlightServerBase):      # type: ignore[misc]
         try:
             with self.face.calls.open(context) as call:
                 options = options_of(descriptor)
-                if "stage" in options:
+                if set(options) == {"stage"}:
                     self.face.calls.staging(call)
                     stage_stream(call, self.face.staging_of(call.vhost), options["stage"], reader, writer)
                 else:

@@ -223,7 +223,9 @@ class Staging:
                 mark = self._adopt(queue, run, key, winners, rows)
             elif decision.state != COMMITTED:
                 raise decided(run, decision)
-            elif decision.rows != rows:
+            else:
+                decisions.remember_use(queue.meta, key)
+            if decision is not None and decision.rows != rows:
                 warning = (f"{rows} rows were given now, and {decision.rows} were committed before, which count: the query does "
                            "not give the same rows each time")
             self._drop_run(run, key)
@@ -280,16 +282,20 @@ class Staging:
                     self._drop(attempt)
             for run in self._open:
                 self._alive[run] = now
-            late = [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]
-            for run in late:
-                del self._alive[run]
-                targets = {one.target for one in self._attempts.values() if one.run == run}
+            for run in [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]:
                 why = f"it had given no sign of life for {self._limits.staging_seconds:g} seconds"
-                for name in sorted(targets & set(self._engine.queues)):
-                    meta = self._engine.queues[name].meta
-                    meta._change(list(decisions.changes(meta, run, None, DROPPED, 0, why).items()))
                 logger.warning("what run %r had staged is dropped: %s", run, why)
+                self._note_dropped(run, why)
                 self._drop_run(run, None)
+
+    def _note_dropped(self, run: str, why: str) -> None:
+        targets = {one.target for one in self._attempts.values() if one.run == run}
+        for name in sorted(targets & set(self._engine.queues)):
+            meta = self._engine.queues[name].meta
+            try:
+                meta._change(list(decisions.changes(meta, run, None, DROPPED, 0, why).items()))
+            except StoreFull as error:              # to drop it makes room, so that must not depend on room
+                logger.warning("a commit of run %r will not be told why it was dropped: %s", run, error)
 
     def _drop_run(self, run: str, key: Key | None) -> None:
         """Drop what is staged of a run, and of the same application with a version that is not later."""
@@ -326,6 +332,9 @@ def run_of(options: dict[str, Any]) -> str:
 
 def attempt_of(options: dict[str, Any]) -> Attempt:
     """What a stream stages. Raises ValueError."""
+    unknown = set(options) - {"run", "partition", "attempt", "target", "key"}
+    if unknown:
+        raise ValueError(f"an attempt has run, partition, attempt, target and perhaps key; got {', '.join(sorted(unknown))}")
     run, target = run_of(options), options.get("target")
     if not isinstance(target, str):
         raise ValueError(f"target={target!r}: expected the name of a queue")
@@ -342,6 +351,9 @@ def winners_of(options: dict[str, Any]) -> list[tuple[int, int, int]]:
             isinstance(one, list) and len(one) == 3 and all(type(number) is int and number >= 0 for number in one)
             for one in winners):
         raise ValueError(f"winners={winners!r}: expected a list of [partition, attempt, rows]")
+    partitions = [one[0] for one in winners]
+    if len(set(partitions)) != len(partitions):
+        raise ValueError(f"winners={winners!r}: a partition has one winner")
     return [(one[0], one[1], one[2]) for one in winners]
 
 

@@ -54,7 +54,7 @@ class Taking:
         credit, timeout = options.get("credit", 1000), options.get("timeout")
         if type(credit) is not int or not 1 <= credit <= COUNT_MAX:
             raise ValueError(f"credit={credit!r}: expected 1 to {COUNT_MAX}")
-        if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
             raise ValueError(f"timeout={timeout!r}: expected seconds")
         self._call = call
         self.credit = credit
@@ -69,19 +69,20 @@ class Taking:
         self._batches: list[tuple[DeliveryBatch, set[tuple[str, int]]]] = []
         self._unanswered = 0
         self._ended = False
-        self._queue: str | None = taken.get("queue") if isinstance(taken, dict) else None
+        if not isinstance(taken, str) and not (
+                isinstance(taken, dict) and set(taken) == {"queue"} and isinstance(taken["queue"], str)):
+            raise ValueError(f"take={taken!r}: expected a destination, or {{'queue': NAME}}")
+        self._queue: str | None = taken["queue"] if isinstance(taken, dict) else None
         self.source = str(taken) if self._queue is None else self._queue
         """The queue or destination from which it takes."""
         if self._queue is not None:
             call.queue("read", self._queue)
             self._destination = DESTINATION + session
-        elif isinstance(taken, str):
-            self._destination = taken
+        else:
+            self._destination = self.source
             for queue in {one.source.name for one in list(call.engine.selectors.values())
                           if one.do.verb == "deliver" and one.do.destination == taken}:
                 call.check("read", queue)
-        else:
-            raise ValueError(f"take={taken!r}: expected a destination, or {{'queue': NAME}}")
         self._selector: Selector | None = None
         self._nothing = pyarrow.record_batch(take_batch(call.engine, 0, self._destination, True))
         self.schema = self._nothing.schema
