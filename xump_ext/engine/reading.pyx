@@ -93,13 +93,17 @@ cdef class EngineReading(EngineTransactions):
         cdef queue_t* queue = handle.live()
         return index_get(&queue.index, id) if 0 < id < queue.next_id else NULL
 
+    def _counters(self):
+        """Those of the engine itself."""
+        return {"entered": self.e.sequence, "held_messages": self.e.entries, "deliverable": self.e.offer_count,
+                "no_queue": self.no_queue}
+
     def _stats(self):
         """All counters and gauges, of one moment: no other thread creates or deletes anything meanwhile."""
         self.lock()
         try:
             return {
-                "engine": {"entered": self.e.sequence, "held_messages": self.e.entries, "deliverable": self.e.offer_count,
-                           "no_queue": self.no_queue},
+                "engine": self._counters(),
                 "queues": {name: queue.counters() for name, queue in self._queues.items()},
                 "selectors": {id: selector.counters() for id, selector in self._selectors.items()},
                 "windows": {name: window.counters() for name, window in self._windows.items()},

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 BATCH = pa.record_batch({"address": ["a", "b"]})
+NUMBERED = b'{"queue": "full", "producer": "p", "sequence": 0}'
 STAGE = b'{"stage": {"run": "run", "partition": 0, "attempt": 0, "target": "jobs"}}'
 
 
@@ -18,8 +19,9 @@ def begin(client, kind):
         if kind == "put":
             answers.read()
         return writer, answers
-    if kind == "stage":
-        writer, answers = client.do_put(flight.FlightDescriptor.for_command(STAGE), BATCH.schema)
+    if kind in ("stage", "blocked numbered put"):
+        command = STAGE if kind == "stage" else NUMBERED
+        writer, answers = client.do_put(flight.FlightDescriptor.for_command(command), BATCH.schema)
         writer.write_batch(BATCH)
         return writer, answers
     ticket = {"browse": b"many", "take": b'{"take": {"queue": "jobs"}, "session": "s"}',

@@ -15,7 +15,7 @@ from tests.broker.flight.conftest import until
 from xump.broker import Broker, Client, Limits
 from xump.broker.answers import BrokerUnreachable
 
-KINDS = ["put", "blocked put", "stage", "browse", "take", "take much"]
+KINDS = ["put", "blocked put", "blocked numbered put", "stage", "browse", "take", "take much"]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def begin(engine, flying):
             [sys.executable, "-m", "tests.broker.flight.peers", broker.flight.url, kind], stdout=subprocess.PIPE, text=True)
         processes.append(process)
         assert process.stdout.readline() == "begun\n"
-        if kind == "blocked put":           # it may wait for room for so short a time that it has ended already
+        if kind.startswith("blocked"):          # it may wait for room for so short a time that it has ended already
             until(lambda: engine.queues["full"].ready == 1)
         else:
             until(lambda: len(broker.flight.calls) == 1)
@@ -68,7 +68,7 @@ def test_a_client_that_freezes(engine, flying, begin, kind):
     is_as_before(engine, flying)
 
 
-@pytest.mark.parametrize("kind", ["blocked put", "take"])
+@pytest.mark.parametrize("kind", ["blocked put", "blocked numbered put", "take"])
 def test_a_client_that_freezes_while_the_broker_waits_for_room_or_messages(engine, begin, kind):
     limits = Limits(flight_idle_seconds=0.01)
     with Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0", limits=limits) as broker:
@@ -78,7 +78,7 @@ def test_a_client_that_freezes_while_the_broker_waits_for_room_or_messages(engin
         is_as_before(engine, broker)
 
 
-@pytest.mark.parametrize("kind", ["blocked put", "stage", "browse", "take"])
+@pytest.mark.parametrize("kind", ["blocked put", "blocked numbered put", "stage", "browse", "take"])
 def test_a_broker_ends_though_its_clients_are_frozen(engine, begin, kind):
     with Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0") as broker:
         begin(kind, broker).send_signal(signal.SIGSTOP)

@@ -250,7 +250,7 @@ def test_the_website_that_rebuilds_itself(engine, target, tmp_path):
             channel.queue_bind("hook", "website", "#")
             web = Client(broker.http.url)
             assert web("PUT", "/webhooks/mirror", {"queue": "hook", "url": hook.url}).status == 201
-            options = ["-s", "127.0.0.1", f"--port={port}", "-e", "website", "-r", "push.master", "-A", "-c", "1"]
+            options = ["-s", "localhost", f"--port={port}", "-e", "website", "-r", "push.master", "-A", "-c", "1"]
             consumer = subprocess.Popen(["amqp-consume", *options, str(script)])
             done = False
             while not done:         # until its queue is bound, the message goes to the other two only

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.http.conftest import Client
 from xump import INFINITE, Engine, __version__, always, deliver, discard, match, move_to
 from xump.broker import Broker
-from xump.broker.http import metrics
+from xump.broker.http import metrics, overview
 
 
 def samples(web):
@@ -87,6 +87,30 @@ def test_no_message_waits_for_a_scrape_of_many_queues(engine, web, monkeypatch):
     assert len(written) > 2 and max(written) < 2 * metrics.PIECE_BYTES
     assert turns.count(0) >= 1000 // metrics.AT_ONCE         # while queues were looked at
     assert set(range(1, len(written))) <= set(turns)         # after each piece
+
+
+def test_no_message_waits_for_an_overview_of_many_queues(engine, web):
+    with engine.building():
+        for number in range(1000):
+            engine.create_queue(f"queue {number}")
+            engine.create_selector(f"queue {number}", when=always, do=deliver("worker"))
+    turns, ended = [], threading.Event()
+
+    async def others():
+        while not ended.is_set():
+            turns.append(len(looked))
+            await asyncio.sleep(0)
+
+    looked = []
+    counters = overview.came_and_went
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "came_and_went", lambda found: looked.append(1) or counters(found))
+        watching = asyncio.run_coroutine_threadsafe(others(), web.broker.loop)
+        found = web("GET", "/overview?limit=5").json
+        ended.set()
+        watching.result(10)
+    assert found["totals"] == {"queues": 1000, "selectors": 1000, "connections": 0}
+    assert len(set(turns)) >= 1000 // overview.AT_ONCE
 
 
 def test_confirms_are_counted(engine, web):
