@@ -7,12 +7,13 @@ A check raises TypeError or ValueError, which names the argument, the value, and
 from __future__ import annotations
 
 import datetime
+from types import FunctionType
 from typing import Any
 
 from xump import operators
 from xump._names import name_of
 from xump.actions import Action, Field
-from xump.conditions import All, Condition, Match, Role, Where, check_made
+from xump.conditions import All, Condition, Match, Role, Where, check_made, match, where
 from xump.errors import Conflict
 from xump.filters import equalities
 from xump_ext.engine.handles import QueueHandle
@@ -20,8 +21,8 @@ from xump_ext.infinite import INFINITE
 from xump_ext.message.times import datetime_ns, seconds_ns
 
 COUNT_MAX = 2**62
-RANK_MAX = 2**15 - 1
 """The largest limit or count: sums of two fit into 64 bits."""
+RANK_MAX = 2**15 - 1
 HOP_LIMIT_MAX = 65_534
 DELIVERIES_MAX = 65_535
 """Deliveries of a message are counted up to this number."""
@@ -107,7 +108,10 @@ def compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
     """The role of a condition, and its terms as the core takes them. Terms that differ in a type only differ in their repr."""
     if not isinstance(when, Condition):
         allowed = "always, default, overflow, match(...), where(...)"
-        raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}")
+        hint = ""
+        if isinstance(when, (str, dict, FunctionType)):
+            hint = "; call it" if when is match or when is where else "; wrap it in where(...)"
+        raise TypeError(f"when must be a condition ({allowed}), got {type(when).__name__}{hint}")
     if isinstance(when, (Role, All)):
         check_made(when)
     if isinstance(when, Role):
@@ -130,7 +134,8 @@ def compile_condition(when: object) -> tuple[str, tuple[Any, ...]]:
 def check_action(do: object, role: str, start: object, source: object) -> None:
     """Raises TypeError or ValueError unless a selector with a condition of this role can do `do`."""
     if not isinstance(do, Action):
-        raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}")
+        hint = "; call it, as in deliver('worker')" if callable(do) else ""
+        raise TypeError(f"do must be an action (copy_to, move_to, deliver, bounce_to, discard), got {type(do).__name__}{hint}")
     check_made(do)
     if role == "overflow":
         if not do.consuming:

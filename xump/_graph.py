@@ -546,7 +546,8 @@ class Graph(Windows):
         queue: Queue | None = self._queues.get(name)
         if queue is None or (isinstance(name, Queue) and queue is not name):
             text = name.name if isinstance(name, Queue) else str.__str__(name)
-            raise QueueNotFound(f"{what}: no queue {text!r} in this engine")
+            hint = "" if text in self._queues else "; create it first"
+            raise QueueNotFound(f"{what}: no queue {text!r} in this engine{hint}")
         return queue
 
     def _committers(self) -> list[Committer]:

@@ -9,6 +9,7 @@ that of filters.
 from __future__ import annotations
 
 from dataclasses import dataclass, field as dataclass_field, fields
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from xump import filters, operators
@@ -34,6 +35,8 @@ class Condition(Value):
         match('eq', 'audit') & where('size > 100')
         """
         if not isinstance(other, Condition):
+            if isinstance(other, (str, dict, FunctionType)):
+                raise TypeError(f"& joins conditions, got {type(other).__name__}; wrap it in where(...)")
             return NotImplemented
         terms = [*self.terms(), *other.terms()]
         return All(tuple(dict.fromkeys(terms)))
@@ -230,9 +233,10 @@ def where(filter: FilterSource) -> Where:
     """A condition that evaluates a filter over the headers and the envelope of the message.
 
     Args:
-        filter: Text in the JMS selector syntax, at most 4,096 characters: `"size > 100 AND region = 'EU'"`. Or a dict of headers
-            and the values that they must have; a list means any of its values. Or a function that is called with the message and
-            returns a bool. If the function raises, the message does not match, and the error is counted.
+        filter: Text in the JMS selector syntax, at most 4,096 characters: `"size > 100 AND region = 'EU'"`. Single quotes make a
+            string, double quotes the name of a header. docs/filters.md has the language. Or a dict of headers and the values
+            that they must have; a list means any of its values. Or a function that is called with the message and returns a
+            bool. If the function raises, the message does not match, and the error is counted.
 
     Returns:
         A condition for `Engine.create_selector(when=...)`. Join it with others by `&`.

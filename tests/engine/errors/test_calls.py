@@ -186,11 +186,14 @@ ERRORS = {
     "source deleted": (lambda w: selector(w.gone)(w), QueueNotFound, ["source", "'gone'"]),
     "source of another engine": (lambda w: selector(w.foreign)(w), QueueNotFound, ["source", "'jobs'"]),
     "when a str": (selector(when="n > 1"), TypeError, ["when", "where(...)", "str"]),
+    "when a function": (selector(when=lambda message: True), TypeError, ["when", "function", "wrap it in where(...)"]),
+    "when not called": (selector(when=match), TypeError, ["when", "function", "call it"]),
     "when None": (selector(when=None), TypeError, ["when", "always", "NoneType"]),
     "when an action": (selector(when=discard), TypeError, ["when", "condition", "Action"]),
     "when one's own": (selector(when=Condition()), TypeError, ["Condition", "no condition"]),
     "do a str": (selector(do="discard"), TypeError, ["do", "move_to", "str"]),
     "do a condition": (selector(do=always), TypeError, ["do", "action", "Role"]),
+    "do not called": (selector(do=deliver), TypeError, ["do", "action", "call it, as in deliver('worker')"]),
     **{
         f"{verb} to none": (selector(do=do("nowhere")), QueueNotFound, ["target", "'nowhere'"])
         for verb, do in {

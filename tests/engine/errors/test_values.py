@@ -90,7 +90,8 @@ VALUES = {
     "always & always": (lambda: always & always, TypeError, ["always", "alone"]),
     "default in a conjunction": (lambda: match("eq", "a") & default, TypeError, ["default", "alone"]),
     "overflow in a conjunction": (lambda: overflow & where("n = 1"), TypeError, ["overflow", "alone"]),
-    "conjunction with a str": (lambda: match("eq", "a") & "n = 1", TypeError, ["&", "Match", "str"]),  # type: ignore[operator]
+    "conjunction with a str": (lambda: match("eq", "a") & "n", TypeError, ["&", "str", "where(...)"]),  # type: ignore[operator]
+    "conjunction with a number": (lambda: match("eq", "a") & 5, TypeError, ["&", "Match", "int"]),  # type: ignore[operator]
     "target a number": (lambda: move_to(5), TypeError, ["target queue", "a name, a Queue or field(...)", "int"]),
     "target with a name": (lambda: move_to(SimpleNamespace(name="q")), TypeError, ["target queue", "SimpleNamespace"]),
     "target without UTF-8": (lambda: move_to("q\ud800"), ValueError, ["target queue", "surrogate", "at 1"]),
