@@ -206,9 +206,10 @@ def test_the_queues_of_a_topology_are_there(serve, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["--amqp", "0.0.0.0:0"], "amqp='0.0.0.0:0' lets other machines in: give `tls` and `users`, or insecure=True"),
+    (["--amqp", "0.0.0.0:0"], "amqp='0.0.0.0:0' lets other machines in: give --certificate and --users, or --insecure"),
     (["--amqp", "5672"], "amqp must be HOST:PORT with a port of at most 65535, got '5672'"),
     (["--store", "ring"], "--store ring needs --path, where it lies on disk"),
+    (["--path", "broker.xump"], "--path needs --store ring or --store lmdb: without one the broker keeps everything in memory"),
     (["nothing.toml"], "nothing.toml cannot be read: No such file or directory"),
     (["--client-ca", "x.pem"], "--client-ca needs --certificate"),
 ])

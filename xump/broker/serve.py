@@ -34,6 +34,8 @@ def serve(options: argparse.Namespace) -> int:
     _complete(options, {} if topology is None else topology.get("broker", {}))
     if options.store != "ram" and options.path is None:
         raise CommandError(f"--store {options.store} needs --path, where it lies on disk")
+    if options.store == "ram" and options.path is not None:
+        raise CommandError("--path needs --store ring or --store lmdb: without one the broker keeps everything in memory")
     try:
         users, names = (None, [MAIN]) if options.users is None else read_users(options.users)
         with ExitStack() as stack:
@@ -47,7 +49,14 @@ def serve(options: argparse.Namespace) -> int:
                     pass
             return asyncio.run(_serve(engines, users, options))
     except (XumpError, BadUsers, OSError, ValueError) as error:
-        raise CommandError(str(error)) from None
+        said = str(error)
+        for argument, option in OPTIONS.items():
+            said = said.replace(argument, option)
+        raise CommandError(said) from None
+
+
+OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure"}
+"""The options of the command in place of the arguments of `Broker` that its errors name."""
 
 
 def path_of(path: str, vhost: str) -> str:

@@ -134,7 +134,7 @@ def test_a_handshake_gives_a_token(guarded):
 
 @pytest.mark.parametrize("address", ["grpc://0.0.0.0:0", "[::]:0", "grpc://example.org:1"])
 def test_other_machines_need_tls_and_users(address):
-    with Engine() as engine, pytest.raises(ValueError, match="lets other machines in: give `flight_certificate`, `users`"):
+    with Engine() as engine, pytest.raises(ValueError, match="lets other machines in: give `flight_certificate` and `users`"):
         Broker(engine, flight=address)
 
 

@@ -69,7 +69,8 @@ class Flight:
         if broker.tls is not None and certificate is None:
             raise ValueError("a broker with `tls` needs `flight_certificate` for Flight, too: certificate and key in PEM")
         if not insecure and not is_loopback(self._host) and (certificate is None or broker.is_open):
-            raise ValueError(f"flight={address!r} lets other machines in: give `flight_certificate`, `users`, or insecure=True")
+            raise ValueError(f"flight={address!r} lets other machines in: give `flight_certificate` and `users`, or "
+                             "insecure=True")
         self._certificate = certificate
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens."""
