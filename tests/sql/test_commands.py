@@ -108,6 +108,12 @@ def test_a_relay(sqlite_url, made):
     database.dispose()
 
 
+@pytest.mark.parametrize("url", ["shop", "postgres://there/is/none"])
+def test_a_url_that_is_none(url, capsys):
+    assert main(["sql", "init", url]) == 2
+    assert "write a URL such as sqlite:///file.db, or postgresql+psycopg://" in capsys.readouterr().err
+
+
 def test_without_a_driver(sqlite_url, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "MySQLdb", None)
     assert main(["sql", "init", "mysql://there/is/none"]) != 0

@@ -51,20 +51,24 @@ def add_commands(commands: Any, form: Any) -> None:
     serve.add_argument("--flight", metavar="HOST:PORT", help="listen for Arrow Flight, too: many messages as columns")
     serve.add_argument("--staging-bytes", metavar="N", type=int, help="how much may be staged over Flight; default: 16 GiB")
     serve.add_argument(
-        "--staging-seconds", metavar="S", type=float, help="after how long without a sign of life it is dropped; default: 86400")
+        "--staging-seconds", metavar="S", type=float,
+        help="drop what is staged after so long without a sign of its client; default: 86400")
     serve.add_argument(
         "--memory-bytes", metavar="N", type=int, help="publishers wait while messages take more; default: 2/5 of the memory")
     serve.add_argument(
         "--ack-timeout", metavar="S", type=int, help="at the end, wait so long for acks of what was delivered; default: 5")
     serve.add_argument("--private-targets", action="store_true", default=None, help="let webhooks call private addresses, too")
-    serve.add_argument("--store", choices=("ram", "ring", "lmdb"), help="where durable queues keep their messages")
-    serve.add_argument("--path", metavar="PATH", help="where the store lies on disk")
-    serve.add_argument("--users", metavar="FILE", help="who may log in: TOML or JSON; xump users makes entries")
-    serve.add_argument("--certificate", metavar="FILE", help="the certificate of the server, for TLS")
-    serve.add_argument("--key", metavar="FILE", help="its key, if it is not in the same file")
-    serve.add_argument("--client-ca", metavar="FILE", help="whose certificates of clients are believed (EXTERNAL)")
+    serve.add_argument("--store", choices=("ram", "ring", "lmdb"),
+                       help="where durable queues keep their messages; ring and lmdb: on disk, at --path; default: ram, so that "
+                            "nothing outlives the broker")
+    serve.add_argument("--path", metavar="PATH", help="the file (ring) or directory (lmdb) of the store; created if missing")
+    serve.add_argument("--users", metavar="FILE", help="the users that may log in, as TOML or JSON; `xump users` makes entries; "
+                                                       "default: guest, password guest")
+    serve.add_argument("--certificate", metavar="FILE", help="the certificate of the server, for TLS (PEM)")
+    serve.add_argument("--key", metavar="FILE", help="the key of that certificate, if it is in another file")
+    serve.add_argument("--client-ca", metavar="FILE", help="let clients log in by a certificate of this CA (EXTERNAL)")
     serve.add_argument("--insecure", action="store_true", default=None, help="let other machines in without TLS and users")
-    serve.add_argument("--product", help="what clients are told; some know only RabbitMQ")
+    serve.add_argument("--product", help="the name that clients are told; default: Xump; some clients do more for RabbitMQ")
     serve.set_defaults(command=_serve, parser=serve)
 
     users = commands.add_parser("users", help="make an entry for a file of users", epilog=USERS_EPILOG, formatter_class=form,

@@ -62,6 +62,7 @@ asked, if it is `xump serve --http`; any other one is to use queue.browse() or q
 
 The state is one of
     ready       it waits; messages that were outstanding (unacknowledged) when the store was closed are ready again
+    outstanding it was taken and not acknowledged; of a running broker only
     delayed     it is not due yet: `until` says when it is, or when it expires, if that is earlier
     history     it was processed, and the queue keeps it
 Then, if the message has them: expires=TIME (after which nobody is handed it), priority=N (0 to 255), correlation_id=TEXT (which

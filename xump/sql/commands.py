@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from xump.cli.exit import CommandError, ExitCode
 from xump.sql.errors import SqlError
@@ -32,6 +32,9 @@ def run(options: argparse.Namespace) -> int:
 def _database(url: str) -> Any:
     try:
         engine = create_engine(url)
+    except ArgumentError as error:
+        raise CommandError(
+            f"{error}: write a URL such as sqlite:///file.db, or postgresql+psycopg://user@host/database") from error
     except ModuleNotFoundError as error:
         raise CommandError(f"the driver of {make_url(url).drivername}:// is not installed: {error}; for PostgreSQL it is "
                            "postgresql+psycopg://, pip install 'xump[sql]'") from error
