@@ -117,8 +117,9 @@ class Taking(Graph):
             timeout: How many seconds to wait for a message; 0: do not wait; None: for ever.
 
         Returns:
-            A delivery of the first ready message that no selector has taken (`INFINITE` ones included) and that is neither behind
-            another one of its key nor still to be routed; or None. Answer it as any other. A nack puts it back as it was.
+            A delivery of the first ready message, or None. Left out are messages that a selector has taken or offers, that are
+            behind another one of their key (`group`), or that are still to be routed. Answer the delivery as any other. A nack
+            puts the message back as it was.
 
         Raises:
             QueueNotFound: No queue has this name.
@@ -128,7 +129,7 @@ class Taking(Graph):
 
         Inside your own `building()` block it does not wait.
 
-        Cost: O(waitsets and selectors of the queue), and the run that follows.
+        Cost: O(selectors of the queue, and sets of them that messages wait for), and the run that follows.
 
         >>> from xump import Engine
         >>> with Engine() as engine:

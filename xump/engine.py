@@ -201,8 +201,8 @@ class Engine(Staged):
         """The counters and gauges of the engine, its queues and its selectors, as plain dicts.
 
         Returns:
-            `{"engine": {...}, "queues": {name: {...}}, "selectors": {id: {...}}}`, the dict `xump.types.Stats`; docs/stats.md
-            explains every key. The dicts are yours to change.
+            `{"engine": {...}, "queues": {name: {...}}, "selectors": {id: {...}}, "windows": {name: {...}}}`, the dict
+            `xump.types.Stats`; docs/stats.md explains every key. The dicts are yours to change.
 
         Raises:
             Closed: The engine is closed.

@@ -52,7 +52,7 @@ class Queue(QueueHandle):
 
     @property
     def oldest(self) -> int | None:
-        """When the oldest ready message entered, in POSIX nanoseconds; None if none is ready. O(waitsets and selectors)."""
+        """When the oldest ready message entered, in POSIX nanoseconds; None if none is ready. Cost: as `Engine.get`."""
         return self.engine._oldest(self)
 
     @property

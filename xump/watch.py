@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """Something that came into the graph of an engine, or went."""
+    """Something that came into the graph of an engine, or went.
+
+    - `what`: `"queue"` or `"selector"`.
+    - `came`: True if it came, False if it went.
+    - `thing`: the `Queue` or `Selector`. Of one that went only names and ids can be read.
+    """
 
     what: Literal["queue", "selector"]
     """Whether it is a queue or a selector."""

@@ -6,6 +6,12 @@ from typing import NamedTuple
 class Death(NamedTuple):
     """Why and where a message became a dead letter, as a rewriter gets it (`xump.register_rewriter`).
 
+    - `reason`: `"rejected"`, `"expired"`, `"overflow"`, `"delivery-limit"`, `"unroutable"` or `"hops"`.
+    - `queue`: the queue in which it died, or that refused it.
+    - `dead_letter`: the queue that the dead letter goes to.
+    - `argument`: the text that the queue gave beside the rewriter's name; empty: none.
+    - `detail`: the text that was given to `reject`, or None.
+    - `time`: when, in POSIX nanoseconds of the engine's clock.
     >>> Death("rejected", "jobs", "dead", "", "no such customer", 0).reason
     'rejected'
     """

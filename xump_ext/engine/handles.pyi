@@ -47,7 +47,7 @@ class QueueHandle(QueueRef):
 
         Args:
             address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
-                beside it only `delay`, `at` and `ttl`.
+                beside it only `delay`, `at`, `ttl` and `timeout`.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             reply_to: The address for answers.

@@ -221,7 +221,8 @@ cdef class EnginePublish(EngineStores):
 
         Args:
             queue: The queue that the message enters: its name, or a `Queue`.
-            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8.
+            address: The text that the message is routed by (a routing key), at most 65,534 bytes of UTF-8; or a `Message`, and
+                beside it only `delay`, `at`, `ttl` and `timeout`.
             body: Up to 64 MiB of bytes.
             headers: Values by name: bool, int (64 bits, signed), float, str or bytes; together at most 1 MiB.
             reply_to: The address for answers.
