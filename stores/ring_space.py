@@ -54,6 +54,7 @@ from .ring_segments import Segments
 
 BOUND_SLOTS_MIN = 6             # where there is a `max_bytes`
 GROWTH_BYTES_MAX = 16 << 20     # at once: the next sync waits for it
+CRAMPED_SLOTS = 64              # a disk that has less is asked each time, since a full store writes nothing meanwhile
 
 logger = logging.getLogger("xump")
 
@@ -78,7 +79,8 @@ class RingSpace(RingReader):
         self._lap_carried = 0               # … and how much had been copied forward before
         self._doubtful = 0                  # fewer dead bytes than that are no reason to clean again
         self._left = self._look_at = 0      # slots that the disk has; where the log ends when the disk is asked again
-        self._no_growth = 0                 # until the log ends there: the disk is full
+        self._no_growth = 0                 # until the log ends there the disk is full …
+        self._refused = 0                   # … or until it has a segment more than those bytes, which it had when it refused
 
     @property
     def kept_bytes(self) -> int:    # type: ignore[override]
@@ -112,14 +114,18 @@ class RingSpace(RingReader):
         """Slots that the file may get. Leaves half of the disk's free space to others: they may take it before the ring needs it.
         Asks the disk now and then."""
         segments = self._segments
-        if self.end < self._no_growth:
+        if self.end < self._no_growth and self._disk_bytes() < self._refused + segments.segment_bytes:
             return 0
-        if self.end >= self._look_at:
-            disk = os.statvfs(self.path)
-            self._left = (disk.f_bavail * disk.f_frsize >> 1) // segments.segment_bytes
+        if self.end >= self._look_at or self._left < CRAMPED_SLOTS:
+            self._left = (self._disk_bytes() >> 1) // segments.segment_bytes
             self._look_at = self.end + (segments.capacity >> 2)
         count = self._left
         return count if self._slots_max is None else max(0, min(count, self._slots_max - segments.slots))
+
+    def _disk_bytes(self) -> int:
+        """Bytes that the disk has free for this program."""
+        disk = os.statvfs(self.path)
+        return disk.f_bavail * disk.f_frsize
 
     def _grow(self, count: int) -> bool:
         """Adds slots; returns whether the disk had space for them."""
@@ -132,6 +138,7 @@ class RingSpace(RingReader):
                 raise
             set_size(self._fd, segments.at(segments.slots))
             self._no_growth = self.end + (segments.slots * segments.capacity >> 2)
+            self._refused = self._disk_bytes()
             logger.warning("store %r: %s cannot grow: %s", self.name, self.path, error.strerror)
             return False
         return True

@@ -360,6 +360,8 @@ class Committer:
             self._put(group, sync)
             if not last and (group is not None or wanted is not None or self._port.refused):
                 self._clean(wanted or 0)
+            if wanted is not None:
+                self._port.has_room(self._backend.room())       # the disk may have got room, of which nothing was written yet
         except BaseException as error:
             self._fail(error)
             self._told = True
