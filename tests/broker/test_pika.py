@@ -168,6 +168,21 @@ def test_transactions(channel):
     channel.tx_commit()
 
 
+def test_what_a_full_queue_refuses_in_a_transaction_is_told(connect):
+    """There are no confirms in a transaction: a mandatory message is returned before the ok."""
+    connection, returned = connect(), []
+    channel = connection.channel()
+    channel.add_on_return_callback(lambda channel, method, properties, body: returned.append((method.reply_code, body)))
+    channel.queue_declare("small", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    channel.tx_select()
+    for number in range(4):
+        channel.basic_publish("", "small", b"%d" % number, mandatory=True)
+    channel.tx_commit()
+    connection.process_data_events(0)
+    assert returned == [(506, b"2"), (506, b"3")]
+    assert channel.queue_declare("small", passive=True).method.message_count == 2
+
+
 def test_errors_end_the_channel_and_say_why(connect):
     connection = connect()
     with pytest.raises(exceptions.ChannelClosedByBroker, match="no queue 'jobs' in vhost '/'") as raised:

@@ -13,6 +13,7 @@ from xump.sql.amqp import AmqpTarget
 @pytest.fixture
 def broker():
     with xump.Engine() as engine, Broker(engine, amqp="127.0.0.1:0") as broker:
+        broker.engine = engine
         yield broker
 
 
@@ -29,6 +30,15 @@ def channel(url):
     channel.queue_declare("orders")
     yield channel
     connection.close()
+
+
+@pytest.fixture
+def database(sqlite_url):
+    from tests.sql.conftest import engine_of
+
+    database = engine_of(sqlite_url)
+    yield database
+    database.dispose()
 
 
 def taken(channel, queue="orders"):
@@ -96,6 +106,160 @@ def test_x11_unroutable_mandatory(sqlite_url, target, channel, made):
     assert sorted({body for _, body in taken(channel)}) == [b"4", b"5"]
     relay._leave()
     database.dispose()
+
+
+def test_an_exchange_without_a_way_on_loses_nothing(database, target, channel, made):
+    """A transaction tells of it only when it is committed; its other rows are there then."""
+    outbox = Outbox()
+    channel.exchange_declare("news", "topic")
+    with database.begin() as connection:
+        for number in range(4):
+            queue, address = ("news", "sport") if number == 2 else ("orders", "")
+            outbox.publish(connection, queue, address, b"%d" % number, key=f"{number}", message_id="the same")
+    relay = outbox.relay(target, engine=database, retry_delay=1000)
+    assert relay.step() == 3
+    assert [body for _, body in taken(channel)] == [b"0", b"1", b"3"]
+    channel.queue_bind("orders", "news", "sport")
+    assert count(database, made.outbox, made.outbox.c.parked, made.outbox.c.attempts == 1) == 1
+    with database.begin() as connection:
+        connection.execute(made.outbox.update().values(retry_at=0))
+    assert relay.step() == 1
+    assert [body for _, body in taken(channel)] == [b"2"]
+    relay._leave()
+
+
+LONG = "ö" * 10_000
+WRONG = {
+    "queue": {"queue": LONG}, "address": {"address": LONG}, "message_id": {"message_id": LONG}, "reply_to": {"reply_to": LONG},
+    "correlation_id": {"correlation_id": LONG}, "the name of a header": {"headers": {LONG: 1}},
+    "the headers take": {"headers": {"a": "b" * 300_000}},
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_amqp_does_not_have_is_refused_and_other_rows_go_on(database, target, channel, made, said):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, **{"queue": "orders", **WRONG[said]}, key="wrong")
+        for number in range(3):
+            outbox.publish(connection, "orders", body=b"%d" % number, key="k")
+    relay = outbox.relay(target, engine=database, max_attempts=1)
+    relay.step()
+    relay.step()
+    assert [body for _, body in taken(channel)] == [b"0", b"1", b"2"]
+    with database.begin() as connection:
+        [dead] = outbox.dead(connection)
+        assert said in dead["error"]
+    relay._leave()
+
+
+def test_a_broker_that_ends_the_connection_for_a_row_is_not_asked_for_ever(database, target, channel, made, monkeypatch):
+    """As it does for a frame that is too large, if nobody has seen that before."""
+    monkeypatch.setattr("xump.sql.amqp.CHAR_BYTES_MAX", 0)
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", headers={"a": "b" * 300_000}, key="wrong")
+        outbox.publish(connection, "orders", body=b"fine")
+    relay = outbox.relay(target, engine=database, max_attempts=1)
+    relay.step()
+    relay.step()
+    assert [body for _, body in taken(channel)] == [b"fine"]
+    with database.begin() as connection:
+        [dead] = outbox.dead(connection)
+        assert "FRAME_ERROR" in dead["error"]
+    relay._leave()
+
+
+def test_all_types_of_headers_arrive(database, target, broker, channel, made):
+    headers = {"a": 0.5, "b": -(2**63), "c": True, "d": "ö", "e": b"\0\xff", "g": float("inf"), "x" * 255: 1}
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", headers=headers)
+    relay = outbox.relay(target, engine=database)
+    assert relay.step() == 1
+    [message] = broker.engine.queues["orders"].browse()         # pika cannot read floats
+    assert [(name, type(value), value) for name, value in message.headers.items()] == [
+        (name, type(value), value) for name, value in headers.items()]
+    relay._leave()
+
+
+def test_a_full_queue_is_waited_for_and_nothing_is_lost(database, target, channel, made):
+    channel.queue_declare("small", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    outbox = Outbox()
+    with database.begin() as connection:
+        for number in range(4):
+            outbox.publish(connection, "small", body=b"%d" % number, key="s")
+            outbox.publish(connection, "orders", body=b"%d" % number, key="o")
+    relay = outbox.relay(target, engine=database)
+    assert (relay.step(), relay.step()) == (6, 0)
+    assert relay.pressed
+    assert count(database, made.outbox, made.outbox.c.attempts == 0) == 2
+    assert [body for _, body in taken(channel, "small")] == [b"0", b"1"]
+    assert (relay.step(), count(database, made.outbox)) == (2, 0)
+    assert [body for _, body in taken(channel, "small")] == [b"2", b"3"]
+    assert [body for _, body in taken(channel)] == [b"0", b"1", b"2", b"3"]
+    relay._leave()
+
+
+def test_what_is_delayed_is_sent_when_it_is_due_and_its_key_waits(database, target, channel, made):
+    """AMQP has no delay, so the row stays where it is, out of the way of polls."""
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", body=b"later", key="k", delay=1000)
+        outbox.publish(connection, "orders", body=b"behind it", key="k")
+        outbox.publish(connection, "orders", body=b"alone", delay=1000)
+        outbox.publish(connection, "orders", body=b"other", key="other")
+        outbox.publish(connection, "orders", body=b"at once", delay=0)
+    relay = outbox.relay(target, engine=database)
+    while relay.step():
+        pass
+    assert {body for _, body in taken(channel)} == {b"other", b"at once"}
+    assert count(database, made.outbox, made.outbox.c.parked, made.outbox.c.attempts == 0) == 3
+    with database.begin() as connection:
+        connection.execute(made.outbox.update().values(at=made.outbox.c.at - 1_000_000_000,
+                                                       retry_at=made.outbox.c.retry_at - 1_000_000_000))
+    while relay.step():
+        pass
+    assert [body for _, body in taken(channel) if body != b"alone"] == [b"later", b"behind it"]
+    assert count(database, made.outbox) == 0
+    relay._leave()
+
+
+def test_what_is_left_of_a_time_to_live_is_sent(database, target, channel, made):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders", ttl=1000)
+        connection.execute(made.outbox.update().values(created=made.outbox.c.created - 400_000_000))
+    relay = outbox.relay(target, engine=database)
+    assert relay.step() == 1
+    [(properties, _)] = taken(channel)
+    assert 300_000 < int(properties.expiration) <= 600_000
+    relay._leave()
+
+
+def test_what_went_before_the_broker_went_away_counts_as_sent(database, channel, url, made, monkeypatch):
+    """A row at fault divides the batch. Then the broker goes away: of what it has nothing is sent again."""
+    target = AmqpTarget(url, transactions=True)
+    outbox = Outbox()
+    with database.begin() as connection:
+        for number in range(4):
+            outbox.publish(connection, "orders" if number != 3 else "nowhere", body=b"%d" % number, key=f"{number}")
+    relay, commits = outbox.relay(target, engine=database), []
+    whole = target._look
+
+    def look(rows):
+        commits.append(len(rows))
+        if len(commits) == 3:
+            target._connection.close()
+        whole(rows)
+
+    monkeypatch.setattr(target, "_look", look)
+    assert (relay.step(), commits) == (2, [4, 2, 2])
+    assert relay.pressed
+    assert count(database, made.outbox) == 2
+    relay.step()
+    assert [body for _, body in taken(channel)] == [b"0", b"1", b"2"]
+    relay._leave()
 
 
 def test_a_broker_that_is_not_there_is_waited_for(sqlite_url, made):

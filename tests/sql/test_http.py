@@ -44,6 +44,7 @@ def test_a_message_arrives_as_it_was_given(database, broker, made):
     assert (first.address, first.body, first.headers, first.message_id, first.correlation_id, first.reply_to, first.priority) == (
         "order.new", b"\0\xff", {"a": 1, "b": True, "c": 0.5, "d": "ö"}, "1", "c", "r", 3)
     assert abs(first.expires - time.time_ns() - 600e9) < 60e9
+    assert 3500 < (broker.engine.next_due - time.time_ns()) / 1e9 <= 3600 or broker.engine.next_due == first.expires
     assert (second.address, orders.delayed, count(database, made.outbox)) == ("later", 1, 0)
     relay._leave()
 
@@ -89,6 +90,45 @@ def test_a_broker_that_is_away_is_no_fault_of_a_row(database, broker, made):
         target.close()
     relay = relay_of(outbox, broker, database)
     assert relay.step() == 1
+    relay._leave()
+
+
+def test_what_went_before_the_broker_went_away_counts_as_sent(database, broker, made, monkeypatch):
+    broker.engine.create_queue("mails")
+    outbox = Outbox()
+    with database.begin() as connection:
+        for queue in ("orders", "mails", "orders"):
+            outbox.publish(connection, queue, "", queue.encode())
+    target = HttpTarget(broker.http.url)
+    whole, asked = target._post, []
+
+    def post(path, body):
+        asked.append(path)
+        if len(asked) == 2:
+            raise Down("gone")
+        return whole(path, body)
+
+    monkeypatch.setattr(target, "_post", post)
+    relay = outbox.relay(target, engine=database)
+    assert relay.step() == 1
+    assert (relay.pressed, len(asked), count(database, made.outbox)) == ("gone", 2, 2)
+    while relay.step():
+        pass
+    assert (broker.engine.queues["orders"].ready, broker.engine.queues["mails"].ready) == (2, 1)
+    relay._leave()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(405, "refused"), (414, "refused"), (431, "refused"), (401, "down"), (408, "down"),
+                                              (429, "down"), (500, "down"), (503, "pressed")])
+def test_what_the_answers_of_a_server_mean(database, broker, made, monkeypatch, status, kind):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders")
+    target = HttpTarget(broker.http.url)
+    monkeypatch.setattr(target, "_post", lambda path, body: (status, "said"))
+    relay = outbox.relay(target, engine=database, retry_delay=1000)
+    assert (relay.step(), bool(relay.pressed)) == (0, kind != "refused")
+    assert count(database, made.outbox, made.outbox.c.attempts == (kind == "refused")) == 1
     relay._leave()
 
 

@@ -1,12 +1,17 @@
 """The outbox and its relays, without faults: what is sent, when, in which order, and what is refused."""
 
 import logging
+import time
+from contextlib import suppress
 
 import pytest
 from sqlalchemy.orm import Session
 
 import xump
+from tests.durability.log_in_memory import LOGS
+from tests.durability.test_store_faults import Worse
 from tests.sql.conftest import BUSINESS, business, count, engine_of
+from xump import StoreFailed
 from xump.sql import ConfigurationError, Outbox, Wake
 
 
@@ -201,6 +206,58 @@ def test_a_full_queue_is_waited_for_and_counts_no_attempt(database, made):
         small.purge()
         assert (relay.step(), relay.pressed) == (2, None)
         assert [message.body for message in small.browse()] == [b"7", b"9"]
+
+
+@pytest.mark.parametrize("days", [-1, 0, 1])
+def test_delays_and_lifetimes_hold_whatever_time_the_engine_has(database, made, days):
+    outbox, now = Outbox(), [time.time_ns() + days * 86_400 * 10**9]
+    with xump.Engine(clock=lambda: now[0]) as engine:
+        orders = engine.create_queue("orders")
+        with database.begin() as connection:
+            outbox.publish(connection, "orders", body=b"lives", ttl=600)
+            outbox.publish(connection, "orders", body=b"waits", delay=600)
+            outbox.publish(connection, "orders", body=b"waits and lives", delay=600, ttl=900)
+            outbox.publish(connection, "orders", body=b"is over", ttl=300)
+            connection.execute(made.outbox.update().values(created=made.outbox.c.created - 300_000_000,
+                                                           at=made.outbox.c.at - 300_000_000))
+        assert outbox.relay(engine, engine=database).step() == 4
+
+        def there(seconds):
+            now[0] += seconds * 10**9
+            engine.tick()
+            return [message.body for message in orders.browse(state="ready")], orders.delayed
+
+        assert there(0) == ([b"lives"], 2)
+        assert there(200) == ([b"lives"], 2)
+        assert there(120) == ([b"waits", b"waits and lives"], 0)
+        assert there(320) == ([b"waits"], 0)
+
+
+def test_a_store_that_failed_has_no_row_of_another_store_sent_twice(database, made):
+    outbox = Outbox()
+    with xump.Engine() as engine:
+        for name in ("well", "failed"):
+            engine.create_store(name, "worse shelf", path=f"relay {name}")
+            engine.create_queue(name, store=name)
+        Worse.unwritable.add("failed")
+        try:
+            engine.publish("failed")
+            with pytest.raises(StoreFailed):
+                engine.sync()
+            relay = outbox.relay(engine, engine=database)
+            with database.begin() as connection:
+                for name in ("well", "failed", "well"):
+                    outbox.publish(connection, name, key=name)
+            assert (relay.step(), relay.step(), count(database, made.outbox)) == (2, 0, 1)
+            assert "failed" in relay.pressed
+            with database.begin() as connection:
+                outbox.publish(connection, "well")
+            assert (relay.step(), engine.queues["well"].ready) == (1, 3)
+        finally:
+            Worse.unwritable.clear()
+            with suppress(StoreFailed):
+                engine.close()
+            LOGS.clear()
 
 
 def test_a_relay_that_lost_its_lease_deletes_nothing(database, engine, made):

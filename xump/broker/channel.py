@@ -17,7 +17,7 @@ from xump.broker.channel_transaction import ChannelTransaction
 from xump.broker.consumers import Consumer
 from xump.broker.envelope import annex, envelope_of, join, split
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
-from xump.broker.incoming import Incoming
+from xump.broker.incoming import Incoming, Outcome
 from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
 from xump.broker.tables import TYPE_NAMES, decode_table, encode_table
@@ -162,7 +162,7 @@ class Channel:
         outcomes = self.vhost.publish([message for message, _bits in messages])
         for (message, bits), outcome in zip(messages, outcomes, strict=True):
             if outcome.queues == 0 and bits & MANDATORY:
-                self._return(message)
+                self._return(message, outcome)
         if self.confirming:
             refused = [place for place, outcome in enumerate(outcomes) if outcome.refused]
             self._confirm(len(outcomes), refused, any(outcome.durable for outcome in outcomes))
@@ -202,9 +202,10 @@ class Channel:
         given["reply_to"] = bytes([len(name)]) + name
         return join(given)
 
-    def _return(self, message: Incoming) -> None:
+    def _return(self, message: Incoming, outcome: Outcome) -> None:
+        code, text = (506, b"RESOURCE_ERROR - no room") if outcome.refused else (312, b"NO_ROUTE")
         self.connection.output.returned(
-            self.number, 312, b"NO_ROUTE", message.exchange.name.encode(), message.keys[0].encode(), message.properties,
+            self.number, code, text, message.exchange.name.encode(), message.keys[0].encode(), message.properties,
             message.body)
 
     # ---- confirms
@@ -283,8 +284,8 @@ class Channel:
         room: then nothing was done."""
         with_publishes = len(self.transaction) != 0
         returned, durable = self.transaction.commit()
-        for message in returned:
-            self._return(message)
+        for message, outcome in returned:
+            self._return(message, outcome)
         if with_publishes and self.connection.broker.memory.look():
             self.connection.block()
         self.answer(ok, durable=durable)

@@ -1,8 +1,8 @@
 """The transaction of a channel (tx): what is published and settled, until it is committed or rolled back.
 
 A commit is one transaction of the engine, so a crash leaves all of it or nothing. Two things the engine refuses in a transaction,
-and RabbitMQ does in one: a message for a queue that takes no more (`reject-publish`) is left out, and queues may be in several
-stores. Such a commit is done message by message, and the acks come last: what a crash leaves undone comes again.
+and RabbitMQ does in one: a message for a queue that takes no more (`reject-publish`) is left out, and returned if it was mandatory;
+and queues may be in several stores. Such a commit is done message by message, and the acks come last: what a crash leaves undone comes again.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ class ChannelTransaction:
         self._channel.connection.broker.memory.release(self._bytes)
         self._bytes = 0
 
-    def commit(self) -> tuple[list[Incoming], bool]:
+    def commit(self) -> tuple[list[tuple[Incoming, Outcome]], bool]:
         """Do what was gathered.
 
         Returns:
-            The mandatory messages that no queue was for, and whether something durable was done.
+            The mandatory messages that no queue was for, or that one had no room for, with their outcomes; and whether something
+            durable was done.
 
         Raises:
             StoreFull: A store has no room. Nothing has changed, and the transaction is as it was.
@@ -80,8 +81,8 @@ class ChannelTransaction:
             outcomes = self._at_once()
         except (QueueFull, TransactionError):
             outcomes = self._one_by_one()
-        returned = [message for (message, mandatory), outcome in zip(self._published, outcomes, strict=True)
-                    if mandatory and outcome.queues == 0]
+        returned = [(message, outcome) for (message, mandatory), outcome in zip(self._published, outcomes, strict=True)
+                    if mandatory and (outcome.queues == 0 or outcome.refused)]
         durable = bool(self._settled) or any(outcome.durable for outcome in outcomes)
         self.rollback()
         return returned, durable

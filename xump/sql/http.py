@@ -10,11 +10,12 @@ import http.client
 import itertools
 import json
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from xump.sql.outcomes import Down, Outcome, Pressed, Refused, Row, by_halves, expires_ns
+from xump.sql.outcomes import Down, Outcome, Pressed, Refused, Row, by_halves, delay_of, ttl_of, until_down
 from xump.sql.payload import unpack
 
 logger = logging.getLogger("xump.sql")
@@ -22,8 +23,8 @@ logger = logging.getLogger("xump.sql")
 TIMEOUT_SECONDS = 30.0
 FULL = (503, 507)
 """A queue, or its store, has no room now."""
-AT_FAULT = (400, 403, 404, 409, 413, 422)
-"""The request is wrong: one of its rows is."""
+NO_FAULT = (401, 407, 408, 429)
+"""Wrong passwords, and a server that has too much to do. Any other 4xx says that the request is wrong: one of its rows is."""
 
 
 class HttpTarget:
@@ -43,20 +44,20 @@ class HttpTarget:
         self._warned: set[str] = set()
 
     def send(self, rows: Sequence[Row]) -> list[Outcome]:
-        """Send the rows in order, those behind each other of one queue and one time together."""
-        outcomes: list[Outcome] = []
+        """Send the rows in order, those behind each other of one queue, one delay and one second of expiry together."""
         held: set[tuple[str, str]] = set()
-        for _, group in itertools.groupby(rows, key=lambda row: (row.queue, row.at)):
-            outcomes += by_halves(self._send_all, list(group), held)
-        return outcomes
+        groups = (list(group) for _, group in itertools.groupby(rows, key=_together))
+        each = until_down(groups, lambda group: by_halves(self._send_all, group, held))
+        return list(itertools.chain.from_iterable(each))
 
     def _send_all(self, rows: list[Row]) -> None:
         lines = "\n".join(json.dumps(_line(row)) for row in rows).encode()
-        query = "" if rows[0].at is None else "?" + urlencode({"at": rows[0].at * 1000})
-        status, said = self._post(f"/queues/{quote(rows[0].queue, safe='')}{query}", lines)
+        queue, delay, ttl = _together(rows[0])
+        query = urlencode({name: value for name, value in (("delay", delay), ("ttl", ttl)) if value is not None})
+        status, said = self._post(f"/queues/{quote(queue, safe='')}{query and '?' + query}", lines)
         if status in FULL:
             raise Pressed(said)
-        if status in AT_FAULT:
+        if 400 <= status < 500 and status not in NO_FAULT:
             raise Refused(f"{status}: {said}")
         if status != 201:
             raise Down(f"{self._place.hostname} answers {status}: {said}")
@@ -99,6 +100,12 @@ def _authorization(place: SplitResult) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(pair).decode()}
 
 
+def _together(row: Row) -> tuple[str, float | None, int | None]:
+    """What rows of one request have in common: their queue, the delay, and for how many seconds they live from then on."""
+    ttl = ttl_of(row, unpack(row.props))
+    return row.queue, delay_of(row), None if ttl is None else math.ceil(ttl)
+
+
 def _line(row: Row) -> dict[str, Any]:
     """The message as a line of JSON. Raises `Refused` for headers that JSON has not: bytes."""
     props, headers = unpack(row.props), unpack(row.headers)
@@ -107,6 +114,6 @@ def _line(row: Row) -> dict[str, Any]:
         raise Refused(f"header {wrong[0]!r} has bytes, which go to an engine or a broker over AMQP only")
     found = {
         "address": row.address, "headers": headers, "reply_to": row.reply_to, "message_id": row.message_id,
-        "correlation_id": props.get("correlation_id"), "priority": props.get("priority"), "expires": expires_ns(row, props),
+        "correlation_id": props.get("correlation_id"), "priority": props.get("priority"),
         "body_base64": base64.b64encode(bytes(row.body)).decode()}
     return {name: value for name, value in found.items() if value is not None}

@@ -25,12 +25,15 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     SmallInteger,
+    Table,
     bindparam,
+    case,
     exists,
     false,
     func,
     literal_column,
     not_,
+    or_,
     select,
     true,
     tuple_,
@@ -83,11 +86,13 @@ class Waiting(NamedTuple):
     """How often it was refused."""
     parked: bool
     """Whether its key waits behind it."""
+    now: int | None
+    """When it was read, by the database's clock; None if it has neither `at` nor `props`."""
     blocked: bool = False
     """It came while its key was parked."""
 
 
-COLUMNS = Waiting._fields[:-1]
+COLUMNS = Waiting._fields[:-2]
 
 
 class Place:
@@ -202,7 +207,7 @@ class Reader:
     def _due(self, connection: Connection) -> list[Any]:
         table = self._table
         return list(connection.execute(
-            select(*(table.c[name] for name in COLUMNS), false().label("blocked"))
+            select(*_columns(table), false().label("blocked"))
             .where(table.c.retry_at <= Now(), table.c.dead_at.is_(None), table.c.slot.in_([each.slot for each in self._places]))
             .order_by(table.c.id).limit(self._batch)))
 
@@ -224,7 +229,7 @@ class Reader:
         other = table.alias("other")
         # Nothing is blocked while nothing is parked: only this relay parks rows of its slots.
         blocked = exists().where(other.c.key == table.c.key, other.c.parked) if parked else false()
-        return (select(*(table.c[name] for name in COLUMNS), blocked.label("blocked"))
+        return (select(*_columns(table), blocked.label("blocked"))
                 .where(not_(table.c.parked), table.c.dead_at.is_(None)).order_by(table.c.id).limit(bindparam("each")))
 
     def _lateral(self, parked: bool) -> Any:
@@ -246,6 +251,11 @@ class Reader:
         each = [self._waiting(parked).where(table.c.slot == bindparam(f"slot{number}"), table.c.id > bindparam(f"after{number}"))
                 for number in range(count)]
         return union_all(*(select(one.subquery()) for one in each))
+
+
+def _columns(table: Table) -> list[Any]:
+    timed = or_(table.c.at.is_not(None), table.c.props.is_not(None))
+    return [*(table.c[name] for name in COLUMNS), case((timed, Now())).label("now")]
 
 
 def _text(statement: Any) -> str:

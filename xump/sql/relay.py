@@ -32,7 +32,7 @@ from xump.sql.direct import is_direct, numbers, quoted
 from xump.sql.errors import SchemaMismatch
 from xump.sql.hosts import Host
 from xump.sql.moments import POSTGRESQL, Now, delay_after, delays, micros
-from xump.sql.outcomes import Down, Pressed, Refused, Row
+from xump.sql.outcomes import Down, Later, Pressed, Refused, Row
 from xump.sql.parking import release_keys
 from xump.sql.payload import new_id
 from xump.sql.reading import Reader
@@ -279,6 +279,8 @@ class Relay:
         for row, outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Refused):
                 self._refused(connection, row, str(outcome))
+            elif isinstance(outcome, Later):
+                self._later(connection, row)
         return deleted
 
     def _held(self) -> Any:
@@ -298,7 +300,6 @@ class Relay:
         return self._statements[name], {"ids": ids}
 
     def _refused(self, connection: Connection, row: Row, error: str) -> None:
-        table = self._tables.outbox
         attempts = row.attempts + 1
         dead = attempts >= self._max_attempts
         skip = self._on_dead == "skip" or row.key is None
@@ -307,15 +308,28 @@ class Relay:
             values |= {"dead_at": Now(), "retry_at": null(), "parked": not skip}
         else:
             values |= {"retry_at": Now() + delay_after(self._retry, attempts), "parked": True}
-        changed = connection.execute(update(table).where(
-            and_(table.c.id == row.id, table.c.attempts == row.attempts, table.c.slot.in_(self._held()))).values(**values))
-        if not changed.rowcount:        # another relay has its slot
+        if not self._change(connection, row, values):
             return
         logger.warning("row %d of the outbox cannot be sent, attempt %d%s: %s", row.id, attempts, ", it is dead" if dead else "",
                        error)
-        if row.key is None:
-            return
         if dead and skip:
-            release_keys(connection, self._tables, {row.key})
+            release_keys(connection, self._tables, set() if row.key is None else {row.key})
         else:
+            self._park(connection, row)
+
+    def _later(self, connection: Connection, row: Row) -> None:
+        """A row that is not due, for a target that cannot delay it."""
+        if self._change(connection, row, {"retry_at": row.at, "parked": True}):
+            self._park(connection, row)
+
+    def _change(self, connection: Connection, row: Row, values: dict[str, Any]) -> bool:
+        """Whether it was changed. It is not if another relay has its slot."""
+        table = self._tables.outbox
+        ours = and_(table.c.id == row.id, table.c.attempts == row.attempts, table.c.slot.in_(self._held()))
+        return bool(connection.execute(update(table).where(ours).values(**values)).rowcount)
+
+    def _park(self, connection: Connection, row: Row) -> None:
+        """Have the key of a row wait behind it."""
+        table = self._tables.outbox
+        if row.key is not None:
             connection.execute(update(table).where(table.c.key == row.key, table.c.dead_at.is_(None)).values(parked=True))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
 from xump import Engine, Message, Queue
-from xump.errors import Closed, QueueFull, StoreFailed, StoreFull, XumpError
-from xump.sql.outcomes import Down, Outcome, Pressed, Refused, Row, Target, by_halves, expires_ns
+from xump.errors import Closed, ForkedError, QueueFull, StoreFailed, StoreFull, XumpError
+from xump.sql.outcomes import Down, Outcome, Pressed, Refused, Row, Target, by_halves, delay_of, ttl_of, until_down
 from xump.sql.payload import unpack, unpack_many
 
 logger = logging.getLogger("xump.sql")
+OTHERS_SECONDS = 5.0
+"""So long a store that is well is waited for after another one has failed. It writes each few milliseconds."""
+LOOK_SECONDS = 0.01
 
 
-def _message(row: Row, headers: dict[str, Any]) -> Message:
-    props = unpack(row.props)
+def _message(row: Row, headers: dict[str, Any], props: dict[str, Any]) -> Message:
     return Message(row.address, row.body, headers, reply_to=row.reply_to, message_id=row.message_id,
-                   correlation_id=props.get("correlation_id"), priority=props.get("priority", 0), expires=expires_ns(row, props))
+                   correlation_id=props.get("correlation_id"), priority=props.get("priority", 0))
 
 
 def store_name(queue: Queue) -> str:
@@ -34,21 +37,41 @@ class EngineTarget:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._warned: set[str] = set()
+        self._entered: dict[str, int] = {}
 
     def send(self, rows: Sequence[Row]) -> list[Outcome]:
         """Send the rows; those of different stores in transactions of their own."""
         groups = self._groups(rows)
         held: set[tuple[str, str]] = set()
-        each = [by_halves(self._send_all, group, held) for group in groups]
+        self._entered.clear()
+        each = until_down(groups, lambda group: by_halves(self._send_all, group, held))
         try:
             self._engine.sync()
-        except (StoreFailed, Closed) as error:
+        except StoreFailed as error:
+            # It may be a store that these rows are not for: what is on its disk is not to be sent again and again.
+            lost = self._not_durable()
+            if self._entered and lost.issuperset(self._entered):
+                raise Down(str(error)) from error
+            each = [[Pressed(str(error)) if outcome is None and row.queue in lost else outcome
+                     for row, outcome in zip(group, found, strict=True)] for group, found in zip(groups, each, strict=True)]
+        except Closed as error:
             raise Down(str(error)) from error
         if len(groups) == 1:
             return each[0]
         outcomes = {row.id: outcome for group, found in zip(groups, each, strict=True)
                     for row, outcome in zip(group, found, strict=True)}
         return [outcomes[row.id] for row in rows]
+
+    def _not_durable(self) -> set[str]:
+        """The queues of this batch that have messages which are not on the disk, and will not be soon."""
+        until = time.monotonic() + OTHERS_SECONDS
+        while True:
+            there = {name: self._engine.queues.get(name) for name in self._entered}
+            waiting = {name for name, queue in there.items() if queue is not None and queue.durable_id < self._entered[name]}
+            well = {name for name in waiting if self._engine.stores[store_name(cast("Queue", there[name]))].error is None}
+            if not well or time.monotonic() >= until:
+                return waiting
+            time.sleep(LOOK_SECONDS)
 
     def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
         """Rows by store, in an order in which each key's rows stay in theirs: a key that changes the store begins new groups."""
@@ -75,19 +98,25 @@ class EngineTarget:
     def _send_all(self, rows: list[Row]) -> None:
         try:
             headers = unpack_many(row.headers for row in rows)
+            props = [{} if row.props is None else unpack(row.props) for row in rows]
             queues = {row.queue for row in rows}
-            if len(queues) > 1 or any(row.at is not None for row in rows):
+            if len(queues) > 1 or any(row.at is not None for row in rows) or any("ttl" in each for each in props):
                 with self._engine.transaction() as tx:
-                    for row, values in zip(rows, headers, strict=True):
-                        tx.publish(row.queue, _message(row, values), at=None if row.at is None else row.at * 1000)
+                    for row, values, each in zip(rows, headers, props, strict=True):
+                        tx.publish(row.queue, _message(row, values, each), delay=delay_of(row), ttl=ttl_of(row, each))
+                for row, number in zip(rows, tx.ids, strict=True):
+                    self._entered[row.queue] = max(number, self._entered.get(row.queue, 0))
                 return
             # All of one call are in one group on the disk, too, and it costs a fraction.
-            self._engine.publish_many(queues.pop(), [
-                (row.address, row.body, values, row.reply_to, row.message_id) if row.props is None else _message(row, values)
-                for row, values in zip(rows, headers, strict=True)])
-        except (QueueFull, StoreFull) as error:
+            [queue] = queues
+            numbers = self._engine.publish_many(queue, [
+                _message(row, values, each) if each else (row.address, row.body, values, row.reply_to, row.message_id)
+                for row, values, each in zip(rows, headers, props, strict=True)])
+            if numbers:
+                self._entered[queue] = numbers[-1]
+        except (QueueFull, StoreFull, StoreFailed) as error:       # other queues, and other stores, go on
             raise Pressed(str(error)) from error
-        except (Closed, StoreFailed) as error:
+        except (Closed, ForkedError) as error:
             raise Down(str(error)) from error
         except (XumpError, TypeError, ValueError) as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
