@@ -133,11 +133,14 @@ def test_what_was_planned_for_an_empty_table_is_planned_well_and_once(database, 
     tasks = Tasks(database)
     claims = Claims(made, "w", ["default"], 60_000_000, False)
     assert claims.turn(direct, [], 2) == (set(), [])
+    assert claims.due_in(direct) == float("inf")
     ids = enqueued(database, tasks, 4)
     first = claims.turn(direct, [], 2)[1]
     assert claims.turn(direct, first, 1)[0] == set(ids[:2])
-    plan = plan_of(direct, "%finished AS%", [None] * 8)
+    plan = plan_of(direct, "%finished AS%", [None] * 10)
     assert "Seq Scan" not in plan
+    due = plan_of(direct, "%min(found.due)%", [None] * 2)
+    assert ("Seq Scan" in due, due.count("xump_task_ready")) == (False, 1)
     assert (plan.count("xump_task_pkey"), plan.count("xump_task_ready"), plan.count("Index Cond: (id = ANY")) == (2, 1, 2)
 
 

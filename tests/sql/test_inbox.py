@@ -1,6 +1,7 @@
 """The inbox without faults: once, handled, stored, processed, retried, dead, forgotten."""
 
 import random
+import threading
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 import xump
-from tests.sql.conftest import BUSINESS, business, count
+from tests.sql.conftest import BUSINESS, business, count, until
 from xump.sql import Inbox, MissingId, TransactionAborted, init
 
 
@@ -293,6 +294,83 @@ def test_x5_aborted_transaction_committed(postgres_url, engine, made, how):
         one.ack()
     assert count(database, BUSINESS) == 0
     database.dispose()
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_message_that_kills_its_process_is_dead_at_last_and_takes_none_along(database, engine, made, most):
+    """It does not come to say what was wrong. Those that were claimed with it are handled, each once."""
+    inbox, ran = Inbox(), []
+    inbox.receive(database, deliveries(engine, "a", "b", "kills", "c", "d"))
+
+    def handler(connection, message):
+        ran.append(message.message_id)
+        if message.message_id == "kills":
+            raise KeyboardInterrupt         # ends the process: nothing is written
+        effect(connection, message)
+
+    for _ in range(20):
+        processor = inbox.process(handler, engine=database, max_attempts=most)
+        try:
+            if not processor.step():
+                break
+        except KeyboardInterrupt:
+            with database.begin() as connection:
+                connection.execute(made.inbox.update().where(made.inbox.c.lease_until.is_not(None)).values(lease_until=0))
+    assert sorted(ran) == sorted(["a", "b", "c", "d", *["kills"] * most])
+    with database.connect() as connection:
+        [dead] = inbox.dead(connection)
+        assert (dead["message_id"], dead["attempts"], dead["error"]) == (
+            "kills", most, f"its process ended, or hung, in attempt {most}")
+    assert count(database, BUSINESS) == 4
+
+
+def test_a_delivery_that_was_taken_back_keeps_no_other_from_its_ack(database, engine, made):
+    three = deliveries(engine, "a", "b", "c")
+    three[1].nack()
+    assert Inbox().receive(database, three) == 3
+    assert engine.queues["jobs"].outstanding + engine.queues["jobs"].ready == 1
+    [again] = engine.take(1, "worker")
+    assert (again.message.message_id, Inbox().receive(database, again)) == ("b", 0)
+    three = deliveries(engine, "d", "", "e")
+    three[0].nack()
+    with pytest.raises(MissingId):
+        Inbox().receive(database, three)
+    assert len(engine.take(9, "worker")) == 3
+
+
+def test_a_memory_that_is_too_short_is_warned_of(database, engine, caplog):
+    engine.create_queue("long", ttl=1000)
+    engine.create_queue("retried", retry_delay=[10, 100], delivery_limit=5)
+    for name in ("long", "retried"):
+        engine.create_selector(name, when=xump.always, do=xump.deliver(name), credit=100)
+    for retain, names in [(1000, ""), (999, "long"), (310, "long"), (309, "long retried")]:
+        caplog.clear()
+        inbox = Inbox(retain=retain)
+        for name in ("long", "retried", "long"):
+            engine.publish(name, message_id=f"{retain}")
+            inbox.receive(database, engine.take(1, name))
+        assert [record.args[0] for record in caplog.records] == names.split()
+
+
+def test_a_processor_that_runs_looks_when_the_next_attempt_is_due_and_forgets_what_is_old(database, engine, made, monkeypatch):
+    monkeypatch.setattr("xump.sql.processor.PURGE_SECONDS", 0.05)
+    inbox, tries = Inbox(retain=0), []
+    inbox.receive(database, deliveries(engine, "a"))
+
+    def handler(connection, message):
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyError("broken")
+
+    processor = inbox.process(handler, engine=database, retry_delay=0.2, poll=1000)
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    try:
+        until(lambda: count(database, made.inbox) == 0)
+    finally:
+        processor.stop()
+        thread.join()
+    assert (len(tries), processor.handled) == (2, 1)
 
 
 def test_arguments(database):

@@ -282,7 +282,7 @@ def test_t16_compensation_died_between(url, database, tasks, ran, made, point):
     def work():
         child = Tasks(engine_of(url))
         child.task("work", on_crash="note")(print)
-        (before if point == "after_end" else after)(child, "_enqueue")
+        (before if point == "after_end" else after)(child, "_compensate")
         child.cleaner().step()
 
     killed(work)

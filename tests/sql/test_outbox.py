@@ -1,6 +1,7 @@
 """The outbox and its relays, without faults: what is sent, when, in which order, and what is refused."""
 
 import logging
+import threading
 import time
 from contextlib import suppress
 
@@ -10,7 +11,7 @@ from sqlalchemy.orm import Session
 import xump
 from tests.durability.log_in_memory import LOGS
 from tests.durability.test_store_faults import Worse
-from tests.sql.conftest import BUSINESS, business, count, engine_of
+from tests.sql.conftest import BUSINESS, business, count, engine_of, until
 from xump import StoreFailed
 from xump.sql import ConfigurationError, Outbox, Wake
 
@@ -293,6 +294,83 @@ def test_order_of_all_is_the_order_of_the_ids(database, engine):
     assert bodies(engine) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_order_of_all_holds_all_back(database, engine, made):
+    """A row that is refused, and a full queue, and keys or none: nothing goes past."""
+    outbox = Outbox(order="all")
+    small = engine.create_queue("small", limit=1)
+    with database.begin() as connection:
+        for number, queue in enumerate(["orders", "small", "small", "orders", "nowhere", "orders"]):
+            outbox.publish(connection, queue, "a", b"%d" % number, key=f"{number}" if number % 2 else None)
+    relay = outbox.relay(engine, engine=database, retry_delay=1000)
+    assert (relay.step(), bodies(engine), bodies(engine, "small")) == (2, [b"0"], [b"1"])
+    small.purge()
+    while relay.step():
+        pass
+    assert (bodies(engine), bodies(engine, "small")) == ([b"0", b"3"], [b"2"])
+    engine.create_queue("nowhere")
+    with database.begin() as connection:
+        connection.execute(made.outbox.update().values(retry_at=0))
+    while relay.step():
+        pass
+    assert (bodies(engine), bodies(engine, "nowhere")) == ([b"0", b"3", b"5"], [b"4"])
+
+
+def test_the_oldest_row_counts_though_its_key_is_parked(database, engine, made):
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "nowhere", key="k")
+        connection.execute(made.outbox.update().values(created=made.outbox.c.created - 100_000_000))
+    outbox.relay(engine, engine=database).step()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders")
+        stats = outbox.stats(connection)
+    assert (stats["waiting"], stats["parked"], 100 <= stats["oldest_seconds"] < 1000) == (1, 1, True)
+
+
+def test_a_prepared_transaction_is_an_old_snapshot(postgres_url):
+    database = engine_of(postgres_url)
+    with database.connect() as connection:
+        transaction = connection.begin_twophase()
+        business(connection)
+        transaction.prepare()
+        try:
+            time.sleep(0.02)
+            with database.connect() as other:
+                assert Outbox().stats(other)["oldest_snapshot_seconds"] > 0.01
+        finally:
+            transaction.rollback()
+    database.dispose()
+
+
+def test_a_row_that_was_refused_is_tried_again_when_it_is_due(database, engine):
+    """The poll is far away."""
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "nowhere")
+    relay = outbox.relay(engine, engine=database, poll=1000, retry_delay=0.2)
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        until(lambda: relay._reader.parked)
+        engine.create_queue("nowhere")
+        until(lambda: relay.sent == 1)
+    finally:
+        relay.stop()
+        thread.join()
+
+
+def test_a_target_is_whatever_sends(database, made):
+    class Bare:
+        def send(self, rows):
+            return [None] * len(rows)
+
+    outbox = Outbox()
+    with database.begin() as connection:
+        outbox.publish(connection, "orders")
+    relay = outbox.relay(Bare(), engine=database)
+    assert (relay.drain(), count(database, made.outbox)) == (1, 0)
+
+
 def test_warned_of_queues_that_let_copies_in(database, engine, caplog):
     outbox = Outbox()
     with database.begin() as connection:
@@ -304,8 +382,6 @@ def test_warned_of_queues_that_let_copies_in(database, engine, caplog):
 
 
 def test_run_wakes_by_a_commit_of_a_session_and_ends(database, engine):
-    import threading
-
     wake = Wake.local()
     outbox = Outbox(wake=wake)
     relay = outbox.relay(engine, engine=database, poll=1000)
@@ -339,7 +415,41 @@ def test_an_exception_in_a_wake_up_is_logged_and_not_raised(database, made, capl
     with Session(database) as session, session.begin():
         Outbox(wake=Broken()).publish(session, "orders")
     assert count(database, made.outbox) == 1
-    assert "broken" in caplog.text
+    assert caplog.text.count("RuntimeError: broken") == 1
+    outbox = Outbox(wake=Broken())
+    with outbox.waking(), database.begin() as connection:
+        outbox.publish(connection, "orders")
+    assert count(database, made.outbox) == 2
+    assert caplog.text.count("RuntimeError: broken") == 2
+
+
+def test_notices_that_nobody_takes_do_not_pile_up(engine, monkeypatch):
+    monkeypatch.setattr("xump.sql.wake.NOTICES_MAX", 3)
+    wake = Wake.queue(engine, "wake")
+    for _ in range(10):
+        wake.signal()
+    assert engine.queues["wake"].ready == 3
+    woken, again = threading.Event(), Wake.queue(engine, "wake")        # a second one takes the queue as it is
+    leave = again.join(woken)
+    assert woken.wait(60)
+    leave()
+
+
+def test_a_notice_in_a_savepoint_goes_with_it(postgres_url):
+    database = engine_of(postgres_url)
+    wake, woken = Wake.notify_in_transaction(database), threading.Event()
+    outbox = Outbox(wake=wake)
+    leave = wake.join(woken)
+    assert woken.wait(60)           # it listens now
+    woken.clear()
+    with database.begin() as connection:
+        savepoint = connection.begin_nested()
+        outbox.publish(connection, "orders")
+        savepoint.rollback()
+        outbox.publish(connection, "orders")
+    assert woken.wait(60)
+    leave()
+    database.dispose()
 
 
 def test_x6_savepoint_first_sqlite(sqlite_url, made):

@@ -22,6 +22,8 @@ REFUSED = {311, 313, 403, 404, 405, 406, 530, 540}
 UNROUTABLE = {312, 313}
 MALFORMED = {501, 502, 505}
 """Codes with which a broker ends a connection for what a row made of it."""
+NO_ROOM = "no room"
+"""What Xump's broker says, also with 406, when the disk is full: that will be otherwise tomorrow."""
 PERSISTENT = 2
 SHORT_BYTES_MAX = 255
 SHORT = ("queue", "address", "message_id", "reply_to")
@@ -192,7 +194,7 @@ class AmqpTarget:
 
     def _read(self, error: Any) -> Refused | Pressed:
         code, said = getattr(error, "reply_code", 0), getattr(error, "reply_text", str(error))
-        return Refused(f"{code} {said}") if code in REFUSED else Pressed(f"{code} {said}")
+        return Refused(f"{code} {said}") if code in REFUSED and NO_ROOM not in said else Pressed(f"{code} {said}")
 
     def _abandon(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None

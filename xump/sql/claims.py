@@ -8,8 +8,9 @@ row that runs here has this worker's name; to ask for that, and not for `start_t
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -19,6 +20,8 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     Text,
+    case,
+    cast,
     delete,
     insert,
     literal,
@@ -48,8 +51,8 @@ WITH finished AS (
         AND attempts = (CAST({attempts} AS integer[]))[array_position(CAST({ids} AS bigint[]), id)]
     RETURNING *
 ){kept}, claimed AS (
-    UPDATE {task} SET start_time = {now}, lease_until = {now} + CAST({lease} AS bigint), worker = {worker},
-        attempts = attempts + 1
+    UPDATE {task} SET start_time = {now}, worker = {worker}, attempts = attempts + 1, lease_until = {now} + coalesce(
+        (CAST({leases} AS bigint[]))[array_position(CAST({names} AS text[]), name)], CAST({lease} AS bigint))
     WHERE id = ANY(ARRAY(
         SELECT found.id FROM
             unnest(CAST({lanes} AS text[]), CAST({priorities} AS smallint[]), CAST({since} AS bigint[]))
@@ -64,7 +67,18 @@ WITH finished AS (
 SELECT true AS was_mine, id, NULL AS lane, NULL AS name, NULL::bytea AS payload, NULL AS codec, NULL::bytea AS ukey_digest,
     attempts, 0 AS priority, 0 AS due FROM finished
 UNION ALL SELECT false, {claimed_fields} FROM claimed"""
-PARAMETERS = ("ids", "attempts", "lanes", "priorities", "since", "lease", "places", "worker")
+PARAMETERS = ("ids", "attempts", "lanes", "priorities", "since", "lease", "names", "leases", "places", "worker")
+JUST_MICROS = 1_000_000
+"""What became due since the claim is not forgotten; what another one has locked is looked for again for so long."""
+JUST_SECONDS = 0.05
+DUE = """
+SELECT min(found.due) - {now} FROM unnest(CAST({lanes} AS text[]), CAST({priorities} AS smallint[])) AS pair(lane, priority),
+LATERAL (
+    SELECT due FROM {task} AS waiting
+    WHERE waiting.lane = pair.lane AND waiting.priority = pair.priority AND waiting.start_time IS NULL
+        AND waiting.due > {now} - {just}
+    ORDER BY due LIMIT 1
+) AS found"""
 KEEP = """, kept AS (
     INSERT INTO {done} ({kept_fields}, finish_time, outcome) SELECT {kept_fields}, {now}, 'done' FROM finished
 )"""
@@ -96,10 +110,16 @@ class Claimed(NamedTuple):
 class Claims:
     """What one worker does to the table of tasks."""
 
-    def __init__(self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool) -> None:
-        self._tables, self._worker, self._lanes, self._lease, self._keep = made, worker, list(lanes), lease, keep
+    def __init__(
+        self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool, leases: Mapping[str, int] | None = None,
+    ) -> None:
+        self._tables, self._worker, self._lanes, self._keep = made, worker, list(lanes), keep
+        leases = dict(leases or {})
+        # Each task has its own; those that are not known here have the other one.
+        self._lease_of: Any = case(leases, value=made.task.c.name, else_=lease) if leases else lease
         self._pairs = [(lane, priority) for priority in range(PRIORITY_MAX, -1, -1) for lane in self._lanes]
         self._constant = {"lanes": texts(lane for lane, _ in self._pairs), "lease": lease, "worker": worker,
+                          "names": texts(leases), "leases": numbers(leases.values()),
                           "priorities": numbers(priority for _, priority in self._pairs)}
         # Rows that are done stay in the index while somebody's snapshot could see them: a claim begins behind those it had.
         self._since: dict[tuple[str, int], int] = {}
@@ -109,6 +129,10 @@ class Claims:
         _kept = KEEP.format(**_names) if keep else ""
         self.statement = TURN.format(kept=_kept, **_names, **{name: f"%({name})s" for name in PARAMETERS})
         """A turn on PostgreSQL, as psycopg takes it."""
+        self.due_statement = DUE.format(**_names, just=JUST_MICROS, lanes="%(lanes)s", priorities="%(priorities)s")
+        """The next time at which a task is due, likewise."""
+        _due = DUE.format(**_names, just=JUST_MICROS, lanes=":lanes", priorities=":priorities")
+        self._due = text(_due).columns(wait=BigInteger)
         self._turn = text(TURN.format(kept=_kept, **_names, **{name: f":{name}" for name in PARAMETERS}).replace(
             "::bytea", "\\:\\:bytea")).columns(
             was_mine=Boolean, id=BigInteger, lane=Text, name=Text, payload=LargeBinary, codec=Text, ukey_digest=LargeBinary,
@@ -155,6 +179,21 @@ class Claims:
                 claimed.append(Claimed(*fields))
         return mine, claimed
 
+    def due_in(self, connection: Connection | Direct) -> float:
+        """In how many seconds to look for the task that is due next; infinity if there is none. Cost: by index, a row a pair."""
+        if not isinstance(connection, Connection):
+            found = connection.run(self.due_statement, {name: self._constant[name] for name in ("lanes", "priorities")})[0][0]
+        elif connection.dialect.name == "postgresql":
+            found = connection.execute(self._due, {name: self._constant[name] for name in ("lanes", "priorities")}).scalar()
+        else:
+            task = self._tables.task
+            waiting = select(task.c.due).where(task.c.start_time.is_(None), task.c.due > Now() - JUST_MICROS)
+            each = [waiting.where(task.c.lane == lane, task.c.priority == priority).order_by(task.c.due).limit(1)
+                    for lane, priority in self._pairs]
+            waits = [due for one in each if (due := connection.execute(one).scalar()) is not None]
+            found = min(waits) - connection.execute(select(cast(Now(), BigInteger))).scalar_one() if waits else None
+        return math.inf if found is None else max(JUST_SECONDS, found / 1e6)
+
     def _finish(self, connection: Connection, ended: Sequence[Any]) -> set[int]:
         return {row.id for row in ended if end(connection, self._tables, row, "done" if self._keep else None)}
 
@@ -172,7 +211,7 @@ class Claims:
             return []
         claimed = connection.execute(
             update(task).where(task.c.id.in_(ids)).values(
-                start_time=Now(), lease_until=Now() + self._lease, worker=self._worker, attempts=task.c.attempts + 1)
+                start_time=Now(), lease_until=Now() + self._lease_of, worker=self._worker, attempts=task.c.attempts + 1)
             .returning(*(task.c[name] for name in CLAIMED))).all()
         return sorted(claimed, key=_urgency)
 
@@ -184,7 +223,7 @@ class Claims:
             pairs = sorted((row.id, row.attempts) for row in running)
             connection.execute(update(task).where(
                 tuple_(task.c.id, task.c.attempts).in_(pairs), task.c.start_time.is_not(None))
-                .values(lease_until=Now() + self._lease))
+                .values(lease_until=Now() + self._lease_of))
 
 
 def _urgency(row: Any) -> tuple[int, int, int]:
@@ -195,10 +234,18 @@ def _mine(task: Any, row: Any) -> Any:
     return (task.c.id == row.id) & (task.c.attempts == row.attempts) & task.c.start_time.is_not(None)
 
 
+def is_mine(connection: Connection, made: Tables, row: Any, *, lock: bool = False) -> bool:
+    """Whether nobody else has it; locked, nobody will until the end of this transaction."""
+    found = select(made.task.c.id).where(_mine(made.task, row))
+    return connection.execute(found.with_for_update() if lock else found).first() is not None
+
+
 def end(connection: Connection, made: Tables, row: Any, outcome: str | None, error: str | None = None) -> bool:
     """Take a task off the table; with an outcome it is kept among those that are done. Returns whether it was ours."""
     task, done = made.task, made.done
     if outcome is not None:
+        if not is_mine(connection, made, row, lock=True):       # or it could be kept here, and be given back at once elsewhere
+            return False
         columns = [task.c[name] for name in KEPT]
         found = select(*columns, Now(), literal(outcome), literal(said(error)) if error else null()).where(_mine(task, row))
         connection.execute(insert(done).from_select([*KEPT, "finish_time", "outcome", "error"], found))
@@ -225,11 +272,12 @@ def give_back(connection: Connection, made: Tables, row: Any, delay: int, error:
     return "retried" if changed.rowcount else None
 
 
-def crashed(connection: Connection, made: Tables, most: int) -> list[Any]:
-    """Tasks whose lease is over, locked until the end of this transaction; those that another cleaner has are left out."""
+def crashed(connection: Connection, made: Tables, names: Sequence[str], most: int) -> list[Any]:
+    """Tasks of these names whose lease is over, locked until the end of this transaction; not those that another cleaner has."""
     task = made.task
     over = (select(*(task.c[name] for name in (*CLAIMED, "ukey", "worker")))
-            .where(task.c.start_time.is_not(None), or_(task.c.lease_until <= Now(), task.c.lease_until.is_(None)))
+            .where(task.c.start_time.is_not(None), or_(task.c.lease_until <= Now(), task.c.lease_until.is_(None)),
+                   task.c.name.in_(names))
             .order_by(task.c.lease_until).limit(most).with_for_update(skip_locked=True))
     return list(connection.execute(over))
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, exists, or_, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from xump.sql.claims import crashed, end, give_back
 from xump.sql.dead import bury
@@ -19,7 +19,7 @@ from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, micros
 from xump.sql.relay import jittered
 from xump.sql.schedules import Schedules
-from xump.sql.transactions import in_own, own
+from xump.sql.transactions import AWAY, in_own, own
 
 if TYPE_CHECKING:
     from xump.sql.tasks import Tasks
@@ -31,6 +31,10 @@ MISSED = 6_000_000
 """Three beats."""
 CHUNK = 5_000
 BATCH = 100
+UNKNOWN_MICROS = 60_000_000
+"""For so long another cleaner may see to a task that is not known here, before it is missed."""
+LEFT_MICROS = 604_800_000_000
+"""How long merged and compensated tasks can be looked at if none are kept: a week."""
 PRESENCE_SECONDS = 1.0
 """How often a broker is asked which workers are there."""
 
@@ -43,6 +47,7 @@ class Cleaner:
             raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
         self._tasks, self._host, self._engine, self._interval = tasks, host, own(host.engine, tasks.tables), interval
         self._schedules = Schedules(tasks)
+        self._warned: set[str] = set()
         self._stopped = False
         self._event: Any = None
 
@@ -60,7 +65,7 @@ class Cleaner:
                     gone = self._gone()
                 if gone:
                     due = min(due, now + GRACE / 1e6)
-            except DBAPIError:
+            except AWAY:
                 logger.exception("the cleaner cannot reach the database; it tries again")
             self._host.wait(event, max(0.0, min(due - time.monotonic(), each)))
 
@@ -83,9 +88,22 @@ class Cleaner:
             if not outcomes:
                 break
         if counts["retried"] or counts["scheduled"] or in_own(self._engine, self._overlooked):
-            self._tasks.wake.signal()
+            self._tasks.wake.try_signal()
+        self._warn_of_unknown()
         self._forget()
         return counts
+
+    def _warn_of_unknown(self) -> None:
+        """Tasks whose worker died, and of which it is not known here what to do with them: another cleaner's, or nobody's."""
+        task = self._tasks.tables.task
+        over = (select(task.c.name).where(task.c.start_time.is_not(None), task.c.lease_until < Now() - UNKNOWN_MICROS)
+                .order_by(task.c.lease_until).limit(BATCH))
+        names = set(in_own(self._engine, lambda connection: connection.execute(over).scalars().all()))
+        unknown = sorted(names - set(self._tasks.specs) - self._warned)
+        if unknown:
+            self._warned.update(unknown)
+            logger.warning("workers of the tasks %s have ended, and no cleaner has seen to them: run a cleaner of the module "
+                           "that has them", ", ".join(unknown))
 
     def _gone(self) -> int:
         """Workers that were not seen for three beats, or that the broker says have gone, if workers are woken by one."""
@@ -108,15 +126,16 @@ class Cleaner:
         return len(gone)
 
     def _crashed(self, connection: Connection) -> list[str]:
-        return [self._transition(connection, row) for row in crashed(connection, self._tasks.tables, BATCH)]
+        names = sorted(self._tasks.specs)
+        return [self._transition(connection, row) for row in crashed(connection, self._tasks.tables, names, BATCH)]
 
     def _transition(self, connection: Connection, row: Any) -> str:
         tasks = self._tasks
-        spec = tasks.specs.get(row.name)
-        what = spec.on_crash if spec else "retry"
+        spec = tasks.specs[row.name]
+        what = spec.on_crash
         said = f"its worker {row.worker} ended, or hung, in attempt {row.attempts}"
-        if what == "retry" and (spec is None or row.attempts < spec.max_attempts):
-            delay = delay_after(spec.retry_delay, row.attempts) if spec else 0
+        if what == "retry" and row.attempts < spec.max_attempts:
+            delay = delay_after(spec.retry_delay, row.attempts)
             try:
                 with connection.begin_nested():
                     outcome = give_back(connection, tasks.tables, row, delay, said)
@@ -127,8 +146,7 @@ class Cleaner:
             bury(connection, tasks, row, said)
             return "dead"
         end(connection, tasks.tables, row, "compensated", said)
-        call = tasks.codec.loads(bytes(row.payload))
-        tasks._enqueue(connection, connection, what, call, None, None, None, row.priority, parent=row.id)
+        tasks._compensate(connection, what, row)
         return "compensated"
 
     def _overlooked(self, connection: Connection) -> bool:
@@ -139,9 +157,9 @@ class Cleaner:
     def _forget(self) -> None:
         """Delete what was kept long enough, 5,000 a transaction. Dead tasks stay until you drop them."""
         done, keep = self._tasks.tables.done, self._tasks.keep
-        if keep is None:
-            return
-        old = (select(done.c.id).where(done.c.finish_time < Now() - keep, done.c.outcome != "dead")
+        # Another program may keep those that are done.
+        which = done.c.outcome.in_(["merged", "compensated"]) if keep is None else done.c.outcome != "dead"
+        old = (select(done.c.id).where(done.c.finish_time < Now() - (LEFT_MICROS if keep is None else keep), which)
                .order_by(done.c.finish_time).limit(CHUNK).with_for_update(skip_locked=True))
 
         def _work(connection: Connection) -> int:

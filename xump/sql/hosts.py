@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,16 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
+
+logger = logging.getLogger("xump.sql")
+
+
+def _guarded(function: Callable[[], None]) -> None:
+    """What renews leases goes on, whatever was wrong once: without it, others would take what runs here."""
+    try:
+        function()
+    except Exception:
+        logger.exception("what is done again and again failed; it goes on")
 
 
 class ThreadPlaces:
@@ -97,7 +108,7 @@ class ThreadHost:
 
         def _repeat() -> None:
             while not over.wait(seconds):
-                function()
+                _guarded(function)
 
         thread = threading.Thread(target=_repeat, name="xump-renew", daemon=True)
         thread.start()
@@ -183,7 +194,7 @@ class LoopHost:
         async def _repeat() -> None:
             while True:
                 await asyncio.sleep(seconds)
-                await greenlet_spawn(function)
+                await greenlet_spawn(_guarded, function)
 
         task = asyncio.get_running_loop().create_task(_repeat())
 

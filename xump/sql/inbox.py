@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, func, null, select, update
@@ -17,6 +17,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from xump import Delivery
+from xump.errors import StaleDelivery
 from xump.sql.errors import ConfigurationError, MissingId
 from xump.sql.hosts import ThreadHost
 from xump.sql.moments import Now, micros, remember
@@ -78,6 +79,7 @@ class Inbox:
         """What becomes of the key of a dead message."""
         self._retain, self._key, self._id_of = micros(retain, "retain"), key, id_of
         self._inserts: dict[tuple[str, bool], Any] = {}
+        self._warned: set[str] = set()
 
     # ---- one message, in the user's transaction
 
@@ -182,10 +184,14 @@ class Inbox:
             new = in_own(own(engine, self.tables), _work) if rows else 0
         except BaseException:
             for one in given:
-                one.nack()
+                with suppress(StaleDelivery):       # the engine has it back already
+                    one.nack()
             raise
         for one in given:
-            one.ack()
+            try:
+                one.ack()
+            except StaleDelivery:
+                logger.info("message %r was taken back before it was acked: it comes again, as a copy", one.message.message_id)
         return new
 
     def process(
@@ -218,6 +224,7 @@ class Inbox:
         if not name:
             raise MissingId(f"message {message.id} of queue {delivery.queue.name!r} has no message_id, so a copy of it could not "
                             "be recognised: publish with message_id=, or give the inbox id_of=")
+        self._warn(delivery.queue)
         row = self._named(delivery.queue.name, name)
         key = self._key(delivery) if self._key else delivery.group
         row |= {"address": text_column(message.address, "address"), "key": None if key is None else key_column(key)}
@@ -226,6 +233,16 @@ class Inbox:
             row |= {name: value and text_column(value, name) for name, value in (
                 ("reply_to", message.reply_to), ("correlation_id", message.correlation_id))}
         return row
+
+    def _warn(self, queue: Any) -> None:
+        """Log once a queue that a copy may come from it when the message is forgotten."""
+        if queue.name in self._warned:
+            return
+        self._warned.add(queue.name)
+        span = max(getattr(queue, "ttl", None) or 0.0, _retries(queue))
+        if span > self._retain / 1e6:
+            logger.warning("messages of queue %r may come again for %g seconds, and the inbox remembers them for %g: give it "
+                           "retain=%g or more", queue.name, span, self._retain / 1e6, span)
 
     def _named(self, source: str, message_id: str) -> dict[str, Any]:
         if not isinstance(message_id, str) or not isinstance(source, str):
@@ -300,3 +317,12 @@ class Inbox:
             total += gone
             if gone < CHUNK:
                 return total
+
+
+def _retries(queue: Any) -> float:
+    """For how many seconds a queue delivers a message again, as far as it has a limit."""
+    given, limit = getattr(queue, "retry_delay", None), getattr(queue, "delivery_limit", None)
+    if given is None or limit is None:
+        return 0.0
+    each = list(given) if isinstance(given, (list, tuple)) else [given]
+    return float(sum(each[:limit - 1]) + each[-1] * max(0, limit - 1 - len(each)))

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from xump.sql.inbox import Inbox
 from xump.sql.moments import micros
 from xump.sql.outbox import Outbox
 from xump.sql.tasks import Tasks
-from xump.sql.transactions import in_own, own
+from xump.sql.transactions import AWAY, in_own, own
 
 logger = logging.getLogger("xump.sql")
 
@@ -84,7 +83,7 @@ class Metrics:
         while not self._over.is_set():
             try:
                 self.look()
-            except DBAPIError:
+            except AWAY:
                 logger.exception("the numbers cannot be asked for; those of the last look stay")
             self._over.wait(self._every)
 

@@ -28,6 +28,7 @@ from xump.sql.wake import Wake
 ORDERS = ("key", "all", None)
 ALL = "\x01all"
 """What `order="all"` locks; no key of a user's, since keys are compared by a digest of their own."""
+KEY_OF_ALL = "all"
 FIELDS = ("slot", "queue", "address", "key", "body", "headers", "reply_to", "message_id", "props")
 PRIORITY_MAX = 255
 
@@ -87,7 +88,8 @@ class Outbox:
             address: The text that it is routed by.
             body: Bytes.
             headers: Values by name: bool, int, float, str or bytes.
-            key: Messages of one key are sent in order. Of more than 200 characters the beginning and a digest are kept.
+            key: Messages of one key are sent in order. Of more than 200 characters the beginning and a digest are kept. With
+                `order="all"` all have one key.
             lock: Have writers of this key wait for each other until their commits (PostgreSQL).
             message_id: Its name; None: a UUID. A queue with `dedup` recognises copies by it.
             reply_to, correlation_id, priority: As for `Engine.publish`.
@@ -145,6 +147,8 @@ class Outbox:
                  "priority": priority or None, "ttl": None if ttl is None else micros(ttl, "ttl")}
         if key is not None:
             key = key_column(key)
+        if self.order == "all":
+            key = KEY_OF_ALL        # whatever holds one row back holds back all behind it
         return {
             "slot": 0 if self.order == "all" else slot_of(key), "queue": text_column(queue, "queue"),
             "address": text_column(address, "address"), "key": key, "body": bytes(body), "headers": pack(headers),
@@ -212,12 +216,13 @@ class Outbox:
     def stats(self, connection: Connection | Session) -> dict[str, Any]:
         """What is in the outbox: `waiting`, `parked`, `dead`, `oldest_seconds`, and `oldest_snapshot_seconds` of PostgreSQL.
 
-        Cost: O(waiting rows), by index; done rows are not there.
+        The oldest is the oldest of those that wait and those that are parked. Cost: O(both), by index; sent rows are not there.
         """
         core, table = usable(connection, self.tables), self.tables.outbox
-        waiting = select(func.count(), func.min(table.c.created)).where(not_(table.c.parked), table.c.dead_at.is_(None))
-        count, oldest = core.execute(waiting).one()
-        parked = core.execute(select(func.count()).where(table.c.parked, table.c.dead_at.is_(None))).scalar_one()
+        numbers = select(func.count(), func.min(table.c.created)).where(table.c.dead_at.is_(None))
+        count, oldest = core.execute(numbers.where(not_(table.c.parked))).one()
+        parked, oldest_parked = core.execute(numbers.where(table.c.parked)).one()
+        oldest = min((one for one in (oldest, oldest_parked) if one is not None), default=None)
         dead = core.execute(select(func.count()).where(table.c.dead_at.is_not(None))).scalar_one()
         now = core.execute(select(Now())).scalar_one()
         return {"waiting": count, "parked": parked, "dead": dead,

@@ -29,7 +29,7 @@ Row = Any
 
 
 class Target(Protocol):
-    """What rows are sent to."""
+    """What rows are sent to. `warn` and `close` may be left out."""
 
     atomic: bool
     """Whether a call of `send` whose rows are all fine sends all of them or none."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, exists, null, or_, select, tuple_, update
+from sqlalchemy import BigInteger, Connection, cast, exists, func, null, or_, select, tuple_, update
 from sqlalchemy.exc import DBAPIError
 
 from xump import Message
+from xump.sql.claims import JUST_MICROS, JUST_SECONDS
 from xump.sql.hosts import Host
 from xump.sql.moments import Now, delay_after, delays, micros
 from xump.sql.payload import unpack
 from xump.sql.relay import ERROR_CHARS_MAX, jittered
-from xump.sql.transactions import in_own, own, refuse_aborted
+from xump.sql.transactions import AWAY, in_own, own, refuse_aborted
 
 if TYPE_CHECKING:
     from xump.sql.inbox import Inbox
 
 logger = logging.getLogger("xump.sql")
+PURGE_SECONDS = 60.0
 
 
 class Processor:
@@ -37,8 +40,10 @@ class Processor:
         if micros(lease, "lease") == 0 or micros(poll, "poll") == 0:
             raise ValueError(f"lease and poll must be more than 0 seconds, got {lease!r} and {poll!r}")
         self._inbox, self._handler, self._host, self._engine = inbox, handler, host, own(host.engine, inbox.tables)
-        self._workers, self._batch, self._lease, self._poll = workers, batch, micros(lease, "lease"), poll
+        self._workers, self._lease, self._poll = workers, micros(lease, "lease"), poll
         self._max_attempts, self._retry = max_attempts, delays(retry_delay, "retry_delay")
+        # With one attempt, a message that kills its process would take those that were claimed with it along.
+        self._together = batch if max_attempts > 1 else 1
         self._stopped = False
         self._event: Any = None
         self._held: dict[int, int] = {}     # the attempts of the rows that are claimed, by id
@@ -47,25 +52,30 @@ class Processor:
         """How many messages it has handled."""
 
     def run(self) -> None:
-        """Handle messages until `stop()`, in as many threads as `workers` says."""
+        """Handle messages until `stop()`, in as many threads as `workers` says. What is old is deleted each minute."""
         self._event = self._host.event()
         renewing = self._host.every(self._lease / 3e6, self._renew)
+        purging = self._host.every(PURGE_SECONDS, self._purge)
         try:
             others_end = self._host.beside(self._workers - 1, self._loop)
             self._loop()
             others_end()
         finally:
+            purging()
             renewing()
 
     def _loop(self) -> None:
         while not self._stopped:
+            wait = jittered(self._poll)
             try:
                 found = self.step()
-            except DBAPIError:
+                if not found:
+                    wait = min(wait, self._due_in())
+            except AWAY:
                 logger.exception("the processor cannot reach the database; it tries again")
                 found = 0
             if not found:
-                self._host.wait(self._event, jittered(self._poll))
+                self._host.wait(self._event, wait)
 
     def stop(self) -> None:
         """Have `run` return after the messages that it is at."""
@@ -115,12 +125,12 @@ class Processor:
 
         try:
             in_own(self._engine, _work)
-        except DBAPIError:
+        except AWAY:
             logger.exception("the processor could not renew its leases")
 
     def _claim(self, connection: Connection) -> list[Any]:
         table = self._inbox.tables.inbox
-        ids = list(connection.execute(self._chosen()).scalars())
+        ids = self._choose(connection)
         if not ids:
             return []
         claimed = connection.execute(
@@ -128,10 +138,25 @@ class Processor:
             .returning(table)).all()
         return sorted(claimed, key=lambda row: row.id)
 
+    def _choose(self, connection: Connection) -> list[int]:
+        """The ids of what is claimed: a batch, or one alone whose claim was over, since it may have killed its process.
+
+        Others that were in the same batch are claimed alone, too. So what kills is dead after its attempts, and takes none along.
+        """
+        while rows := list(connection.execute(self._chosen())):
+            crashed = next((row for row in rows if row.lease_until is not None), None)
+            if crashed is None:
+                return [row.id for row in rows]
+            if crashed.attempts < self._max_attempts:
+                return [crashed.id]
+            said = f"its process ended, or hung, in attempt {crashed.attempts}"
+            self._write_failure(connection, crashed, said, dead=True)
+        return []
+
     def _chosen(self) -> Any:
-        """The ids of what may be claimed, locked."""
+        """What may be claimed, locked."""
         table = self._inbox.tables.inbox
-        chosen = (select(table.c.id).where(
+        chosen = (select(table.c.id, table.c.attempts, table.c.lease_until).where(
             table.c.done_at.is_(None), table.c.dead_at.is_(None), table.c.retry_at <= Now(),
             or_(table.c.lease_until.is_(None), table.c.lease_until <= Now())))
         if self._inbox.order == "key":
@@ -140,7 +165,7 @@ class Processor:
             if self._inbox.on_dead == "skip":
                 earlier.append(other.c.dead_at.is_(None))
             chosen = chosen.where(~exists().where(*earlier))
-        return chosen.order_by(table.c.retry_at, table.c.id).limit(self._batch).with_for_update(skip_locked=True, of=table)
+        return chosen.order_by(table.c.retry_at, table.c.id).limit(self._together).with_for_update(skip_locked=True, of=table)
 
     def _one(self, row: Any, connection: Connection) -> None:
         table = self._inbox.tables.inbox
@@ -157,12 +182,31 @@ class Processor:
         self.handled += 1
 
     def _failed(self, row: Any, error: BaseException) -> None:
+        said, dead = f"{type(error).__name__}: {error}", row.attempts >= self._max_attempts
+        in_own(self._engine, lambda connection: self._write_failure(connection, row, said, dead))
+
+    def _write_failure(self, connection: Connection, row: Any, error: str, dead: bool) -> None:
         table = self._inbox.tables.inbox
-        dead = row.attempts >= self._max_attempts
-        said = f"{type(error).__name__}: {error}".replace("\0", "?")[:ERROR_CHARS_MAX]
+        said = error.replace("\0", "?")[:ERROR_CHARS_MAX]
         logger.warning("message %d of the inbox failed, attempt %d%s: %s", row.id, row.attempts, ", it is dead" if dead else "",
                        said)
         values = {"error": said, "lease_until": null(), "dead_at": Now() if dead else null(),
                   "retry_at": Now() + delay_after(self._retry, row.attempts)}
-        in_own(self._engine, lambda connection: connection.execute(
-            update(table).where(table.c.id == row.id, table.c.attempts == row.attempts).values(**values)))
+        ours = (table.c.id == row.id) & (table.c.attempts == row.attempts) & table.c.done_at.is_(None)
+        connection.execute(update(table).where(ours).values(**values))
+
+    def _due_in(self) -> float:
+        """In how many seconds the next attempt is due; infinity if none is."""
+        table = self._inbox.tables.inbox
+        soonest = (select(func.min(table.c.retry_at) - cast(Now(), BigInteger))
+                   .where(table.c.done_at.is_(None), table.c.dead_at.is_(None), table.c.lease_until.is_(None),
+                          table.c.retry_at > Now() - JUST_MICROS))
+        found = in_own(self._engine, lambda connection: connection.execute(soonest).scalar())
+        return math.inf if found is None else max(JUST_SECONDS, found / 1e6)
+
+    def _purge(self) -> None:
+        """Forget what was done long ago."""
+        try:
+            self._inbox.purge(self._host.engine)
+        except AWAY:
+            logger.exception("the processor could not delete what is old; it tries again")

@@ -20,14 +20,16 @@ from sqlalchemy import (
     and_,
     any_,
     bindparam,
+    cast,
     delete,
+    func,
     null,
     select,
     update,
 )
-from sqlalchemy.exc import DBAPIError
 
 from xump.sql.ahead import Ahead, Behind
+from xump.sql.claims import JUST_MICROS, JUST_SECONDS
 from xump.sql.direct import is_direct, numbers, quoted
 from xump.sql.errors import SchemaMismatch
 from xump.sql.hosts import Host
@@ -38,7 +40,7 @@ from xump.sql.payload import new_id
 from xump.sql.reading import Reader
 from xump.sql.slots import Slots
 from xump.sql.targets import target_of
-from xump.sql.transactions import in_own, own
+from xump.sql.transactions import AWAY, in_own, own
 
 if TYPE_CHECKING:
     from xump.sql.outbox import Outbox
@@ -84,6 +86,7 @@ class Relay:
         self._reader = Reader(outbox.tables, batch)
         self._shared_at = -lease
         self._stopped = False
+        self._set_back = False      # whether rows were parked since it paused
         self._event: Any = None
         self._ahead: Ahead | None = None
         self._behind: Behind | None = None
@@ -103,15 +106,31 @@ class Relay:
                 event.clear()
                 try:
                     sent = self.step()
-                except DBAPIError:
+                except AWAY:
                     logger.exception("the relay cannot reach the database; it tries again")
                     sent, self._shared_at = 0, -self._lease
                 if not self._stopped and (sent == 0 or self.pressed):
-                    self._host.wait(event, jittered(self._poll))
+                    self._host.wait(event, self._pause())
             try:
                 self._catch_up()
-            except (DBAPIError, LeaseOver):
+            except (*AWAY, LeaseOver):
                 logger.exception("the relay could not delete what it has sent: it is sent again")
+
+    def _pause(self) -> float:
+        """For how long it waits: for its poll, or until a row that was refused is to be tried again, if that is sooner."""
+        wait = jittered(self._poll)
+        set_back, self._set_back = self._set_back, False
+        if self._reader.parked or set_back:
+            table = self._tables.outbox
+            soonest = (select(func.min(table.c.retry_at) - cast(Now(), BigInteger))
+                       .where(table.c.retry_at > Now() - JUST_MICROS, table.c.dead_at.is_(None)))
+            try:
+                micros_left = in_own(self._engine, lambda connection: connection.execute(soonest).scalar())
+            except AWAY:
+                return wait             # the next round says so
+            if micros_left is not None:
+                wait = min(wait, max(JUST_SECONDS, micros_left / 1e6))
+        return wait
 
     def drain(self) -> int:
         """Send until nothing is left that can be sent now. Returns how many rows were sent and deleted.
@@ -181,7 +200,9 @@ class Relay:
             self._catch_up()
             self.pressed = None
             return 0
-        self._target.warn(rows, self._lease)
+        warn = getattr(self._target, "warn", None)
+        if warn is not None:
+            warn(rows, self._lease)
         if self._ahead is not None:
             self._ahead.go_on()
         try:
@@ -221,17 +242,19 @@ class Relay:
     def _renew(self) -> None:
         try:
             in_own(self._engine, self._slots.renew)
-        except DBAPIError:
+        except AWAY:
             logger.exception("the relay could not renew its leases")
 
     def _leave(self) -> None:
-        self._target.close()
+        close = getattr(self._target, "close", None)
+        if close is not None:
+            close()
         self._shared_at = -self._lease          # if it goes on, it shares first
         try:
             in_own(self._engine, self._slots.leave)
         except SchemaMismatch:
             pass                                # there are no slots; what has run says so
-        except DBAPIError:
+        except AWAY:
             logger.exception("the relay could not let go of its slots: others take them when the lease is over")
 
     # ---- settling
@@ -325,6 +348,7 @@ class Relay:
     def _change(self, connection: Connection, row: Row, values: dict[str, Any]) -> bool:
         """Whether it was changed. It is not if another relay has its slot."""
         table = self._tables.outbox
+        self._set_back = True
         ours = and_(table.c.id == row.id, table.c.attempts == row.attempts, table.c.slot.in_(self._held()))
         return bool(connection.execute(update(table).where(ours).values(**values)).rowcount)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, insert, literal_column, null, select, true, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from xump.sql.claims import PRIORITY_MAX
 from xump.sql.cleaner import MISSED
@@ -24,7 +24,7 @@ from xump.sql.hosts import Host
 from xump.sql.moments import Now, micros
 from xump.sql.payload import new_id
 from xump.sql.scaling import Policy, Seen
-from xump.sql.transactions import in_own, own
+from xump.sql.transactions import AWAY, in_own, own
 
 if TYPE_CHECKING:
     from xump.sql.tasks import Tasks
@@ -86,7 +86,7 @@ class Scaler:
             while not self._stopped:
                 try:
                     self.step()
-                except DBAPIError:
+                except AWAY:
                     logger.exception("the scaler cannot reach the database; it tries again")
                 if not self._stopped:
                     self._host.wait(event, self._interval)
@@ -232,5 +232,5 @@ class Scaler:
         try:
             in_own(self._engine, lambda connection: connection.execute(
                 update(table).where(table.c.owner == self.id).values(owner=null(), until=0)))
-        except DBAPIError:
+        except AWAY:
             logger.exception("the scaler could not say that it ends: another one decides when its lease is over")

@@ -168,18 +168,19 @@ class Tasks:
 
     def enqueue(
         self, connection: Connection | Session, name: str, payload: Any = None, *, key: str | None = None,
-        delay: float | None = None, at: datetime | None = None, priority: int = 0,
+        delay: float | None = None, at: datetime | None = None, priority: int = 0, lane: str | None = None,
     ) -> int:
         """Enqueue a task in the transaction of `connection`.
 
         Args:
             connection: Yours; you commit.
-            name: The task. It need not be known here.
+            name: The task. It need not be known here; say its lane then.
             payload: A list: its arguments; a dict: those with names; anything else: its only one.
             key: While a task of this name and key waits, there is no second one: the earlier `due` counts. A task that has
                 started is no longer waiting.
             delay, at: After how many seconds, or when, it is due.
             priority: 0 to 9; higher ones first.
+            lane: Which workers take it; None: its own, or `"default"` if it is not known here.
 
         Returns:
             The id of the task; of the one that waits, with a key that waits already.
@@ -189,16 +190,13 @@ class Tasks:
 
         With a key, a second transaction waits for the first one that has enqueued it. Cost: one INSERT.
         """
-        return self._enqueue(usable(connection, self.tables), connection, name, call_of(payload), key, delay, at, priority)
+        row = self._row(name, call_of(payload), key, delay, at, priority, lane)
+        return self._write(usable(connection, self.tables), connection, row)
 
-    def _enqueue(
-        self, core: Connection, connection: Connection | Session, name: str, call: list[Any], key: str | None,
-        delay: float | None, at: datetime | None, priority: int, parent: int | None = None,
-    ) -> int:
-        row = self._row(name, call, key, delay, at, priority, parent)
+    def _write(self, core: Connection, connection: Connection | Session, row: dict[str, Any]) -> int:
         remember(core)
-        if key is None:
-            timed = delay is not None or at is not None
+        if row["ukey_digest"] is None:
+            timed = bool(row["delay"]) or row["at"] is not None
             number = core.execute(self._timed if timed else self._plain, row).scalar_one()
         else:
             number = self._enqueue_unique(core, row)
@@ -222,8 +220,8 @@ class Tasks:
         Keys are locked in one order. Cost: one round trip for some hundred tasks without keys; one a task with a key.
         """
         core = usable(connection, self.tables)
-        given = [{"payload": None, "key": None, "delay": None, "at": None, "priority": 0, **row} for row in rows]
-        made = [self._row(one["name"], call_of(one["payload"]), one["key"], one["delay"], one["at"], one["priority"], None)
+        given = [{"payload": None, "key": None, "delay": None, "at": None, "priority": 0, "lane": None, **row} for row in rows]
+        made = [self._row(one["name"], call_of(one["payload"]), one["key"], one["delay"], one["at"], one["priority"], one["lane"])
                 for one in given]
         remember(core)
         ids: dict[int, int] = {}
@@ -241,7 +239,7 @@ class Tasks:
 
     def _row(
         self, name: str, call: list[Any], key: str | None, delay: float | None, at: datetime | None, priority: int,
-        parent: int | None,
+        lane: str | None,
     ) -> dict[str, Any]:
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority must be an int from 0 to {PRIORITY_MAX}, got {priority!r}")
@@ -250,13 +248,23 @@ class Tasks:
         if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
             raise ValueError(f"at must be a datetime with a time zone, got {at!r}")
         text_column(name, "name")
-        spec = self.specs.get(name)
         return {
-            "lane": spec.lane if spec else "default", "name": name, "payload": self.codec.dumps(call), "codec": self.codec.name,
+            "lane": self._lane_of(name) if lane is None else _lane(lane), "name": name,
+            "payload": self.codec.dumps(call), "codec": self.codec.name,
             "ukey": None if key is None else text_column(key, "key"),
-            "ukey_digest": None if key is None else digest(name, key), "priority": priority, "parent": parent,
+            "ukey_digest": None if key is None else digest(name, key), "priority": priority, "parent": None,
             "delay": 0 if delay is None else micros(delay, "delay"), "at": None if at is None else round(at.timestamp() * 1e6),
         }
+
+    def _lane_of(self, name: str) -> str:
+        spec = self.specs.get(name)
+        return spec.lane if spec else "default"
+
+    def _compensate(self, connection: Connection, name: str, row: Any) -> None:
+        """Enqueue the task that compensates another one, with its arguments as they are written."""
+        self._write(connection, connection, {
+            "lane": self._lane_of(name), "name": name, "payload": bytes(row.payload), "codec": row.codec, "ukey": None,
+            "ukey_digest": None, "priority": row.priority, "parent": row.id, "delay": 0, "at": None})
 
     def cancel(self, connection: Connection | Session, id: int) -> bool:
         """Take back a task that waits, in your transaction. Returns False if it has started, or is not there."""
@@ -365,8 +373,8 @@ class Tasks:
         """Enqueue dead tasks again, from the first attempt on. Returns their new ids."""
         done, core = self.tables.done, usable(connection, self.tables)
         rows = core.execute(delete(done).where(done.c.id.in_(list(ids)), done.c.outcome == "dead").returning(done)).all()
-        return [self._enqueue(core, connection, row.name, self.codec.loads(bytes(row.payload)), row.ukey, None, None, 0)
-                for row in rows]
+        return [self._write(core, connection, self._row(row.name, self.codec.loads(bytes(row.payload)), row.ukey, None, None, 0,
+                                                        row.lane)) for row in rows]
 
     def drop(self, connection: Connection | Session, ids: Iterable[int]) -> int:
         """Forget dead tasks. Returns how many."""
@@ -399,5 +407,5 @@ class Task:
 
         For a key, a delay or a priority there is `Tasks.enqueue`.
         """
-        core = usable(connection, self._tasks.tables)
-        return self._tasks._enqueue(core, connection, self.spec.name, [list(arguments), named], None, None, None, 0)
+        row = self._tasks._row(self.spec.name, [list(arguments), named], None, None, None, 0, None)
+        return self._tasks._write(usable(connection, self._tasks.tables), connection, row)

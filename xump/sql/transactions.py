@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from xump.sql.errors import TransactionAborted
@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 ISOLATION = {"postgresql": "READ COMMITTED", "mysql": "READ COMMITTED", "mariadb": "READ COMMITTED"}
 IN_ERROR = 3        # what libpq calls PQTRANS_INERROR
 AGAIN = {"40001", "40P01"}
+AWAY = (DBAPIError, PoolTimeout)
+"""What a loop meets if the database is away, or all connections of the pool are taken: it tries again."""
 TRIES_MAX = 20
 PAUSE = 0.005
 
@@ -114,11 +116,15 @@ def _aborted() -> TransactionAborted:
 
 
 def oldest_snapshot(connection: Connection) -> float:
-    """For how many seconds the oldest transaction of a PostgreSQL is open: till it ends, dead rows stay and claims get slower."""
+    """For how many seconds the oldest transaction of a PostgreSQL is open: till it ends, dead rows stay and claims get slower.
+
+    One that is prepared, and perhaps forgotten, counts, too.
+    """
     if connection.dialect.name != "postgresql":
         return 0.0
     found = connection.execute(text(
-        "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) FROM pg_stat_activity "
-        "WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()")).scalar_one()
+        "SELECT coalesce(extract(epoch FROM clock_timestamp() - least("
+        "(SELECT min(xact_start) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), "
+        "(SELECT min(prepared) FROM pg_prepared_xacts))), 0)")).scalar_one()
     seconds = float(found)
     return seconds if math.isfinite(seconds) else 0.0

@@ -24,6 +24,7 @@ logger = logging.getLogger("xump.sql")
 LISTEN_SECONDS = 0.5
 """After how long a thread that listens looks whether it should end."""
 REOPEN_SECONDS = 1.0
+NOTICES_MAX = 1000
 
 
 class Wake:
@@ -94,7 +95,14 @@ class Wake:
     def waking(self) -> Iterator[None]:
         """Wake when the block has ended without an exception: put your commit into it."""
         yield
-        self.signal()
+        self.try_signal()
+
+    def try_signal(self) -> None:
+        """Wake after a commit. The commit stands: an exception would say that it does not."""
+        try:
+            self.signal()
+        except Exception:
+            logger.exception("a wake-up after a commit failed; relays and workers look by themselves within their poll")
 
 
 def _watch(session: Session, wake: Wake) -> None:
@@ -111,10 +119,7 @@ def _after_commit(session: Session) -> None:
         return
     wakes, session.info["xump_wakes"] = session.info["xump_wakes"], set()
     for wake in wakes:
-        try:
-            wake.signal()
-        except Exception:       # the commit stands: an exception would say that it does not
-            logger.exception("a wake-up after a commit failed; relays and workers look by themselves within their poll")
+        wake.try_signal()
 
 
 def _after_rollback(session: Session) -> None:
@@ -204,9 +209,10 @@ class NotifyInTransaction(Notify):
         if getattr(transaction, "xid", None) is not None:
             raise ConfigurationError("PostgreSQL cannot prepare a transaction that has notified: use Wake.notify(engine) with "
                                      "two-phase commits")
-        if core.info.get("xump_notified") is not transaction:
+        innermost = core.get_nested_transaction() or transaction        # what a savepoint notified goes with it
+        if core.info.get("xump_notified") is not innermost:
             core.execute(text(f"NOTIFY {self._channel}"))
-            core.info["xump_notified"] = transaction
+            core.info["xump_notified"] = innermost
 
 
 class QueueWake(Wake):
@@ -215,7 +221,9 @@ class QueueWake(Wake):
     def __init__(self, engine: Any, queue: str) -> None:
         super().__init__()
         self._engine, self._queue = engine, queue
-        engine.create_queue(queue)
+        if queue not in engine.queues:
+            # One notice that waits is as good as many, and nobody may be there to take them.
+            engine.create_queue(queue, limit=NOTICES_MAX, when_full="drop_oldest")
         self._listener: threading.Thread | None = None
 
     def signal(self) -> None:

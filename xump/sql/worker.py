@@ -8,6 +8,7 @@ meantime is counted as `lost`, and nothing is written.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import time
@@ -18,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, insert, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
-from xump.sql.claims import Claims, end, give_back
+from xump.sql.claims import Claims, end, give_back, is_mine
 from xump.sql.dead import bury
 from xump.sql.direct import Direct, is_direct
 from xump.sql.hosts import Host
@@ -28,7 +29,7 @@ from xump.sql.moments import Now, delay_after, micros
 from xump.sql.payload import new_id
 from xump.sql.relay import jittered
 from xump.sql.schedules import Schedules
-from xump.sql.transactions import in_own, own, refuse_aborted
+from xump.sql.transactions import AWAY, in_own, own, refuse_aborted
 
 if TYPE_CHECKING:
     from xump.sql.tasks import Spec, Tasks
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump.sql")
 BEAT_SECONDS = 2.0
 """How often a worker says that it lives."""
+LEASE = 60_000_000
+"""Of a task that is not known here."""
 UNKNOWN_DELAY = 10_000_000
 TOGETHER_SECONDS = 0.001
 
@@ -99,7 +102,7 @@ class Worker:
         self._stopped = False
         self._event: Any = None
         self._claims: Claims | None = None
-        self._lease = 60.0
+        self._due_in = math.inf         # seconds until the next task is due, as the last turn saw it
 
     # ---- the pump
 
@@ -121,15 +124,15 @@ class Worker:
 
     def _pump(self, until_empty: bool) -> None:
         specs = self._tasks.specs.values()
-        self._lease = max((spec.lease for spec in specs), default=60_000_000) / 1e6
+        leases = {spec.name: spec.lease for spec in specs}
         lanes = self._lanes if self._lanes is not None else sorted({spec.lane for spec in specs} or {"default"})
-        self._claims = Claims(self._tables, self.id, lanes, round(self._lease * 1e6), self._tasks.keep is not None)
+        self._claims = Claims(self._tables, self.id, lanes, LEASE, self._tasks.keep is not None, leases)
         if is_direct(self._host.engine):
             self._direct = Direct(self._host.engine)
         self._event = event = self._host.event()
         leave = self._tasks.wake.join(event, self.id)
         in_own(self._engine, self._arrive)
-        beating = self._host.every(min(BEAT_SECONDS, self._lease / 3), self._beat)
+        beating = self._host.every(min(BEAT_SECONDS, min(leases.values(), default=LEASE) / 3e6), self._beat)
         places = self._host.places(self._concurrency, self._places)
         pause = self._host.event()
         looks_until = next_look = 0.0
@@ -158,7 +161,8 @@ class Worker:
                     if claimed and claimed >= free:
                         next_look = 0.0         # there may be more
                     elif free > 0:
-                        next_look = now + (self._retry_time if now < looks_until else jittered(self._poll))
+                        wait = self._retry_time if now < looks_until else jittered(self._poll)
+                        next_look = now + min(wait, self._due_in)
                 if self._ended or self._owed or event.is_set() or self._stopped and not self._running:
                     continue
                 full = len(self._running) >= self._places
@@ -181,7 +185,7 @@ class Worker:
                 self._settled(job)
             assert self._claims is not None
             mine, rows = self._one_turn([job.row for job in done], free)
-        except DBAPIError:
+        except AWAY:
             # Their leases hold for a while, and what they did is known here: it is written when the database is back.
             logger.exception("the worker cannot reach the database; it tries again")
             self._host.wait(self._host.event(), jittered(min(self._poll, 1.0)))
@@ -201,9 +205,14 @@ class Worker:
     def _one_turn(self, ended: list[Any], free: int) -> tuple[set[int], list[Any]]:
         claims = self._claims
         assert claims is not None
-        if self._direct is not None:
-            return claims.turn(self._direct, ended, free)
-        return in_own(self._turns, lambda connection: claims.turn(connection, ended, free))
+
+        def _work(connection: Connection | Direct) -> tuple[set[int], list[Any]]:
+            mine, rows = claims.turn(connection, ended, free)
+            if len(rows) < free:        # it will wait
+                self._due_in = claims.due_in(connection)
+            return mine, rows
+
+        return _work(self._direct) if self._direct is not None else in_own(self._turns, _work)
 
     def _settled(self, job: Job) -> None:
         self._owed.remove(job)
@@ -238,15 +247,14 @@ class Worker:
         self._event.set()
 
     def _within(self, connection: Connection, job: Job, arguments: list[Any], named: dict[str, Any]) -> None:
+        """No lock is held while the user's code runs: it would hold up whoever renews leases. What holds only once is the end."""
         assert job.spec is not None
-        task = self._tables.task
-        ours = select(task.c.id).where(task.c.id == job.row.id, task.c.attempts == job.row.attempts,
-                                       task.c.start_time.is_not(None)).with_for_update()
-        if connection.execute(ours).first() is None:
+        if not is_mine(connection, self._tables, job.row):
             raise LeaseLost
         self._host.handle(_named(job.spec.function, named), connection, *arguments)
         refuse_aborted(connection)
-        end(connection, self._tables, job.row, "done" if self._tasks.keep is not None else None)
+        if not end(connection, self._tables, job.row, "done" if self._tasks.keep is not None else None):
+            raise LeaseLost
 
     def _failed(self, job: Job, connection: Connection) -> None:
         row, spec = job.row, job.spec
@@ -298,11 +306,11 @@ class Worker:
 
         try:
             told, fired = in_own(self._engine, _work)
-        except DBAPIError:
+        except AWAY:
             logger.exception("the worker could not renew its leases")
             return
         if fired:
-            self._tasks.wake.signal()
+            self._tasks.wake.try_signal()
         if told and not self._stopped:
             logger.info("the worker was told to stop by a scaler")
             self.stop()
@@ -311,7 +319,7 @@ class Worker:
         worker = self._tables.worker
         try:
             in_own(self._engine, lambda connection: connection.execute(delete(worker).where(worker.c.id == self.id)))
-        except DBAPIError:
+        except AWAY:
             logger.exception("the worker could not say that it ends: it counts as vanished soon")
 
 
