@@ -2,8 +2,8 @@
 
 A commit is one transaction of the engine, so a crash leaves all of it or nothing. Two things the engine refuses in a transaction,
 and RabbitMQ does in one: a message for a queue that takes no more (`reject-publish`) is left out, and returned if it was
-mandatory; and queues may be in several stores. Such a commit is done message by message, and the acks come last: what a crash leaves
-undone comes again.
+mandatory; and queues may be in several stores. Such a commit is done message by message, and the acks come last: what a crash
+leaves undone comes again.
 """
 
 from __future__ import annotations
