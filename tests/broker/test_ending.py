@@ -2,16 +2,20 @@
 
 import asyncio
 import signal
+import socket
 import threading
 
 import pytest
 
+from tests.broker.http.conftest import Client
 from tests.broker.raw_client import Link
 from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content, queue_of
 from tests.broker.test_consumers import consume, delivered, read_deliveries
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
+from xump import Engine
 from xump.broker import Broker
+from xump.watch import Watch
 
 LONG = 60.0
 
@@ -140,3 +144,28 @@ def test_it_ends_in_a_loop_of_the_caller(engine):
             await broker.stop(ack_timeout=LONG, hurry=hurry)
 
     asyncio.run(main())
+
+
+def test_a_start_that_fails_leaves_nothing_behind(engine, monkeypatch):
+    """The port is taken."""
+    begun, ended = [], []
+    watch, stop = Engine.watch, Watch.stop
+    monkeypatch.setattr(Engine, "watch", lambda self, call: begun.append(watch(self, call)) or begun[-1])
+    monkeypatch.setattr(Watch, "stop", lambda self: ended.append(self) or stop(self))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "{}:{}".format(*taken.getsockname())
+        before = set(threading.enumerate())
+        for options in ({"amqp": address}, {"amqp": "127.0.0.1:0", "http": address}, {"amqp": None, "flight": address}):
+            with pytest.raises(OSError), Broker(engine, **options):
+                pass
+    assert set(threading.enumerate()) == before
+    assert len(begun) >= 3 and set(map(id, begun)) == set(map(id, ended))
+
+
+def test_without_amqp(engine):
+    with pytest.raises(ValueError, match="listens nowhere"):
+        Broker(engine, amqp=None)
+    with Broker(engine, amqp=None, http="127.0.0.1:0") as first, Broker({"/": engine}, amqp=None, http="127.0.0.1:0") as second:
+        assert first.address == second.address == ("", 0)
+        assert Client(second.http.url)("PUT", "/queues/jobs", {}).status == 201
+        assert [queue["name"] for queue in Client(first.http.url)("GET", "/overview").json["queues"]] == ["jobs"]

@@ -41,7 +41,8 @@ class Broker:
 
     Args:
         engine: The engine whose queues clients see, as the virtual host `/`; or several, by the names of their virtual hosts.
-        amqp: Where to listen, `HOST:PORT`; port 0: any that is free. `address` says which it is.
+        amqp: Where to listen, `HOST:PORT`; port 0: any that is free. `address` says which it is. None: nowhere, as for a program
+            that only wants the live page.
         store: The store of the engine for durable queues.
         users: Who may log in; None: `guest` with the password `guest`, from this machine.
         tls: What makes connections secure; None: they are not.
@@ -70,7 +71,7 @@ class Broker:
     def __init__(
         self,
         engine: Engine | Mapping[str, Engine],
-        amqp: str = "127.0.0.1:5672",
+        amqp: str | None = "127.0.0.1:5672",
         *,
         store: str = "ram",
         users: Users | None = None,
@@ -83,8 +84,10 @@ class Broker:
         product: str = "Xump",
         limits: Limits | None = None,
     ) -> None:
-        self._host, self._port = host_and_port(amqp, "amqp")
-        if not insecure and not is_loopback(self._host) and (tls is None or users is None):
+        self._host, self._port = ("", 0) if amqp is None else host_and_port(amqp, "amqp")
+        if amqp is None and http is None and flight is None:
+            raise ValueError("amqp=None needs http or flight: else the broker listens nowhere")
+        if amqp is not None and not insecure and not is_loopback(self._host) and (tls is None or users is None):
             raise ValueError(f"amqp={amqp!r} lets other machines in: give `tls` and `users`, or insecure=True")
         self.vhosts = {
             name: Vhost(name, one, store) for name, one in (engine if isinstance(engine, Mapping) else {"/": engine}).items()}
@@ -116,7 +119,7 @@ class Broker:
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
         """What all connections read into. A view, since asyncio's TLS reads into slices of it."""
         self.address: tuple[str, int] = (self._host, self._port)
-        """Where it listens."""
+        """Where it listens for AMQP; `("", 0)`: nowhere."""
         self.http: Http | None = None
         """The HTTP face, or None."""
         if http is not None:
@@ -130,6 +133,8 @@ class Broker:
 
             certificate = None if flight_certificate is None else Certificate(*flight_certificate)
             self.flight = Flight(self, flight, certificate=certificate, insecure=insecure)
+        self._listens = amqp is not None
+        self._runs = False
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
@@ -145,17 +150,19 @@ class Broker:
         self.thread = threading.get_ident()
         """The thread of the loop."""
         self._ended = asyncio.Event()
-        for vhost in self.vhosts.values():
-            vhost.read()
-            vhost.begin(self.loop)
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
-        name = self._server.sockets[0].getsockname()
-        self.address = (name[0], name[1])
-        self._looked_for_late = self.loop.time()
-        self.memory.keep(self._looked_for_late)
-        self._sweep()
+        self._runs = True
         try:
+            for vhost in self.vhosts.values():
+                vhost.read()
+                vhost.begin(self.loop)
+            if self._listens:
+                self._server = await self.loop.create_server(
+                    lambda: Connection(self), self._host, self._port, ssl=self.tls, backlog=1024)
+                name = self._server.sockets[0].getsockname()
+                self.address = (name[0], name[1])
+            self._looked_for_late = self.loop.time()
+            self.memory.keep(self._looked_for_late)
+            self._sweep()
             if self.http is not None:
                 await self.http.start()
             if self.flight is not None:
@@ -173,10 +180,11 @@ class Broker:
                 then is delivered again after the next start, if its queue is durable.
             hurry: Set it to end that wait.
         """
-        if self._server is None:
+        if not self._runs:
             return
         self.is_ending = True
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         if self.http is not None:
             await self.http.stop()
         if self.flight is not None:
@@ -203,6 +211,7 @@ class Broker:
             await vhost.close()
         self.memory.keep_none()
         self._server = None
+        self._runs = False
         self._ended.set()
 
     async def serve(self) -> None:
