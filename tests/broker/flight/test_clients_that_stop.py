@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from pyarrow import flight
 
 from tests.broker.flight.conftest import until
 from xump.broker import Broker, Client, Limits
+from xump.broker.flight import calls, put
 from xump.broker.answers import BrokerUnreachable
 
 KINDS = ["put", "blocked put", "blocked numbered put", "stage", "browse", "take", "take much"]
@@ -86,6 +88,30 @@ def test_a_broker_ends_though_its_clients_are_frozen(engine, begin, kind):
     assert len(broker.flight.calls) == 0
     assert not [thread for thread in before if thread.is_alive()]
     is_as_before(engine, broker)
+
+
+def test_a_client_that_does_not_read_its_answers_is_waited_for(engine, durable, monkeypatch):
+    """So it is cut off like any other that reads nothing."""
+    monkeypatch.setattr(put, "PENDING_MAX", 2)
+    engine.create_queue("jobs", store=durable)
+    call, writer, reading = calls.Call.__new__(calls.Call), Mock(), threading.Event()
+    call.waits_since, call.vhost = None, Mock(engine=engine)
+    writer.write.side_effect = lambda _: reading.wait()
+    acks = put.Acks(call, writer)
+
+    def publish():
+        for _ in range(5):
+            engine.publish("jobs", "a")
+            acks.add({"rows": 1})
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    until(lambda: call.waits_since is not None)
+    reading.set()
+    publishing.join()
+    acks.finish()
+    assert call.waits_since is None
+    assert writer.write.call_count == 5
 
 
 def test_an_idle_stream_goes_on_within_its_time(engine, flying):

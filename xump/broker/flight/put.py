@@ -159,8 +159,9 @@ class Acks:
                 raise self._error
             direct = entry[1] and self._thread is None
             if not direct:
-                while len(self._pending) >= PENDING_MAX and self._error is None:
-                    self._changed.wait()
+                with self._call.waiting():          # most often for the client, which does not read its answers
+                    while len(self._pending) >= PENDING_MAX and self._error is None:
+                        self._changed.wait()
                 self._pending.append(entry)
         if direct:
             self._write(answer)
