@@ -91,7 +91,7 @@ def test_what_can_be_done_with_a_queue(engine, browse):
         await page.until("document.getElementById('done').textContent", "Released")
         assert not jobs.held
         await page.click("#purge")
-        await page.until("document.getElementById('done').textContent", "1 messages deleted")
+        await page.until("document.getElementById('done').textContent", "1 message deleted.")
         assert page.asked == ["Delete all ready and delayed messages of jobs?"]
         assert jobs.ready == 0
         await page.click(".close")
@@ -99,7 +99,7 @@ def test_what_can_be_done_with_a_queue(engine, browse):
         await page.click("#queues tr:nth-child(2) button")
         await page.until("document.getElementById('messages').innerText", "way: jobs (rejected) → dead")
         await page.click("#requeue")
-        await page.until("document.getElementById('done').textContent", "1 messages went back")
+        await page.until("document.getElementById('done').textContent", "1 message went back.")
         assert [message.address for message in jobs.browse()] == ["bad"]
 
     browse(use)

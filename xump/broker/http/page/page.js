@@ -51,6 +51,7 @@ function cell(row, value, kind = "", press = null) {
 
 const short = (number) => number >= 1e6 ? (number / 1e6).toFixed(1) + "M" : number >= 1e4 ? (number / 1e3).toFixed(1) + "k"
   : String(Math.round(number * 10) / 10);
+const counted = (count) => count === 1 ? "1 message" : `${count} messages`;
 const total = (reasons) => Object.values(reasons).reduce((sum, count) => sum + count, 0);
 
 function age(oldest, now) {
@@ -218,12 +219,12 @@ $("purge").onclick = () => doing(async () => {
   if (!confirm(`Delete all ready and delayed messages of ${open}?`)) return "";
   const { purged } = await ask("POST", path(["queues", open, "purge"]));
   browse(null);
-  return `${purged} messages deleted.`;
+  return `${counted(purged)} deleted.`;
 });
 $("requeue").onclick = () => doing(async () => {
   const { requeued } = await ask("POST", path(["queues", open, "requeue"]));
   browse(null);
-  return `${requeued} messages went back to where they came from.`;
+  return `${counted(requeued)} went back.`;
 });
 $("publish").onsubmit = (event) => {
   event.preventDefault();
