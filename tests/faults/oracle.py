@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.faults.programs import copied
 from tests.model.engine import ModelEngine
+from tests.model.entries import READY
 from tests.model.seen import delivery_seen, differences, seen_of
 from xump import INFINITE, always, deliver
 
@@ -100,9 +101,9 @@ class Moment:
 
     def hidden(self) -> list[Any]:
         """The part of the model that no call shows, and that later crashes depend on."""
-        return [(name, queue.handed, queue.window, [
+        return [list(self.model.queues), *((name, queue.handed, queue.window, [
             (entry.id, entry.logged, entry.foreign, entry.state, entry.routed, entry.due if entry.state == "delayed" else 0)
-            for entry in queue.entries]) for name, queue in sorted(self.model.queues.items())]
+            for entry in queue.entries]) for name, queue in sorted(self.model.queues.items()))]
 
 
 @dataclass
@@ -175,7 +176,7 @@ def check_pair(observed: Observed, moments: list[Moment], apart: bool = False, e
         if DELETED.sub("", name) not in known:
             raise Violation(f"queue {name!r} was never there")
     trimmed = {at for at in set.intersection(*map(set, were)) - set(now) if is_trimmed(at, were, observed.seen)}
-    check_places(now, were, sights, [places(sight) for sight in before], trimmed)
+    check_places(now, were, sights, [places(sight) for sight in before], trimmed, replaced(moments))
     if not apart:
         check_lineages(now, were)
     check_entered(observed.seen, sights)
@@ -192,15 +193,25 @@ def is_trimmed(at: tuple[str, int], were: list[Places], found: Seen) -> bool:
     return len(kept) == found["properties"][name][2] and id < min(kept, default=0)
 
 
+def replaced(moments: list[Moment]) -> set[str]:
+    """The names that more than one queue had."""
+    queues = {(name, queue.made) for moment in moments for name, queue in moment.model.queues.items()}
+    return {name for name, number in Counter(name for name, _made in queues).items() if number > 1}
+
+
 def check_places(
-    now: Places, were: list[Places], sights: list[Seen], before: list[Places], trimmed: set[tuple[str, int]]
+    now: Places, were: list[Places], sights: list[Seen], before: list[Places], trimmed: set[tuple[str, int]],
+    replaced: set[str],
 ) -> None:
-    """`before`: what was there earlier, and may be still."""
+    """`before`: what was there earlier, and may be still. `replaced`: of these queues ids do not tell which message it is: one
+    may have passed through the first of them in the middle of a call."""
     newer = {tag(message) for at, (_, message) in now.items() if is_newer(at, sights[0])}
     for at in set.intersection(*map(set, were)) - set(now) - trimmed:
         if tag(were[0][at][1]) not in newer:        # else it is on its way, and the fault found it elsewhere
             raise Violation(f"message {at[1]} of queue {at[0]!r} is lost: {were[0][at]}")
     for at, (_, message) in now.items():
+        if at[0] in replaced:
+            continue
         known = [place[at][1] for place in [*were, *before] if at in place]
         waits_again = message[HOPS] == 0 and any(     # a dead letter: its hops start at 0
             message[:HOPS] + message[HOPS + 1 :] == one[:HOPS] + one[HOPS + 1 :] for one in known)
@@ -240,7 +251,7 @@ def check_marks(observed: Observed, moments: list[Moment]) -> None:
         return
     most = Counter[bytes]()
     for moment in moments:
-        most |= waiting(moment.seen()) | most_in_a_queue(moment.seen())
+        most |= waiting(moment.seen()) | most_in_a_queue(moment.seen()) | with_original(moment.model)
     marked = {tag(message) for message, *_, redelivered, _ in observed.emptied if redelivered}
     strayed = {tag_of(body) for moment in moments for body in moment.model.strayed}
     # One that expired when its queue was released has come as a new dead letter, which is not marked.
@@ -259,6 +270,14 @@ def most_in_a_queue(found: Seen) -> Counter[bytes]:
     for states in found["messages"].values():
         most |= Counter(tag(message) for messages in states.values() for message in messages)
     return most
+
+
+def with_original(model: ModelEngine) -> Counter[bytes]:
+    """How often a message waits as a COPY in its own store, and once more: in the middle of the call that copied it, it waited
+    where it came from, and does again if its end there waited for another store. It is not copied again."""
+    copies = Counter(tag_of(entry.message.body) for queue in model.queues.values() for entry in queue.entries
+                     if entry.copied and entry.state in READY)
+    return copies + Counter(copies.keys())
 
 
 def waiting(found: Seen) -> Counter[bytes]:

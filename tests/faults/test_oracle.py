@@ -26,8 +26,12 @@ def sight(history_limit=None, entered=(), **queues):
             "properties": {name: (STORES.get(name, "one"), None, history_limit) for name in messages}}
 
 
-def moment(*args, **queues):
-    return Moment(SimpleNamespace(strayed=set()), sight(*args, **queues))
+def moment(*args, copies=(), made=None, **queues):
+    """`copies`: names of queues whose messages are copies. `made`: which queue of its name each is, if not the first one."""
+    held = {name: SimpleNamespace(made=(made or {}).get(name, 1), entries=[
+        SimpleNamespace(message=SimpleNamespace(body=one[2]), copied=name in copies, state="waiting") for one in found])
+        for name, found in queues.items() if name in STORES}
+    return Moment(SimpleNamespace(strayed=set(), queues=held), sight(*args, **queues))
 
 
 def delivered(queue, one, redelivered):
@@ -70,6 +74,25 @@ def test_what_is_there_twice_is_marked(queues, marked):
     else:
         with pytest.raises(Violation, match="twice, and not marked as redelivered"):
             judge(now, before, after, emptied=emptied)
+
+
+def test_a_copy_in_its_own_store_needs_no_mark_though_the_original_is_back():
+    """That went on into another store, and its end waited for that."""
+    before, now = moment(a=[message(1)], b=[], c=[]), sight(a=[message(1)], b=[message(1)], c=[])
+    emptied = [delivered("a", message(1), False), delivered("b", message(1), False)]
+    ended = {"a": 1, "c": 1}.items()
+    judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended, copies={"b"}), emptied=emptied)
+    with pytest.raises(Violation, match="twice, and not marked as redelivered"):
+        judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended), emptied=emptied)
+
+
+def test_what_passed_through_a_queue_that_was_made_anew():
+    """Message 1 of the first queue was there in the middle of a call only."""
+    passed, later = message(1, b"1.1 x"), message(1, b"1.2 y")
+    before = moment(a=[], b=[])
+    judge(sight(a=[passed], b=[]), before, moment(a=[later], b=[], made={"a": 2}))
+    with pytest.raises(Violation, match="message 1 of queue 'a' is .*, and was"):
+        judge(sight(a=[passed], b=[]), before, moment(a=[later], b=[]))
 
 
 def test_a_history_is_trimmed_by_id():

@@ -1,6 +1,7 @@
 """A queue: its list of entries, its properties and counts, and what can be asked of it."""
 
 from datetime import datetime
+from itertools import count
 
 from tests.model import books, maps, routing, staging
 from tests.model.entries import READY
@@ -10,6 +11,9 @@ from xump.actions import Field
 from xump.conditions import Where, where as compile_where
 from xump.errors import QueueNotFound, RewriterNotFound
 from xump_ext.message.rewriter import rewriter_names
+
+
+MADE = count(1)
 
 
 class Queue:
@@ -31,6 +35,7 @@ class Queue:
         self.held = self.staged
         self.adoptions = []             # of staged queues, the oldest first
         self.reopened = False           # held since its store was opened: what is due waits
+        self.made = next(MADE)          # tells it from others of its name
         self.dying = False
         self.entries = []               # all that it holds, by id
         self.processed = []             # its history, in the order in which it was processed

@@ -197,7 +197,9 @@ def copy(engine, selector, entry, visited, replaying=False):
         return
     message = makes(selector, entry)
     if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True):
-        books.enter(engine, target, message, visited, dead=entry.dead, came=books.owner_of(engine, entry))
+        original = books.owner_of(engine, entry)
+        made = books.enter(engine, target, message, visited, dead=entry.dead, came=original)
+        made.copied = original is not None and original.queue.store == target.store
         selector.copied += 1
         if rests(engine, target) and not entry.dead:
             tell(visited, copies=1)

@@ -110,7 +110,7 @@ def open_queue(new, old, crashed):
     queue = new.create_queue(
         old.name, store=old.store, limit=old.limit, history_limit=old.history_limit, auto_delete=old.auto_delete,
         dead_letter=old.dead_letter, delivery_limit=old.delivery_limit, **old.terms)
-    queue.held = True
+    queue.held, queue.made = True, old.made
     queue.reopened = not queue.staged
     queue.window = old.window
     queue.items = old.items
