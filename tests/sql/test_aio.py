@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 import xump
-from tests.sql.conftest import BUSINESS
+import xump.sql
+from tests.sql.conftest import BUSINESS, until
 from xump.sql import aio, configure_sqlite
 
 
@@ -200,3 +201,40 @@ def test_a_worker_that_waits_is_woken_and_stopped(run):
         return worker.loop.finished
 
     assert run(main) == 3
+
+
+def test_metrics(run):
+    async def main(database):
+        box, jobs = aio.Outbox(), aio.Tasks(database)
+        worker = jobs.worker()
+        watch = aio.Metrics(database, outbox=box, tasks=jobs, loops={"tasks": [worker]}, every=0.01)
+        with box.waking(None):
+            async with database.begin() as connection:
+                await box.publish(connection, "orders")
+        assert (await watch.look())["outbox"]["waiting"] == 1
+        running = asyncio.create_task(watch.run())
+        async with database.begin() as connection:
+            await box.publish(connection, "orders")
+        await asyncio.to_thread(until, lambda: watch.numbers["outbox"]["waiting"] == 2)
+        watch.stop()
+        await running
+        assert watch.numbers["tasks"]["per_second"] == 0
+        worker.loop.finished += 5
+        assert (await watch.look())["tasks"]["per_second"] > 0
+
+        class Broker:
+            beside = {}
+
+        watch.show_on(Broker)
+        return Broker.beside["outbox"]()["waiting"]
+
+    assert run(main) == 2
+
+
+def test_it_has_what_programs_need_beside_it():
+    """A program that imports `xump.sql.aio` alone finds all names of the synchronous one that need no await, too."""
+    for name in ("tables", "configure_sqlite", "Wake"):
+        assert getattr(aio, name) is getattr(xump.sql, name)
+    for kind in ("Outbox", "Inbox", "Tasks", "Metrics"):
+        there = {name for name in vars(getattr(xump.sql, kind)) if not name.startswith("_")}
+        assert there <= set(dir(getattr(aio, kind))), kind

@@ -278,6 +278,25 @@ def test_a_broker_that_is_not_there_is_waited_for(sqlite_url, made):
     database.dispose()
 
 
+def test_a_connection_that_ended_while_nothing_was_sent_is_made_anew(database, broker, channel, made):
+    from tests.sql.tap import Tap
+
+    tap = Tap(broker.address[1])
+    outbox = Outbox()
+    relay = outbox.relay(AmqpTarget(f"amqp://guest:guest@127.0.0.1:{tap.port}/%2F", True), engine=database)
+    try:
+        for number in range(2):
+            with database.begin() as connection:
+                outbox.publish(connection, "orders", body=b"%d" % number)
+            assert (relay.step(), relay.pressed) == (1, None)
+            for end in tap._ends:
+                tap._shut(end)
+        relay._leave()
+    finally:
+        tap.close()
+    assert [body for _, body in taken(channel)] == [b"0", b"1"]
+
+
 def test_the_broker_tells_whether_it_is_xump(url):
     target = AmqpTarget(url)
     target._open()

@@ -13,10 +13,14 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.util import greenlet_spawn
 
-from xump.sql import cleaner, inbox, outbox, processor, relay, scaler, schema, tasks, worker
+from xump.sql import cleaner, inbox, metrics, outbox, processor, relay, scaler, schema, tasks, worker
 from xump.sql.hosts import LoopHost
-from xump.sql.tables import Tables
+from xump.sql.schema import configure_sqlite
+from xump.sql.tables import Tables, tables
 from xump.sql.transactions import refuse
+from xump.sql.wake import Wake
+
+__all__ = ["Inbox", "Metrics", "Outbox", "Running", "Task", "Tasks", "Wake", "check", "configure_sqlite", "init", "tables"]
 
 Connecting = AsyncConnection | AsyncSession
 
@@ -83,7 +87,7 @@ class Outbox(Looked):
     def __init__(self, **options: Any) -> None:
         self._sync: outbox.Outbox = outbox.Outbox(**options)
 
-    def waking(self) -> AbstractContextManager[None]:
+    def waking(self, connection: Connecting | None = None) -> AbstractContextManager[None]:
         """Wake relays when the block has ended without an exception: `with outbox.waking():`, and the commit in it."""
         return self._sync.waking()
 
@@ -198,3 +202,36 @@ class Tasks(Looked):
     def cleaner(self, *, interval: float = 60.0) -> Running:
         """Make a cleaner."""
         return Running(cleaner.Cleaner(self._sync, LoopHost(self._engine), interval))
+
+
+class Metrics:
+    """`xump.sql.Metrics` with awaits, of what is made here; `loops` are what these have made."""
+
+    def __init__(self, engine: AsyncEngine, *, outbox: Outbox | None = None, inbox: Inbox | None = None,
+                 tasks: Tasks | None = None, loops: Mapping[str, list[Running]] | None = None, every: float = 5.0) -> None:
+        self._engine = engine
+        self._sync: metrics.Metrics = metrics.Metrics(
+            engine.sync_engine, outbox=None if outbox is None else outbox._sync, inbox=None if inbox is None else inbox._sync,
+            tasks=None if tasks is None else tasks._sync,
+            loops={name: [each.loop for each in given] for name, given in (loops or {}).items()}, every=every)
+
+    @property
+    def numbers(self) -> dict[str, metrics.Numbers]:
+        """As the last look had them."""
+        return self._sync.numbers
+
+    async def look(self) -> dict[str, metrics.Numbers]:
+        """Ask the database now."""
+        return await greenlet_spawn(self._sync.look)
+
+    async def run(self) -> None:
+        """Look each `every` seconds, until `stop()`."""
+        await greenlet_spawn(self._sync._run, LoopHost(self._engine))
+
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._sync.stop()
+
+    def show_on(self, broker: Any) -> None:
+        """Show the numbers on the live page of an `xump.broker.Broker`, and in its `/metrics`."""
+        self._sync.show_on(broker)

@@ -10,6 +10,7 @@ import math
 import struct
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from xump.sql.errors import ConfigurationError
@@ -59,6 +60,7 @@ class AmqpTarget:
         """Send the rows: in one transaction, or one by one with their confirms."""
         with self._lock:
             try:
+                self._look_alive()
                 self._open()
             except (self._pika.exceptions.AMQPError, OSError) as error:
                 raise self._gone(error) from error
@@ -69,6 +71,14 @@ class AmqpTarget:
                 return sent
             outcomes = later | {row.id: outcome for row, outcome in zip(now, sent, strict=True)}
             return [outcomes[row.id] for row in rows]
+
+    def _look_alive(self) -> None:
+        """A broker ends a connection that was idle, since nobody answered its heartbeats: nothing is lost with it."""
+        if self._connection is not None:
+            try:
+                self._connection.process_data_events(0)
+            except (self._pika.exceptions.AMQPError, OSError):
+                self._abandon()
 
     def _gone(self, error: Exception) -> Refused | Down:
         """What a connection that has ended means: mostly that the broker went away, and else that it got what it cannot read."""
@@ -199,7 +209,8 @@ class AmqpTarget:
     def _abandon(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None and connection.is_open:
-            connection.close()
+            with suppress(self._pika.exceptions.AMQPError, OSError):       # it is given up, whatever state it is in
+                connection.close()
 
     def warn(self, rows: Sequence[Row], lease: float) -> None:
         """A broker does not tell what its queues recognise."""

@@ -7,13 +7,13 @@ of the last look.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Engine
 
+from xump.sql.hosts import Host, ThreadHost
 from xump.sql.inbox import Inbox
 from xump.sql.moments import micros
 from xump.sql.outbox import Outbox
@@ -59,7 +59,9 @@ class Metrics:
                              f"got {sorted(self._each)} and loops of {sorted(loops or ())}")
         self._engine, self._loops, self._every = own(engine), dict(loops or {}), every
         self._then: tuple[float, dict[str, int]] | None = None
-        self._over = threading.Event()
+        self._plain = engine
+        self._stopped = False
+        self._event: Any = None
         self.numbers: dict[str, Numbers] = {name: {} for name in self._each}
         """As the last look had them: by `"outbox"`, `"inbox"`, `"tasks"`, then by name."""
 
@@ -80,16 +82,23 @@ class Metrics:
 
     def run(self) -> None:
         """Look each `every` seconds, until `stop()`."""
-        while not self._over.is_set():
+        self._run(ThreadHost(self._plain))
+
+    def _run(self, host: Host) -> None:
+        self._event = host.event()
+        while not self._stopped:
             try:
                 self.look()
             except AWAY:
                 logger.exception("the numbers cannot be asked for; those of the last look stay")
-            self._over.wait(self._every)
+            if not self._stopped:
+                host.wait(self._event, self._every)
 
     def stop(self) -> None:
         """Have `run` return."""
-        self._over.set()
+        self._stopped = True
+        if self._event is not None:
+            self._event.set()
 
     def show_on(self, broker: Any) -> None:
         """Show the numbers on the live page of an `xump.broker.Broker`, and in its `/metrics`."""

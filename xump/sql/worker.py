@@ -262,8 +262,8 @@ class Worker:
             self._lost(job)
             return
         said = f"{type(job.error).__name__}: {job.error}"
-        most = spec.max_attempts if spec else 5
-        dead = row.attempts >= most
+        # One that is not known here waits for a worker that knows it: this program may be older than what enqueued it.
+        dead = spec is not None and row.attempts >= spec.max_attempts
         logger.warning("task %d (%s) failed, attempt %d%s", row.id, row.name, row.attempts, ", it is dead" if dead else "",
                        exc_info=job.error)
         if dead:
