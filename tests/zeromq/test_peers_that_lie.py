@@ -218,6 +218,27 @@ def test_a_client_of_asyncio_that_is_closed_ends_its_requests(raw):
     asyncio.run(ask())
 
 
+def test_a_client_of_asyncio_closes_the_sockets_that_it_used_again(raw, monkeypatch):
+    """Its context would find only those that nothing has collected meanwhile; an open socket that is collected is a warning."""
+    server, seen = raw(zmq.REP), []
+
+    async def ask():
+        client = aio.LazyPirate(endpoint_of(server), timeout=60.0)
+        asked = asyncio.ensure_future(client.request(b"x"))
+        await asyncio.to_thread(lambda: server.send(server.recv()))
+        assert await asked == [b"x"]
+        sockets, destroy = [socket for _, socket in client._idle], client._context.destroy
+
+        def destroyed(linger):
+            seen.extend(socket.closed for socket in sockets)
+            destroy(linger)
+
+        monkeypatch.setattr(client._context, "destroy", destroyed)
+        client.close()
+    asyncio.run(ask())
+    assert seen == [True]
+
+
 def test_a_server_that_is_closed_can_be_woken(context):
     """The thread of a store, or of a function, may have something to say at any time."""
     server = MajordomoBroker(HOST, context=context)

@@ -105,6 +105,8 @@ class _Asking:
 
     def close(self) -> None:
         """Close all sockets. Requests that are out end with RequestTimeout."""
+        for _, socket in self._idle:            # the context knows its sockets by weak references only
+            socket.close()
         self._idle.clear()
         self._context.destroy(linger=0)
 
