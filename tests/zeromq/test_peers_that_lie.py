@@ -1,6 +1,7 @@
 """Peers that say what they must not, too much, or too long: they hold up nobody, and end no server."""
 
 import asyncio
+import random
 import threading
 
 import pytest
@@ -56,6 +57,53 @@ def test_titanic_refuses_a_request_and_a_reply_that_are_too_long():
     assert titanic.worker("heartbeat") == []                        # it is still there, and free
     second = titanic.request(b"y")
     assert titanic.others == [titanic.peer.says("request", second, b"", b"y")]
+
+
+# ---- noise
+
+NOISE = [b"", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"MDPC0X", b"MDPW0X", *(bytes([code]) for code in range(8)), b"s", b"t",
+         b"mmi.service", b"mmi.no", b"xump.services", b"titanic.request", b"titanic.reply", b"titanic.close", b"c", b"\xff" * 300]
+
+
+def noise(chance, seen):
+    """Frames at random, or a word that a peer could say, whole, cut off or with one frame changed."""
+    peer = Peer(chance.choice(VERSIONS))
+    frames = chance.choice((
+        chance.choices(NOISE, k=chance.randrange(8)), peer.asks(b"x")[1:], peer.says("ready", b"s")[1:],
+        peer.says("heartbeat")[1:], peer.says("reply", chance.choice(seen), b"", b"y")[1:], peer.says("disconnect")[1:],
+        peer.asks(b"s", b"x", service=b"titanic.request")[1:], peer.asks(chance.choice(seen), service=b"titanic.reply")[1:],
+        peer.asks(chance.choice(seen), service=b"titanic.close")[1:]))
+    if frames and not chance.randrange(4):
+        frames[chance.randrange(len(frames))] = chance.choice(NOISE)
+    return frames[:chance.randrange(len(frames))] if frames and not chance.randrange(6) else frames
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", [Broker, Titanic])
+def test_noise_never_ends_a_broker_and_leaves_nothing_behind(kind, seed):
+    chance, broker = random.Random(f"{kind.__name__} {seed}"), kind()
+    seen = [b"c1"]
+    for _ in range(600):
+        sent = broker.get(b"p%d" % chance.randrange(12), *noise(chance, seen))
+        seen += [frame for frames in sent for frame in (*frames[3:5], frames[-1]) if frame]
+        del seen[1:-30]
+        if not chance.randrange(10):
+            broker.pass_time(chance.choice((0.1, 1.0, 2.0)))
+    if kind is Titanic:
+        for uuid in list(broker.titanic._pending) + list(broker.titanic._replied):
+            assert broker.ask(b"close", uuid) == [b"200"]
+    for seconds in (4.0, 301.0, 2.0, 2.0):
+        broker.pass_time(seconds)
+    machine = broker.machine
+    assert not (machine.workers or machine.services or machine._by_selector or len(machine._alive))
+    assert not any(queue.ready + queue.outstanding + queue.delayed for queue in broker.engine.queues.values())
+    if kind is Titanic:
+        kept = broker.titanic
+        assert not (kept._pending or kept._replied or kept._unkept or kept._at_work or kept._closed or kept._hidden)
+    # and it still serves
+    peer = Peer("0.2")
+    broker.get(*peer.says("ready", b"s"))
+    assert broker.get(*peer.asks(b"x")) == [peer.says("request", b"c", b"", b"x")]
 
 
 # ---- workers
