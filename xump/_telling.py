@@ -29,7 +29,7 @@ class Telling(Durable):
         Raises:
             ValueError: A destination belongs to another outlet.
             Closed: The engine is closed.
-            TypeError: `call` is not callable, or a destination is no str.
+            TypeError: `call` is not callable, `destinations` is one str, or a destination is no str.
 
         `call` is called by the thread whose call made the offer, when that call is over and has left the engine. It may call the
         engine. Its own changes are told after it has returned: no call-back is called inside another one. If several threads
@@ -52,6 +52,8 @@ class Telling(Durable):
         """
         if not callable(call):
             raise TypeError(f"call must be callable, got {type(call).__name__}")
+        if isinstance(destinations, str):
+            raise TypeError(f"destinations must be several texts, got one; write [{destinations!r}]")
         self._check_open()
         made = Outlet(self, call)
         try:

@@ -119,6 +119,11 @@ def test_a_mistyped_destination_is_said_once(engine, call):
         assert len(getattr(engine, call)(1, "any")) == 0
 
 
+def test_the_destination_of_an_outlet_is_not_taken_for_its_letters(engine):
+    with pytest.raises(TypeError, match=r"write \['worker'\]"):
+        engine.outlet(print, "worker")
+
+
 def test_what_is_offered_counts_apart_from_what_is_outstanding(engine):
     jobs = engine.create_queue("jobs")
     engine.create_queue("next")

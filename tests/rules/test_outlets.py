@@ -71,7 +71,7 @@ def test_198_what_is_offered_already_calls_back_too(engine, called):
 def test_198_destinations_have_turns_of_16(engine, called):
     for name in "ab":
         reader(engine, name, 40)
-    outlet = engine.outlet(called, "ab")
+    outlet = engine.outlet(called, ["a", "b"])
     for name in "ab":
         engine.publish_many(name, [(name,)] * 20)
     assert "".join(drained(outlet)) == "a" * 16 + "b" * 16 + "aaaa" + "bbbb"

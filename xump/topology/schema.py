@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field as dataclass_field
+from difflib import get_close_matches
 from typing import Any
 
 from xump._arguments import COUNT_MAX, check_count
@@ -285,8 +286,12 @@ def _selector_faults(title: str, table: Mapping[str, Any], name: object) -> Iter
 def _unknown(
     title: str, table: Mapping[str, Any], allowed: Mapping[str, Any] | tuple[str, ...], why: Mapping[str, str] | None = None
 ) -> list[str]:
-    """A sentence for each unknown key; `why` has the words for some keys."""
-    return [
-        f"{title} has an unknown key {key!r}; {(why or {}).get(key) or 'allowed are ' + ', '.join(allowed)}"
-        for key in table if key not in allowed
-    ]
+    """A sentence for each unknown key, with the one that is most like it; `why` has the words for some keys."""
+    sentences = []
+    for key in table:
+        if key not in allowed:
+            like = get_close_matches(key, allowed, 1) if isinstance(key, str) else []
+            meant = f" (did you mean {like[0]!r}?)" if like else ""
+            sentences.append(
+                f"{title} has an unknown key {key!r}{meant}; {(why or {}).get(key) or 'allowed are ' + ', '.join(allowed)}")
+    return sentences

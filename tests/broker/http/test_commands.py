@@ -218,11 +218,13 @@ def test_a_store_that_is_in_use_asks_its_process(tmp_path, capfd):
     options = ["--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", "ring", "--path", path]
     command = [sys.executable, "-m", "xump", "serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        url = process.stdout.readline().split()[-1]
-        assert Client(url)("PUT", "/queues/jobs", b"{}").status == 201
-        assert command_line.main(["stats", path]) == 0
-        assert "jobs" in capfd.readouterr().out
-        process.terminate()
+        try:
+            url = process.stdout.readline().split()[-1]
+            assert Client(url)("PUT", "/queues/jobs", b"{}").status == 201
+            assert command_line.main(["stats", path]) == 0
+            assert "jobs" in capfd.readouterr().out
+        finally:
+            process.terminate()
         assert process.wait() == 0
     assert not Path(path + ".http").exists()
     assert command_line.main(["stats", path]) == 0
@@ -284,17 +286,19 @@ def test_the_topology_says_how_it_is_served_and_where_its_broker_is(tmp_path, ca
     assert command_line.main(["check", str(topology)]) == 0
     command = [sys.executable, "-m", "xump", "serve", str(topology), "--amqp", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert f"HTTP on http://127.0.0.1:{port}/" in process.stdout.readline()
-        capfd.readouterr()
-        assert command_line.main(["top", "--once", "--broker", str(topology)]) == 0
-        assert "jobs" in capfd.readouterr().out
-        process.terminate()
+        try:
+            assert f"HTTP on http://127.0.0.1:{port}/" in process.stdout.readline()
+            capfd.readouterr()
+            assert command_line.main(["top", "--once", "--broker", str(topology)]) == 0
+            assert "jobs" in capfd.readouterr().out
+        finally:
+            process.terminate()
         assert process.wait() == 0
 
 
 @pytest.mark.parametrize(("table", "said"), [
     ("broker = 3", "broker must be a table, got int"),
-    ('[broker]\nhtpp = "x"', "broker has an unknown key 'htpp'; allowed are amqp, http"),
+    ('[broker]\nhtpp = "x"', "broker has an unknown key 'htpp' (did you mean 'http'?); allowed are amqp, http"),
     ("[broker]\nhttp = 8080", "broker: http must be a text, got int"),
 ])
 def test_a_table_that_is_wrong(tmp_path, capfd, table, said):
