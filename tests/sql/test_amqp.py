@@ -297,6 +297,30 @@ def test_a_connection_that_ended_while_nothing_was_sent_is_made_anew(database, b
     assert [body for _, body in taken(channel)] == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("step", ["r4_single_sent_confirm_lost", "r7_batch_sent_confirm_lost"])
+def test_into_a_queue_with_dedup_a_copy_enters_once(database, broker, made, step):
+    """The ok of the commit is lost, and all is sent again."""
+    from tests.sql.tap import Tap
+
+    orders = broker.engine.create_queue("orders", dedup=3600)
+    outbox, rows = Outbox(), 1 if "single" in step else 5
+    with database.begin() as connection:
+        for number in range(rows):
+            outbox.publish(connection, "orders", body=b"%d" % number, key="k")
+    tap = Tap(broker.address[1])
+    relay = outbox.relay(AmqpTarget(f"amqp://guest:guest@127.0.0.1:{tap.port}/%2F"), engine=database)
+    tap.arm(answer=COMMITTED)
+    try:
+        assert relay.step() == 0
+        assert (tap.cut.is_set(), orders.ready, count(database, made.outbox)) == (True, rows, rows)
+        assert relay.step() == rows
+        relay._leave()
+    finally:
+        tap.close()
+    assert [message.body for message in orders.browse()] == [b"%d" % number for number in range(rows)]
+    assert count(database, made.outbox) == 0
+
+
 def test_the_broker_tells_whether_it_is_xump(url):
     target = AmqpTarget(url)
     target._open()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from xump.broker.envelope import annex, headers_of, with_header
+from xump.broker.envelope import annex, headers_of, split, with_header
 from xump.broker.errors import precondition
 from xump.broker.exchanges import Exchange
 from xump.broker.tables import INTEGERS, Typed
+from xump.queue import Queue
 from xump_ext.message.message import Message
 
 DELAY = "x-delay"
@@ -47,13 +48,20 @@ class Incoming:
             raise precondition(f"{DELAY} of {delay} ms: at most {DELAY_MAX} are possible")
         return max(delay, 0)
 
-    def content(self, delayed: bool) -> Message:
+    @cached_property
+    def message_id(self) -> str | None:
+        """Its id, by which a queue with `dedup` knows a copy."""
+        given = split(self.properties).get("message_id")
+        return None if given is None else given[1:].decode(errors="backslashreplace")
+
+    def content(self, delayed: bool, queue: Queue) -> Message:
         """The message as it enters a queue. One that was delayed says so as with RabbitMQ's plug-in: its delay is negative."""
         travels = self.annex
         if delayed:
             properties = with_header(self.properties, DELAY, Typed("l", -self.delay_ms))
             travels = annex(self.exchange.name.encode(), properties, tuple(key.encode() for key in self.keys[1:]))
-        return Message(self.keys[0], self.body, priority=self.priority, annex=travels)
+        name = self.message_id if queue.dedup is not None else None
+        return Message(self.keys[0], self.body, message_id=name, priority=self.priority, annex=travels)
 
     @property
     def ttl(self) -> float | None:

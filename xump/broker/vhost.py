@@ -233,7 +233,8 @@ class Vhost:
             for queue, delayed in self.route(message):
                 outcome.queues += 1
                 outcome.durable |= queue.stored
-                entering.append(Entering(queue.handle, message.content(delayed), _delay(message, delayed), message.ttl))
+                content = message.content(delayed, queue.handle)
+                entering.append(Entering(queue.handle, content, _delay(message, delayed), message.ttl))
             outcomes.append(outcome)
         return outcomes, entering
 
@@ -279,7 +280,7 @@ class Vhost:
 
     def _enter(self, queue: BrokerQueue, message: Incoming, delayed: bool, outcome: Outcome) -> None:
         try:
-            if queue.handle.publish(message.content(delayed), delay=_delay(message, delayed), ttl=message.ttl) == 0:
+            if queue.handle.publish(message.content(delayed, queue.handle), delay=_delay(message, delayed), ttl=message.ttl) == 0:
                 outcome.refused = True      # it is a dead letter instead
         except QueueFull:
             outcome.refused = True
