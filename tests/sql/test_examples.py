@@ -164,8 +164,8 @@ def with_alembic(database, tmp_path, work):
     from alembic.config import Config
 
     (tmp_path / "versions").mkdir(exist_ok=True)
-    (tmp_path / "env.py").write_text(ENVIRONMENT)
-    (tmp_path / "versions" / "1.py").write_text(MIGRATION)
+    (tmp_path / "env").with_suffix(".py").write_text(ENVIRONMENT)
+    (tmp_path / "versions" / "first").with_suffix(".py").write_text(MIGRATION)
     config = Config()
     config.set_main_option("script_location", str(tmp_path))
     with database.begin() as connection:

@@ -114,12 +114,12 @@ class Claims:
         self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool, leases: Mapping[str, int] | None = None,
     ) -> None:
         self._tables, self._worker, self._lanes, self._keep = made, worker, list(lanes), keep
-        leases = dict(leases or {})
+        _leases = dict(leases or {})
         # Each task has its own; those that are not known here have the other one.
-        self._lease_of: Any = case(leases, value=made.task.c.name, else_=lease) if leases else lease
+        self._lease_of: Any = case(_leases, value=made.task.c.name, else_=lease) if _leases else lease
         self._pairs = [(lane, priority) for priority in range(PRIORITY_MAX, -1, -1) for lane in self._lanes]
         self._constant = {"lanes": texts(lane for lane, _ in self._pairs), "lease": lease, "worker": worker,
-                          "names": texts(leases), "leases": numbers(leases.values()),
+                          "names": texts(_leases), "leases": numbers(_leases.values()),
                           "priorities": numbers(priority for _, priority in self._pairs)}
         # Rows that are done stay in the index while somebody's snapshot could see them: a claim begins behind those it had.
         self._since: dict[tuple[str, int], int] = {}
