@@ -109,7 +109,19 @@ def there(database):
         return sorted(connection.execute(text("SELECT id FROM orders")).scalars())
 
 
-def test_celery(database, monkeypatch):
+@pytest.fixture
+def logging_as_it_is():
+    """Celery would set the level of the root logger for all tests that come."""
+    from celery.signals import setup_logging
+
+    def nothing(**named): ...
+
+    setup_logging.connect(nothing)
+    yield
+    setup_logging.disconnect(nothing)
+
+
+def test_celery(database, logging_as_it_is):
     """What the relay sent is run by a worker of Celery, and what comes twice has its effect once."""
     from celery.contrib.testing.worker import start_worker
 
