@@ -6,6 +6,8 @@ import time
 import pyarrow as pa
 from pyarrow import flight
 
+from xump.broker import Client
+
 BATCH = pa.record_batch({"address": ["a", "b"]})
 NUMBERED = b'{"queue": "full", "producer": "p", "sequence": 0}'
 STAGE = b'{"stage": {"run": "run", "partition": 0, "attempt": 0, "target": "jobs"}}'
@@ -31,7 +33,17 @@ def begin(client, kind):
     return reader
 
 
+def commit(url):
+    """Stage, and ask for the commit."""
+    with Client(url) as client:
+        part = client.stage("run", 0, 0, "jobs", BATCH)
+        print("begun", flush=True)
+        client.commit("run", "jobs", [part])
+
+
 if __name__ == "__main__":
+    if sys.argv[2] == "commit":
+        commit(sys.argv[1])
     kept = begin(flight.connect(sys.argv[1]), sys.argv[2])
     print("begun", flush=True)
     time.sleep(600)

@@ -14,7 +14,8 @@ from pyarrow import flight
 
 from tests.broker.flight.conftest import until
 from xump.broker import Broker, Client, Limits
-from xump.broker.flight import calls, put
+from xump.broker.flight import calls, put, staging
+from xump.broker.flight.entering import Entering
 from xump.broker.answers import BrokerUnreachable
 
 KINDS = ["put", "blocked put", "blocked numbered put", "stage", "browse", "take", "take much"]
@@ -36,7 +37,7 @@ def begin(engine, flying):
         assert process.stdout.readline() == "begun\n"
         if kind.startswith("blocked"):          # it may wait for room for so short a time that it has ended already
             until(lambda: engine.queues["full"].ready == 1)
-        else:
+        elif kind != "commit":
             until(lambda: len(broker.flight.calls) == 1)
         return process
 
@@ -58,6 +59,21 @@ def is_as_before(engine, broker):
 def test_a_client_that_vanishes(engine, flying, begin, kind):
     begin(kind).kill()
     is_as_before(engine, flying)
+
+
+def test_a_client_that_vanishes_while_its_commit_enters(engine, flying, begin, monkeypatch):
+    """It is decided all the same."""
+    monkeypatch.setattr(staging, "COMMIT_SECONDS", 600.0)
+    step, steps = Entering._step, []
+    monkeypatch.setattr(Entering, "_step", lambda self, name: steps.append((self, name)))       # nothing enters
+    client = begin("commit")
+    until(lambda: steps and engine.queues["jobs"].entering == 2)
+    client.kill()
+    until(lambda: len(flying.flight.calls) == 0)
+    assert (engine.queues["jobs"].ready, engine.queues["jobs"].entering) == (0, 2)
+    monkeypatch.undo()
+    flying.loop.call_soon_threadsafe(step, *steps[0])
+    until(lambda: engine.queues["jobs"].ready == 2)
 
 
 @pytest.mark.parametrize("kind", ["put", "stage", "browse", "take much"])
