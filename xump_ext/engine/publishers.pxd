@@ -10,14 +10,15 @@ from xump_ext.message.times cimport Times
 from xump_ext.state.sleeper cimport Sleeper
 
 cdef class Publisher(Sleeper):
-    """A publish, or a transaction, that waits for room."""
+    """A publish, a transaction, or a queue's next adopted message, that waits for room."""
 
     cdef object queue
     cdef content_t* content         # of a publish
-    cdef object transaction         # None: it is a publish
+    cdef object transaction         # None: it is none
+    cdef bint adopted               # the next message that `queue` has adopted enters it
     cdef Times times
     cdef bint over                  # it waits no more
-    cdef readonly object id         # once it has entered
+    cdef readonly object id         # once it has entered; of an adopted message: how many have
     cdef readonly object error      # why it cannot enter; while it waits: why it could not, so far
 
 cdef class EnginePublishers(EnginePublish):

@@ -6,7 +6,7 @@ from xump_ext.engine.publish import EnginePublish
 from xump_ext.state.sleeper import Sleeper
 
 class Publisher(Sleeper):
-    """A publish, or a transaction, that waits for room."""
+    """A publish, a transaction, or a queue's next adopted message, that waits for room."""
 
     id: int
     error: Exception | None

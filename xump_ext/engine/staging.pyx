@@ -9,7 +9,7 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.publish cimport check_takes_rows
 from xump_ext.engine.topology_edit cimport queue_delete
-from xump_ext.errors import StoreFailed, StoreFull, TransactionError, no_queue
+from xump_ext.errors import QueueFull, StoreFailed, StoreFull, TransactionError, no_queue
 from xump_ext.log.adopt cimport Adoptions, adopt_length, adoption_begins, adoptions_of, queues_waiting
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, ENDS, USUAL_BYTES, kept_bytes, message_bytes
@@ -151,6 +151,23 @@ def enter(EngineStores core not None, target, uint64_t count):
     finally:
         core.unlock()
     return done
+
+
+cdef int make_room_for_next(EngineStores core, object target) except -1:
+    cdef queue_t* queue = found(core, target)
+    cdef queue_t* staged = next_staged(queue)
+    if staged != NULL and queue.durable:
+        first_has_room_made(core, queue, staged)
+    return 0
+
+
+cdef int enter_next(EngineStores core, object target) except -1:
+    cdef queue_t* queue = found(core, target)
+    if next_staged(queue) == NULL:
+        return 0
+    if enter_all(core, queue, 1) == 0:
+        raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room for what it has adopted")
+    return 1
 
 
 cdef queue_t* next_staged(const queue_t* target) except? NULL:

@@ -11,6 +11,7 @@ from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.publishers cimport EnginePublishers, Publisher
 from xump_ext.engine.publish cimport check_staged_times, check_takes_rows, set_times
+from xump_ext.engine.staging cimport enter_next, make_room_for_next
 from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
@@ -54,18 +55,33 @@ cdef class EngineTransactions(EnginePublishers):
         self.begin_waiting(publisher)
         return publisher
 
+    def _enter_later(self, wake, str target not None):
+        """Let the next message enter that a queue has adopted, when there is room for it, in line with publishers: `wake()` is
+        called then, and `_publish_no_more` ends it before. Its `id` is then 1, or 0 if there was none left."""
+        cdef Publisher publisher = Publisher.__new__(Publisher)
+        publisher.adopted = True
+        publisher.queue = target
+        publisher.call = wake
+        self.begin_waiting(publisher)
+        return publisher
+
     cdef int make_room_late(self, Publisher publisher) except -1:
+        if publisher.adopted:
+            return make_room_for_next(self, publisher.queue)
         if publisher.transaction is None:
             return EnginePublishers.make_room_late(self, publisher)
         return self.make_room_for(self.planned(publisher.transaction))
 
     cdef int enter_late(self, Publisher publisher) except -1:
         cdef Planned planned
-        if publisher.transaction is None:
+        if publisher.adopted:
+            publisher.id = enter_next(self, publisher.queue)
+        elif publisher.transaction is None:
             return EnginePublishers.enter_late(self, publisher)
-        planned = self.planned(publisher.transaction)
-        self.set_times_of(planned)
-        self.carry_out(planned)
+        else:
+            planned = self.planned(publisher.transaction)
+            self.set_times_of(planned)
+            self.carry_out(planned)
         publisher.error = None
         self.end_waiting(publisher)
         return go_on(&self.e)

@@ -1,5 +1,6 @@
 """Stage, commit, abort: what was committed enters whole, in order, once; what was not leaves nothing."""
 
+import threading
 import time
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from pyarrow import flight
 import xump
 from xump.broker import Broker, Client, Limits
 from xump.broker.flight import decisions, staging
+from xump.broker.flight.entering import Entering
 from xump.errors import Conflict, QueueNotFound, StoreFull, TransactionError
 
 from tests.broker.flight.conftest import until
@@ -164,6 +166,77 @@ def test_a_target_without_room_is_decided_all_the_same(engine, client):
     jobs.purge()
     until(lambda: not (jobs.entering))
     assert client.browse("jobs").read_all().column("address").to_pylist() == ["c"]
+
+
+@pytest.fixture
+def line(monkeypatch):
+    """Who stands in line for room, first come first."""
+    came = []
+    for name in ("_enter_later", "_publish_later"):
+        later = getattr(xump.Engine, name)
+        monkeypatch.setattr(xump.Engine, name, lambda self, *given, later=later: came.append(later(self, *given)) or came[-1])
+    return lambda: [one for one in came if one.waits]
+
+
+def test_what_enters_stands_in_line_for_room(engine, client, line, monkeypatch):
+    """It looks for no room, and other publishers that came later are let in later."""
+    jobs = engine.create_queue("jobs", limit=1)
+    jobs.publish("first")
+    parts = [client.stage(run, 0, 0, "jobs", rows(f"{run}1", f"{run}2")) for run in "ab"]
+    entered = []
+    enter = xump.Engine.enter
+    monkeypatch.setattr(xump.Engine, "enter", lambda self, *given: entered.append(enter(self, *given)) or entered[-1])
+    assert not client.commit("a", "jobs", parts[:1]).entered
+    until(lambda: len(line()) == 1)
+    later = threading.Thread(target=client.publish, args=("jobs", rows("later")))
+    later.start()
+    until(lambda: len(line()) == 2)
+    assert entered == [0]
+    for address, others in (("a1", 2), ("later", 1), ("a2", 0)):
+        engine.get("jobs").ack()
+        assert addresses(jobs) == [address]         # let in by that call
+        until(lambda others=others: len(line()) == others)
+    later.join()
+    until(lambda: entered == [0, 0, 0])             # after `a1` there was no room for `a2`, and after `a2` nothing was left
+    assert not client.commit("b", "jobs", parts[1:]).entered
+    for address in ("b1", "b2"):
+        until(lambda: len(line()) == 1)
+        engine.get("jobs").ack()
+        assert addresses(jobs) == [address]
+    assert client.commit("b", "jobs", parts[1:]).entered
+    assert jobs.entering == 0 and not line()
+
+
+def test_what_waits_for_room_in_the_store_enters_when_there_is_some(engine, flying, client, durable, line, monkeypatch):
+    jobs = engine.create_queue("jobs", store=durable)
+    part = client.stage("run", 0, 0, "jobs", rows("a", "b", "c"))
+    [committer] = engine._committers()
+    with monkeypatch.context() as patch:
+        patch.setattr(Entering, "_step", lambda *_: None)
+        patch.setattr(staging, "COMMIT_SECONDS", 0.01)
+        assert client._ask("commit", run="run", target="jobs", winners=[[0, 0, part.rows]])["longer"]
+    engine.sync()
+    with committer._turn:               # its thread does not say how much room there really is
+        committer._port.has_room(0)
+        entering = flying.flight.staging_of(flying.vhosts["/"])._entering
+        flying.loop.call_soon_threadsafe(entering._step, "jobs")
+        until(line)
+    until(lambda: jobs.entering == 0)
+    assert addresses(jobs) == ["a", "b", "c"] and not line()
+
+
+def test_the_end_of_the_broker_leaves_the_line(engine, line):
+    jobs = engine.create_queue("jobs", limit=1)
+    jobs.publish("first")
+    for session in range(2):
+        with (Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0") as broker,
+              Client(broker.flight.url) as client):
+            if not session:
+                assert not client.commit("a", "jobs", [client.stage("a", 0, 0, "jobs", rows("1", "2"))]).entered
+            until(line)
+        assert not line() and jobs.entering == 2
+    jobs.purge()
+    assert engine.enter("jobs", 1) == 1
 
 
 def test_much_enters_step_by_step(engine, jobs, client):

@@ -1,8 +1,9 @@
 """Lets in what was committed: a step in the broker's loop, then others have their turn, then the next step.
 
 A step is bounded in rows and, by the average of what was staged, in bytes. While other clients call, steps are smaller, with
-pauses between them: a million rows enter in 0.6 seconds instead of 0.15. While there is no room it tries again, a few times a
-second: the engine tells nobody when there is.
+pauses between them: a million rows enter in 0.6 seconds instead of 0.15. While the queue has no room it stands in line
+with publishers, so the call that makes room lets the next row in. It may be the store that has no room, so it is asked, too, a
+few times a second.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xump._arguments import COUNT_MAX
+from xump.broker.queues import is_stored
 from xump.errors import Closed, QueueNotFound, StoreFull, XumpError
 from xump_ext.memory.slab import prepare_memory
 
 if TYPE_CHECKING:
     from xump.engine import Engine
+    from xump_ext.engine.publishers import Publisher
 
 logger = logging.getLogger("xump")
 
@@ -45,7 +49,7 @@ LOOK_SECONDS = 0.5
 """How often a thread that waits for what enters looks whether its client is still there."""
 
 ROOM_SECONDS_MIN, ROOM_SECONDS_MAX = 0.01, 0.25
-"""So long it waits for room before it looks again: each time twice as long."""
+"""So long it waits for room in the store before it looks again: each time twice as long."""
 
 LONGER = "rows are still entering"
 """What is said if it takes longer than somebody waits."""
@@ -71,6 +75,15 @@ class Target:
         """How long it waits before it looks again for room."""
         self.timer: asyncio.TimerHandle | None = None
         """The timer for that."""
+        self.publisher: Publisher | None = None
+        """What stands in line for room in the queue."""
+
+    def count_line(self) -> None:
+        """Count the row that stood in line, if it has entered."""
+        if self.publisher is not None and not self.publisher.waits:
+            if self.publisher.error is None:
+                self.entered += self.publisher.id
+            self.publisher = None
 
 
 class Entering:
@@ -95,7 +108,9 @@ class Entering:
                 target = self._targets[name] = Target(step, row_bytes)
             else:
                 target.rows, target.row_bytes = min(step, target.rows), max(row_bytes, target.row_bytes)
-            mark = self._engine.queues[name].entering + target.entered
+            left = self._engine.queues[name].entering
+            target.count_line()                 # after that: a mark that is one too high is reached when all is there
+            mark = left + target.entered
         self._loop.call_soon_threadsafe(self._step, name)
         return mark
 
@@ -128,11 +143,16 @@ class Entering:
             for target in self._targets.values():
                 if target.timer is not None:
                     target.timer.cancel()
+                self._leave_line(target)
             self._changed.notify_all()
 
     def _step(self, name: str) -> None:
         target = self._targets.get(name)
         if target is None or self._ended or target.timer is not None:
+            return
+        with self._changed:
+            target.count_line()
+        if target.publisher is not None:
             return
         busy = self._busy()
         rows = min(target.rows, BUSY_ROWS_MAX) if busy else target.rows
@@ -164,7 +184,7 @@ class Entering:
         if not left:
             self._done(name)
         elif entered < rows:
-            self._pause(name, target, f"queue {name!r} has no room: {left} rows enter as soon as it has")
+            self._stand_in_line(name, target, f"queue {name!r} has no room: {left} rows enter as soon as it has")
         else:
             target.pause = ROOM_SECONDS_MIN
             if busy:
@@ -187,10 +207,35 @@ class Entering:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._step, name)
 
-    def _pause(self, name: str, target: Target, why: str) -> None:
+    def _stand_in_line(self, name: str, target: Target, why: str) -> None:
+        self._is_stuck(target, why)
+        target.pause = ROOM_SECONDS_MIN
+        with self._engine.not_waiting():
+            target.publisher = self._engine._enter_later(lambda: self._again_soon(name, None), name)
+        if is_stored(self._engine.queues[name]):
+            self._look_for_store(target, target.publisher)
+
+    def _look_for_store(self, target: Target, publisher: Publisher) -> None:
+        """It may be its store that has no room, which tells nobody when it has."""
+        if self._ended or not publisher.waits:
+            return
+        with self._engine.not_waiting(), suppress(Closed):
+            self._engine.tick()
+        self._loop.call_later(target.pause, self._look_for_store, target, publisher)
+        target.pause = min(2 * target.pause, ROOM_SECONDS_MAX)
+
+    def _leave_line(self, target: Target) -> None:
+        with suppress(Closed):
+            if target.publisher is not None:
+                self._engine._publish_no_more(target.publisher)
+
+    def _is_stuck(self, target: Target, why: str) -> None:
         with self._changed:
             target.stuck, target.why = True, why
             self._changed.notify_all()
+
+    def _pause(self, name: str, target: Target, why: str) -> None:
+        self._is_stuck(target, why)
         target.timer = self._loop.call_later(target.pause, self._again, name)
         target.pause = min(2 * target.pause, ROOM_SECONDS_MAX)
 
