@@ -67,10 +67,13 @@ class Browse:
         self.schema = self._shaped(self._slice(1, 0)[0]).schema
         """The columns."""
         self._readable = readable(self.queue)
-        start, end = self._at(options.get("start"), True), self._at(options.get("end"), False)
+        self._start, self._end = self._bounds(self._at(options.get("start"), True), self._at(options.get("end"), False))
+
+    def _bounds(self, start: int | None, end: int | None) -> tuple[int, int]:
+        """The ids from which to which it goes."""
         first = 1 if start is None else max(start, 1)
         last = self._readable if end is None else min(end, self._readable)
-        self._start, self._end = (last, first) if self._reverse else (first, last)
+        return (last, first) if self._reverse else (first, last)
 
     def _at(self, given: object, first: bool) -> int | None:
         """An id; of a time: the first one from it on, or the last one before it."""
