@@ -53,6 +53,11 @@ class User:
         """Whether the user may use the virtual host."""
         return vhost in self.vhosts
 
+    def may_all(self, vhost: str, permission: str) -> bool:
+        """Whether the user may do so with all queues and exchanges, as the pattern says at a glance."""
+        patterns = self.vhosts.get(vhost)
+        return patterns is not None and patterns[permission].pattern in ("", ".*")
+
     def may(self, vhost: str, permission: str, name: str) -> bool:
         """Whether the user may configure, write or read a queue or exchange."""
         patterns = self.vhosts.get(vhost)
