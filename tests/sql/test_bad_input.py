@@ -276,7 +276,7 @@ def a_deadlock(side, database, url):
         thread.start()
     for thread in threads:
         thread.join()
-    assert failed == ["40P01"]
+    assert set(failed) == {"40P01"}         # who tries again may be quicker than who was waited for
     assert side.effects() == 2
 
 
