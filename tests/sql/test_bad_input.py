@@ -252,7 +252,7 @@ def a_serialization_failure(side, database, url):
 
 def a_deadlock(side, database, url):
     with database.begin() as connection:
-        connection.execute(BUSINESS.insert(), [{"id": 1}, {"id": 2}])
+        connection.execute(BUSINESS.insert(), [{"id": -1}, {"id": -2}])
     locked, failed = threading.Barrier(2), []
 
     def work(first, second):
@@ -271,7 +271,7 @@ def a_deadlock(side, database, url):
                 failed.append(sqlstate(error))
                 tries += 1
 
-    threads = [threading.Thread(target=work, args=pair) for pair in ((1, 2), (2, 1))]
+    threads = [threading.Thread(target=work, args=pair) for pair in ((-1, -2), (-2, -1))]
     for thread in threads:
         thread.start()
     for thread in threads:
