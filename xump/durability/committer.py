@@ -42,7 +42,8 @@ PRESSED_GROUPS = 4
 """A store is pressed when a call that does not wait finds so many times `group_bytes` gathered."""
 
 _here = threading.local()
-"""`changed`: while this thread writes for a store, the committers of the stores that its own calls of the engine change."""
+"""`changed`: while this thread writes for a store, the committers of the stores that its own calls of the engine change.
+`in_turn`: those that are to write when it has written."""
 
 
 def uninterrupted() -> AbstractContextManager[None]:
@@ -51,6 +52,26 @@ def uninterrupted() -> AbstractContextManager[None]:
     Signal handlers run in the main thread only, so in other threads it does nothing.
     """
     return DeferredSignals() if threading.get_ident() == threading.main_thread().ident else nullcontext()
+
+
+def _write_in_turn(changed: set[Committer]) -> None:
+    """Have these committers write, and those whose stores change by that, one after the other: in a full store each message that
+    goes on may make room for one more."""
+    others: set[Committer] | None = getattr(_here, "in_turn", None)
+    if others is not None:
+        others |= changed
+        return
+    _here.in_turn = changed
+    try:
+        while changed:
+            committer = min(changed, key=lambda one: one.name)
+            changed.remove(committer)
+            if committer._each_call:
+                committer._commit_for_others()
+            else:
+                committer._changed.set()
+    finally:
+        _here.in_turn = None
 
 
 class Committer:
@@ -286,11 +307,7 @@ class Committer:
                         self._went_on = False
                         changed |= self._fenced_others()
         finally:
-            for committer in changed:
-                if committer._each_call:
-                    committer._commit_for_others()
-                else:
-                    committer._changed.set()
+            _write_in_turn(changed)
 
     def _fenced_others(self) -> set[Committer]:
         """The committers of the stores that have records behind fences, perhaps of this store."""

@@ -12,6 +12,7 @@ from xump_ext.check.waiting cimport next_in, oldest
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.memory.heap cimport heap_t
+from xump_ext.records.kinds cimport group_record_t
 from xump_ext.route.gather cimport has_acted
 from xump_ext.select.credit cimport can_take, has_room, overflow_has_room
 from xump_ext.select.plan cimport Clause, Plan
@@ -238,10 +239,11 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
 
 
 cdef int check_first_waiter(queue_t* queue) except -1:
-    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room."""
+    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room. What
+    ended in a store gives room when its end is written."""
     cdef waiter_t* waiter = queue.waiters_head
     cdef entry_t* entry
-    if queue.runnable.position:
+    if queue.runnable.position or (queue.durable and queue.store.size > sizeof(group_record_t)):
         return 0
     while waiter != NULL:
         entry = wanted(waiter)

@@ -22,23 +22,31 @@ cdef enum:
     FULL = 4
     NO_ROOM = 5             # in the store
 
+cdef enum:              # of a store that may lack it
+    ROOM_IS_MADE = 0        # the store may clean its log: the lock is given up meanwhile, so nothing may have changed yet
+    ROOM_AS_IT_IS = 1
+    ROOM_IS_PROMISED = 2    # to all messages of a call, by its dry run
+
 cdef class EnginePublish(EngineStores):
     cdef uint64_t no_queue          # messages dead-lettered because they were published to a queue that does not exist
 
-    cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+    cdef inline uint64_t admit(self, queue_t* queue, object name, content_t* content, int64_t due, int room) except? 0:
         """Let one message in, delayed until `due` (NEVER: not at all), and return its id; 0: it was dead-lettered instead. Takes
-        over the caller's reference, unless it raises."""
+        over the caller's reference, unless it raises. `room`: ROOM_IS_MADE .. of that in its store."""
         if queue != NULL and queue.ready < queue.limit and not queue.uncommon:
             return enter_due(&self.e, queue, content, due, NULL)
-        return self.admit_elsewhere(queue, name, content, due)
+        return self.admit_elsewhere(queue, name, content, due, room)
 
     cdef uint64_t publish_with(
         self, object queue, object address, object body, object headers, object reply_to, object message_id,
         object correlation_id, object delay, object at, object ttl, object expires, object priority
     ) except? 0
-    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
+    cdef uint64_t admit_elsewhere(
+        self, queue_t* queue, object name, content_t* content, int64_t due, int room
+    ) except? 0
+    cdef bint room_is_made(self, queue_t* queue, const content_t* content) except -1
     cdef int let_through(
-        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, uint64_t* id
+        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, int room, uint64_t* id
     ) except -1
     cdef int publish_asking(
         self, queue_t* queue, object name, content_t* content, int64_t due, tally_t* tally

@@ -10,7 +10,8 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import Conflict, QueueFull, no_queue
-from xump_ext.log.room cimport no_room, store_has_room
+from xump_ext.log.journal cimport Journal
+from xump_ext.log.room cimport COMES_IN, kept_bytes, no_room, store_has_room
 from xump_ext.log.writer cimport touch
 from xump_ext.memory.short_call cimport call_t, name_at, name_count, short_call
 from xump_ext.message.content cimport checked_text, content_release, content_share, parts_t
@@ -58,10 +59,12 @@ cdef tuple OUTCOME_FLAGS = tuple([OutcomeFlag(bits) for bits in range(128)])    
 cdef class EnginePublish(EngineStores):
     """The third part of the engine's class: messages come in."""
 
-    cdef uint64_t admit_elsewhere(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
+    cdef uint64_t admit_elsewhere(
+        self, queue_t* queue, object name, content_t* content, int64_t due, int room
+    ) except? 0:
         """Admit a message to a durable queue, a full queue, one that looks for duplicates, or the dead letter queue if there is
         none. Returns its id, or that of the first one if it is a duplicate; 0: it went to a dead letter queue. Takes over
-        the content if it does not raise."""
+        the content if it does not raise. `room`: ROOM_IS_MADE .. of that in the store of the queue."""
         cdef uint64_t id
         cdef int admitted
         if queue != NULL and queue.special == SPECIAL_PUBLISHED and not queue.durable and queue.ready < queue.limit and (
@@ -70,13 +73,16 @@ cdef class EnginePublish(EngineStores):
         id = known_before(queue, content)
         if id:
             return id
-        if queue != NULL and queue.durable:
-            queue = self.with_room(queue, name, admission_bytes(content), admission_bytes(content))
+        if queue != NULL and queue.durable and room == ROOM_IS_MADE and self.room_is_made(queue, content):
+            queue = self.queue_of(name)             # the lock was given up
+            id = known_before(queue, content)
+            if id:
+                return id
         if queue == NULL:
             name = checked_text(name_text(name), "the queue's name")
         elif queue.transit:
             check_undelayed(queue, due)
-        admitted = self.let_through(queue, name, content, due, NULL, &id)
+        admitted = self.let_through(queue, name, content, due, NULL, room, &id)
         if admitted == NO_QUEUE:
             raise no_queue(name)
         if admitted == NO_ROOM:
@@ -85,11 +91,18 @@ cdef class EnginePublish(EngineStores):
             raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room: {fullness(queue)}")
         return id
 
+    cdef bint room_is_made(self, queue_t* queue, const content_t* content) except -1:
+        """Let the store clean its log if it has no room for the message: True if the lock was given up. The call must not have
+        changed anything yet."""
+        cdef int64_t bytes = <int64_t> admission_bytes(content)
+        return self.make_room(<Journal> queue.store.handle, bytes + kept_bytes(queue.store, bytes, COMES_IN))
+
     cdef int let_through(
-        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, uint64_t* id
+        self, queue_t* queue, object name, content_t* content, int64_t due, visited_t* visited, int room, uint64_t* id
     ) except -1:
         """Let a message in that is no duplicate, with its id, or say why not. Takes over the content of one that was let in, or
-        sent to a dead letter queue. `visited`: its visited set; NULL: it gets one when it needs one."""
+        sent to a dead letter queue. `visited`: its visited set; NULL: it gets one when it needs one.
+        `room`: as above."""
         cdef letters_t letters
         id[0] = 0
         if queue == NULL:
@@ -104,7 +117,7 @@ cdef class EnginePublish(EngineStores):
             return ADMITTED
         if queue.staged:
             check_takes_rows(queue)
-        if queue.durable and not store_has_room(queue, content):
+        if queue.durable and room != ROOM_IS_PROMISED and not store_has_room(queue, content):
             return NO_ROOM
         if queue.ready >= queue.limit and expires_of(content) >= time_of(&self.e) and not drops(queue) and (
                 due != NEVER or not overflow_has_room(queue, content, NULL)):
@@ -156,7 +169,7 @@ cdef class EnginePublish(EngineStores):
     ) except -1:
         """Let it into one queue, and tally that. Takes over the content. `last`: it enters no other queue by this publish."""
         cdef uint64_t id = 0
-        cdef int admitted = self.let_through(queue, name, content, due, visited, &id)
+        cdef int admitted = self.let_through(queue, name, content, due, visited, ROOM_AS_IT_IS, &id)
         tally.id = tally.id or id
         if admitted == ADMITTED:
             # a transit queue, though it is held, does not keep what was late at its entry
@@ -305,7 +318,7 @@ cdef class EnginePublish(EngineStores):
                 elif delay != NEVER:
                     check_no_delay(named)
                     due = due_at(&self.e, later(time_of(&self.e), delay))
-                id = self.admit(named, queue, content, due)
+                id = self.admit(named, queue, content, due, ROOM_IS_MADE)
                 content = NULL
                 go_on(&self.e)
             finally:
@@ -407,7 +420,7 @@ cdef class EnginePublish(EngineStores):
                     content = batch.items[i].content
                     batch.items[i].content = NULL
                     before = 0 if queue == NULL else queue.next_id
-                    id = self.admit(queue, batch.name, content, batch.items[i].due)
+                    id = self.admit(queue, batch.name, content, batch.items[i].due, ROOM_IS_PROMISED)
                     if id and (queue == NULL or queue.next_id != before):       # else it is a duplicate
                         first = first or id
                         last = id

@@ -10,7 +10,7 @@ is asked whether the publisher still waits, and then it enters without the lock 
 
 from libc.stdint cimport int64_t, uint64_t
 
-from xump_ext.engine.publish cimport check_staged_times
+from xump_ext.engine.publish cimport ROOM_AS_IT_IS, check_staged_times
 from xump_ext.errors import QueueFull
 from xump_ext.message.content cimport content_release, content_share, parts_t
 from xump_ext.message.headers cimport content_t
@@ -148,7 +148,7 @@ cdef class EnginePublishers(EnginePublish):
                 check_staged_times(self.queue_of(publisher.queue), publisher.times)
                 due = due_by(&self.e, publisher.times)
                 content = content_timed(&self.e, content, publisher.times, due)
-            publisher.id = self.admit(self.queue_of(publisher.queue), publisher.queue, content, due)
+            publisher.id = self.admit(self.queue_of(publisher.queue), publisher.queue, content, due, ROOM_AS_IT_IS)
         except BaseException:
             content_release(content)
             raise

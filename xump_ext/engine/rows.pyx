@@ -61,6 +61,7 @@ cdef int make_room(EnginePublish engine, const row_t* rows, Py_ssize_t count) ex
         return 0
     for i in range(count):
         size = ROW_BYTES + <int64_t> rows[i].body_bytes + <int64_t> rows[i].annex_bytes
+        size += size >> 7           # the class of its length
         largest = max(largest, size)
         bytes += size
     for journal in list(engine.journals):

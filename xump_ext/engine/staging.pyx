@@ -182,7 +182,7 @@ cdef bint first_has_room_made(EngineStores core, queue_t* target, queue_t* stage
     content_needed(&core.e, row)
     bytes = message_bytes(content_at(row), True) + USUAL_BYTES
     if adoptions_of(target).first_id == 0:
-        bytes = max(bytes, <int64_t> charge_of(adopt_length(queues_waiting(target))))
+        bytes += <int64_t> charge_of(adopt_length(queues_waiting(target)))
     return core.make_room(<Journal> target.store.handle, bytes + kept_bytes(target.store, bytes, ENDS))
 
 

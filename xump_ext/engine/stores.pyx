@@ -208,6 +208,17 @@ cdef class EngineStores(EngineLock):
                 self.read_clock()
         return True
 
+    cdef int run_in_room(self) except -1:
+        """Run the graph because a store has room again. What moves on may make room once more when it is written, and so on:
+        these runs are one, until another call brings a message. So what goes in a circle comes to its end (decision 303)."""
+        if self.e.building == 0:
+            if self.e.run_start == self.room_end:
+                self.e.run_start = self.room_start
+            self.room_start = self.e.run_start
+        go_on(&self.e)
+        self.room_end = self.e.run_start
+        return 0
+
     @property
     def _broken(self):
         """Whether the engine ran out of memory in the middle of a step: then the records that it gathered may be wrong."""
@@ -257,7 +268,8 @@ cdef class StorePort:
         self.journal.made_durable(group)
 
     def has_room(self, int64_t room):
-        """The store has so many bytes left. If that is more than before, selectors that were refused try again."""
+        """The store has so many bytes left. If that is more than before, or it keeps less of them since its largest message has
+        ended, selectors that were refused try again."""
         cdef EngineStores core = self.core
         cdef Journal journal = self.journal
         cdef int64_t before = journal.store.room
@@ -268,12 +280,13 @@ cdef class StorePort:
         try:
             journal.store.room = room - <int64_t> (journal.store.size - sizeof(group_record_t))
             journal.keep()
-            if journal.store.refused and journal.store.room > before:
-                journal.store.refused = False
+            if journal.store.refused and (
+                    journal.store.room > before or journal.store.size_top + 1 < journal.store.refused):
+                journal.store.refused = 0
                 for address in journal.queues.values():
                     waiters_wake(&core.e, <queue_t*> <uintptr_t> address)
                 wake_where_room_varies(&core.e)     # queues that overflow into one of these, too
-                go_on(&core.e)
+                core.run_in_room()
         finally:
             core.unlock()
 

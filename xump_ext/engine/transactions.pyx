@@ -10,13 +10,13 @@ from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.publishers cimport EnginePublishers, Publisher
-from xump_ext.engine.publish cimport check_staged_times, check_takes_rows, set_times
+from xump_ext.engine.publish cimport ROOM_IS_PROMISED, check_staged_times, check_takes_rows, set_times
 from xump_ext.engine.staging cimport enter_next, make_room_for_next
 from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport content_of
-from xump_ext.route.admission cimport ANSWER_ACK, ANSWER_NACK, Admissions, admission_t, sends_away
+from xump_ext.route.admission cimport ANSWER_ACK, ANSWER_BYTES, ANSWER_NACK, Admissions, admission_t, sends_away
 from xump_ext.route.ledger cimport dead_letter, enter
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.offering cimport pay
@@ -24,6 +24,10 @@ from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
 from xump_ext.state.constants cimport REASON_REJECTED
 from xump_ext.state.graph cimport entry_t, queue_t, store_t
+
+
+cdef enum:
+    LEVELS = 8          # room is made for the records of so many messages with each answer: its own, and those upstream
 
 
 cdef class Planned:
@@ -109,13 +113,15 @@ cdef class EngineTransactions(EnginePublishers):
     cdef int make_room_for(self, Planned planned) except -1:
         """Let the store clean its log, if it must. The engine lock is given up meanwhile."""
         cdef Admissions contents = planned.contents
+        cdef uint64_t answers = <uint64_t> (len(planned.operations) - contents.count)
+        cdef uint64_t bytes = contents.bytes() + answers * LEVELS * ANSWER_BYTES
         cdef queue_t* queue
         if planned.maps is not None:
-            planned.maps.make_room(<int64_t> contents.bytes())
+            planned.maps.make_room(<int64_t> bytes)
         for name in contents.names.values() if contents.names is not None else ():
             queue = self.queue_of(name)
             if queue != NULL and queue.durable:
-                self.with_room(queue, name, contents.bytes(), contents.largest)
+                self.with_room(queue, name, bytes, contents.largest)
                 break               # one is enough: `one_store` refuses two stores
         return 0
 
@@ -153,7 +159,7 @@ cdef class EngineTransactions(EnginePublishers):
     cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
         """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""
         if queue == NULL or not queue.transit:
-            return self.admit(queue, name, content, due)
+            return self.admit(queue, name, content, due, ROOM_IS_PROMISED)
         enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
         return 0
 

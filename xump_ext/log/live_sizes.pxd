@@ -35,7 +35,17 @@ cdef inline void live_remove(store_t* store, uint64_t charge) noexcept:
         store.size_top -= 1
 
 
+cdef inline int64_t class_bytes_max(uint32_t size) noexcept:
+    """As many bytes as a message of the class has, or a few more."""
+    return (<int64_t> (5 + (size & 3)) << (size >> 2)) >> 2
+
+
 cdef inline int64_t largest_live(const store_t* store) noexcept:
     """As many bytes as the largest message takes, or up to a quarter more; 0: there is none."""
-    cdef uint32_t size = store.size_top
-    return (<int64_t> (5 + (size & 3)) << (size >> 2)) >> 2 if size else 0
+    return class_bytes_max(store.size_top) if store.size_top else 0
+
+
+cdef inline int64_t largest_with(const store_t* store, int64_t bytes) noexcept:
+    """What `largest_live` will be when a message of so many bytes has come."""
+    # It is charged by the class of its length, which may be a 128th more.
+    return max(largest_live(store), class_bytes_max(size_class(<uint64_t> (bytes + (bytes >> 7) + 8))) if bytes > 0 else 0)

@@ -12,7 +12,7 @@ cleans its log by copying live records forward needs room for that, too: twice t
 """
 
 from xump_ext.errors import StoreFailed, StoreFull
-from xump_ext.log.live_sizes cimport largest_live
+from xump_ext.log.live_sizes cimport largest_with
 from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED, settle_record_t
 
@@ -41,8 +41,9 @@ cdef int64_t message_bytes(const content_t* content, bint linked) noexcept:
 
 
 cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept:
-    """The room that a message leaves at this step. `largest`: bytes of the largest message that comes in now."""
-    largest = 2 * max(largest, largest_live(store))
+    """The room that a message leaves at this step. `largest`: bytes of the largest message that comes in now. As much as when it
+    has come: else what is promised to several messages at once would not be there for the last of them."""
+    largest = 2 * largest_with(store, largest)
     return (store.kept + largest >> 2 * steps) + (largest if store.copies_forward else 0)
 
 
@@ -79,8 +80,8 @@ cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept:
 cdef bint takes(store_t* store, int64_t bytes) noexcept:
     if not store.failed and store.room >= bytes:
         return True
-    if not store.refused and not store.failed:      # tell the committer, which cleans the log if that helps
-        store.refused = True
-        if not store.is_changed:
-            store_changed(store)
+    if not store.refused and not store.failed and not store.is_changed:
+        store_changed(store)            # tell the committer, which cleans the log if that helps
+    if not store.failed:
+        store.refused = max(store.refused, store.size_top + 1)
     return False

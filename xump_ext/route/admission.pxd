@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
 from xump_ext.route.letters cimport letters_t
-from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t
+from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t, store_t
 
 cdef enum:
     ANSWER_ACK = 0
@@ -18,6 +18,9 @@ cdef struct admission_t:
     entry_t* paid               # of an answer among them: the entry of the delivery; NULL: this is a message
     int answer                  # ANSWER_ACK ..
     int64_t due                 # until then it is delayed; NEVER: not at all. Of a nack: the delay in ns; NEVER: none was given
+
+cdef enum:
+    ANSWER_BYTES = 128      # of records: the end of a message and of one that leaves its history, or how often it was delivered
 
 cdef class Admissions:
     cdef engine_t* engine
@@ -57,6 +60,8 @@ cdef class Admissions:
     cdef void delay_last(self, int64_t due) noexcept
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
     cdef int check_answer(self, admission_t* item) except -1
+    cdef int charge_answer(self, const entry_t* entry) except -1
+    cdef int charge_store(self, store_t* store) except -1
     cdef int check_return(self, admission_t* item) except -1
     cdef int check(self) except -1
     cdef object name_at(self, Py_ssize_t i)

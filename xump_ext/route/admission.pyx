@@ -9,10 +9,10 @@ from libc.stdlib cimport free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
 from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, kept_bytes, no_room
-from xump_ext.log.writer cimport enter_bytes
+from xump_ext.log.writer cimport charge_of, enter_bytes
 from xump_ext.message.content cimport checked_text, content_release
 from xump_ext.message.headers cimport expires_of
-from xump_ext.records.kinds cimport RECORD_TIMED
+from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED
 from xump_ext.route.duplicates cimport duplicate_of, remember
 from xump_ext.route.ledger cimport can_enter, enter
 from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, own_dead_letter
@@ -20,17 +20,18 @@ from xump_ext.route.settling cimport is_fresh
 from xump_ext.route.requeue cimport is_over_limit
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
-    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED, UNLIMITED,
+    DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, OWNED, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
+    UNLIMITED,
 )
 from xump_ext.state.envelope cimport name_text, queue_named
-from xump_ext.state.graph cimport visited_t
+from xump_ext.state.graph cimport store_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport is_limited
 from xump_ext.state.visited cimport visited_release
 from xump_ext.state.window cimport window_mark, window_t, window_undo_to
 
 cdef tuple NOTHING = (0, 0, 0, 0)   # messages and bytes that entered a queue; of those the delayed ones
-cdef uint64_t ENTER_EXTRA = 128     # for the record of a message's end, and for lengths being rounded up
+cdef uint64_t ENTER_EXTRA = 128     # for the records of a message's end, and of its place in a window of duplicates
 
 
 cdef class Admissions:
@@ -142,9 +143,11 @@ cdef class Admissions:
         return 0
 
     cdef int check_answer(self, admission_t* item) except -1:
-        """What an answer gives back: credit, and room, or none, if the message returns or is sent away."""
+        """What an answer gives back: credit, and room, or none, if the message returns or is sent away. Its records take some of
+        the stores' room."""
         cdef entry_t* entry = item.paid
         cdef letters_t to
+        self.charge_answer(entry)
         if item.answer == ANSWER_NACK and not is_over_limit(entry):
             return self.check_return(item)
         if item.answer != ANSWER_ACK:
@@ -154,6 +157,22 @@ cdef class Admissions:
         while entry != NULL:
             if entry.holder != NULL:        # else it was taken by hand
                 self.spend(<selector_t*> entry.holder, -1)
+            entry = entry.parent
+        return 0
+
+    cdef int charge_answer(self, const entry_t* entry) except -1:
+        """The records of an answer, here and upstream. A durable message that owns one in RAM may be in any store."""
+        cdef store_t* store
+        while entry != NULL:
+            if entry.queue.durable:
+                self.charge_store(entry.queue.store)
+                self.charge += ANSWER_BYTES
+            elif entry.flags & OWNED:
+                store = self.engine.stores
+                while store != NULL:
+                    self.charge_store(store)
+                    self.charge += ANSWER_BYTES
+                    store = store.next
             entry = entry.parent
         return 0
 
@@ -217,18 +236,24 @@ cdef class Admissions:
         return count
 
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:
-        """Whether the queue's store has room for this message and `more` bytes, after the messages before. If so, the message
-        is counted."""
-        cdef int64_t bytes = <int64_t> admission_bytes(content)
-        if self.store != <void*> queue.store:
-            self.charges[<uintptr_t> self.store] = self.charge
-            self.store = <void*> queue.store
-            self.charge = self.charges.get(<uintptr_t> self.store, 0)
+        """Whether the queue's store has room for this message, which may have become larger by `more` bytes, after the messages
+        before. If so, the message is counted. Not less than `store_has_room` and `store_takes` ask for when it enters."""
+        cdef int64_t bytes = <int64_t> admission_bytes(content) + more
+        self.charge_store(queue.store)
+        self.largest = max(self.largest, bytes)     # those after it leave room for it, too
         if queue.store.failed or queue.store.leaving_engine or (
-                self.charge + bytes + more + kept_bytes(queue.store, max(self.largest, bytes), COMES_IN) > queue.store.room):
+                self.charge + bytes + kept_bytes(queue.store, self.largest, COMES_IN) > queue.store.room):
             return False
         self.charge += bytes
         return True
+
+    cdef int charge_store(self, store_t* store) except -1:
+        """From here on `charge` is what the dry run took of this store."""
+        if self.store != <void*> store:
+            self.charges[<uintptr_t> self.store] = self.charge
+            self.store = <void*> store
+            self.charge = self.charges.get(<uintptr_t> store, 0)
+        return 0
 
     cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1:
         cdef list barred = letter_bars(letters)
@@ -363,4 +388,4 @@ cdef bint letters_take(
 
 
 cdef uint64_t admission_bytes(const content_t* content) noexcept:
-    return enter_bytes(content, RECORD_TIMED) + ENTER_EXTRA
+    return charge_of(enter_bytes(content, RECORD_RARE | RECORD_TIMED)) + ENTER_EXTRA

@@ -541,7 +541,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     bint ends_astray        # one of them may stand before a message that it ends
     bint failed             # nothing more is written to it
     bint leaving_engine     # it is being deleted: nothing more enters it
-    bint refused            # a message upstream waits for room in it
+    uint32_t refused        # a message upstream waits for room in it: 1 + `size_top`, the highest when one was refused; 0: none
 
 cdef struct engine_t:
     uint64_t sequence        # of the newest entry

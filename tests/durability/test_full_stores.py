@@ -1,0 +1,131 @@
+"""Calls on stores that are full but for a few bytes: each is done or refused, whole; and what waits for room goes on and comes to
+an end. What random programs over tiny stores, beside the model of the engine, have found.
+"""
+
+import pytest
+
+from xump import INFINITE, Engine, StoreFull, always, deliver, discard, match, move_to
+from xump.store_types import register_store, store_types
+from xump.stores.lmdb import LmdbStore
+from xump.stores.ring import RingStore
+
+SEGMENT = 1 << 16
+OPTIONS = {
+    "ring": {"segment_bytes": SEGMENT, "min_bytes": 4 * SEGMENT, "max_bytes": 8 * SEGMENT}, "lmdb": {"max_bytes": 1 << 20}}
+WRITES_MAX = 10_000
+
+
+class Patient:
+    """A store that is never written for ever."""
+
+    writes = 0
+
+    def write(self, batch):
+        self.writes += 1
+        assert self.writes < WRITES_MAX, "it is written for ever"
+        super().write(batch)
+
+
+for store in (RingStore, LmdbStore):
+    if f"patient {store.type}" not in store_types():
+        register_store(f"patient {store.type}", type("Patient", (Patient, store), {}))
+
+
+def engine_on(path, kind):
+    engine = Engine()
+    engine.create_store("s", f"patient {kind}", path=str(path), durability="process", **OPTIONS[kind])
+    return engine
+
+
+def fill(engine, queue, size, address="x"):
+    with pytest.raises(StoreFull):
+        while True:
+            engine.publish(queue, address, bytes(size))
+
+
+@pytest.mark.parametrize("size", range(0, 2_000, 250))
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_a_transaction_that_answers_and_publishes_is_done_or_refused(tmp_path, kind, size):
+    """The records of its answers take room, too. Only some of these sizes come so close to the end that this matters."""
+    with engine_on(tmp_path / "s", kind) as engine:
+        queue = engine.create_queue("jobs", store="s")
+        engine.create_selector("jobs", when=always, do=deliver("d"), credit=1_000)
+        fill(engine, "jobs", 2_000)
+        taken = engine.take(60)[::2]        # whose ends are records of their own
+        before = queue.outstanding, queue.last_id
+        try:
+            with engine.transaction() as tx:
+                tx.ack(taken)
+                tx.publish("jobs", "x", bytes(size))
+        except StoreFull:
+            assert (queue.outstanding, queue.last_id) == before
+            engine.ack(taken)
+        else:
+            assert (queue.outstanding, queue.last_id) == (before[0] + 1 - len(taken), before[1] + 1)
+        engine.check()
+
+
+@pytest.mark.parametrize(("kind", "size"), [
+    *(("ring", size) for size in range(19_000, 21_000, 500)), ("ring", 40_000), ("lmdb", 20_000), ("lmdb", 40_000)])
+def test_a_batch_is_let_in_or_refused(tmp_path, kind, size):
+    """Its first messages may be the largest that the store has, for which it keeps more room."""
+    with engine_on(tmp_path / "s", kind) as engine:
+        queue = engine.create_queue("jobs", store="s")
+        fill(engine, "jobs", 100)
+        for upto in range(1, queue.last_id, 10):
+            queue.purge(upto=upto)
+            before = queue.last_id
+            try:
+                engine.publish_many("jobs", [("x", bytes(size))] * 3)
+            except StoreFull:
+                assert queue.last_id == before
+            else:
+                assert queue.last_id == before + 3
+                break
+        else:
+            assert size == 40_000 and kind == "ring"        # five times that are more than it has
+        engine.check()
+
+
+def test_a_backlog_goes_through_a_full_store_however_long_it_is(tmp_path):
+    """A few messages at a time find room, and when they are written there is room for the next few."""
+    with engine_on(tmp_path / "s", "lmdb") as engine:
+        engine.create_queue("in")
+        engine.create_queue("work", store="s")
+        engine.create_selector("work", when=always, do=discard)
+        engine.publish_many("in", [("x", bytes(60_000))] * 2_500)
+        engine.create_selector("in", when=always, do=move_to("work"), credit=INFINITE)
+        assert engine.stats()["queues"]["work"]["settled"] == 2_500
+        engine.check()
+
+
+def test_the_end_of_the_largest_message_lets_others_go_on(tmp_path):
+    """The store keeps less of its room then. It has no more of it: the record of the end takes some."""
+    with engine_on(tmp_path / "s", "ring") as engine:
+        with engine.building():
+            engine.create_queue("in")
+            engine.create_queue("large", store="s")
+            engine.create_queue("work", store="s")
+            engine.create_selector("large", when=always, do=deliver("d"), credit=1)
+            engine.create_selector("in", when=always, do=move_to("work"), credit=INFINITE)
+        engine.publish("large", "x", bytes(20_000))
+        fill(engine, "work", 1_000)
+        engine.publish_many("in", [("x", bytes(1_000))] * 5)
+        assert engine.queues["in"].ready == 5
+        [large] = engine.take(1)
+        large.ack()
+        assert engine.queues["in"].ready == 0
+        engine.check()
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_dead_letters_do_not_go_round_in_a_full_store_for_ever(tmp_path, kind):
+    """They move on as soon as there is room, which they make themselves by moving on."""
+    with engine_on(tmp_path / "s", kind) as engine:
+        with engine.building():
+            engine.create_queue("retry", store="s")
+            engine.create_queue("work", store="s", dead_letter="retry")
+            engine.create_selector("work", when=match("eq", "x"), do=deliver("d"), credit=1)
+        fill(engine, "retry", 4_000 if kind == "ring" else 12_000, "nobody wants it")
+        engine.create_selector("retry", when=always, do=move_to("work"), credit=1)
+        engine.check()
