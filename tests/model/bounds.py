@@ -1,6 +1,6 @@
 """Queues that drop their oldest messages when they are full, and publishers that wait for room (section 9: bounds)."""
 
-from tests.model import letters, publishing
+from tests.model import letters, publishing, told
 from tests.model.entries import READY
 from tests.model.order import rank
 from tests.model.room import counted, is_below_limit
@@ -42,7 +42,8 @@ def let_in(engine):
         if name_of(publisher.queue) in refused:
             continue
         try:
-            publisher.id = publishing.publish(engine, publisher.queue, publisher.message, publisher.terms)
+            with told.let_in(engine, publisher.message):
+                publisher.id = publishing.publish(engine, publisher.queue, publisher.message, publisher.terms)
         except QueueFull:
             refused.append(name_of(publisher.queue))
             continue

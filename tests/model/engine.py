@@ -43,7 +43,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 
 from tests.model import (
-    bounds, deliveries, due, graph, laws, letters, maps, outlets, publishing, requests, routing, staging, transactions,
+    bounds, deliveries, due, graph, laws, letters, maps, outlets, publishing, requests, routing, staging, told, transactions,
 )
 from tests.model.entries import EITHER, Message
 from tests.model.matching import INFINITE
@@ -74,6 +74,7 @@ class ModelEngine:
         self.names = []                 # of queues, ever used
         self.offers = []                # bound and outstanding entries that your program may take, in order of offering
         self.taken = []                 # unpaid deliveries in your program's hands, in order of taking
+        self.told = None                # of room in durable stores (`told.py`); None: there is always room
         self.stores = ["ram"]
         self.store_maps = defaultdict(dict)
         self.reopened = []              # queues that are held until a building block ends
@@ -83,6 +84,8 @@ class ModelEngine:
         self.request_count = 0
         self.now = 0                    # by the clock, in this call or moment
         self.time = TIME_MIN            # the highest time that there was: what is due is judged by it
+        self.room_start = 0             # sequence of the first entry of the runs that room in stores began …
+        self.room_end = -1              # … and of the last one
         self.depth = 0                  # of building blocks
         self.calls = 0                  # that are not over
         self.sequence = self.selector_count = self.served_count = self.nack_count = 0
@@ -152,6 +155,8 @@ class ModelEngine:
                     raise Conflict(f"queue {name!r} exists with other properties")
                 return self.queues[name]
             queue.items.update(maps.checked(dict(meta or {})))
+            if meta:
+                told.check(self, "map", queue)
             self.queue_by_name[name] = queue
             self.names.append(name)
         return queue
@@ -211,7 +216,7 @@ class ModelEngine:
             return self.window_by_name.pop(name_of(window), None) is not None
 
     def store_meta(self, name):
-        return maps.Meta(lambda: self.store_maps[name], self._call, name)
+        return maps.Meta(lambda: self.store_maps[name], self._call, lambda: told.check(self, "map", maps.Place(name)), name)
 
     def delete_selector(self, selector, *, recall=True):
         selector = self.selectors.get(getattr(selector, "id", selector))
@@ -346,15 +351,36 @@ class ModelEngine:
             self.now = self.time = max(moment, self.time)
             routing.finish(self)
         self.now, self.time = clock, max(clock, self.time)
+        if self.told is not None:
+            self.told.begin(self)
+            self.now = clock
         self.calls += 1
         try:
             yield
             routing.finish(self)
         finally:
-            self.calls -= 1
-            if not self.calls:
-                for told in (*self.watches, *self.outlets):
-                    told.tell()
+            self._end_call()
+
+    def _end_call(self):
+        self.calls -= 1
+        if not self.calls:
+            for one in (*self.watches, *self.outlets):
+                one.tell()
+
+    def go_on(self, limits):
+        """A store has room again: a run of its own, up to these limits, at the time that it is."""
+        self.told.now = limits
+        self.now = self.time
+        self.calls += 1
+        if self.sequence == self.room_end:      # nothing came since the last one: they are one run (decision 303)
+            routing.wake_up(self, self.room_start)
+        else:
+            self.room_start = self.sequence + 1
+        routing.finish(self, lets_in=False)
+        self.room_end = self.sequence
+        if bounds.let_in(self):
+            routing.finish(self)
+        self._end_call()
 
     @property
     def next_due(self):

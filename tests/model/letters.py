@@ -60,7 +60,7 @@ def enter_dead(engine, target, message, reason, from_name, detail, visited, owne
         visited = [engine.queues[name] for name in barred if name in engine.queues]     # a trip of its own
         if target in visited:
             return False
-    if not has_room(engine, target, message, pushes=True):
+    if not has_room(engine, target, message, pushes=True, dead=reason != "expired"):
         return False
     books.enter(engine, target, message, visited, dead=True, dead_entry=reason != "expired", owner=owner, came=came)
     return True

@@ -135,12 +135,12 @@ class World(Pair):
             f"publish({queue!r}, {address!r}, {headers!r}, {reply_to!r}, {body!r}, {message_id!r}, **{terms})")
 
     @recorded
-    def publish_annexed(self, queue, address, n, to):
+    def publish_annexed(self, queue, address, n, to, body=b"x"):
         """A message that has its headers in an annex."""
         annex = KIND, annexed(n, to)
         self.same(
-            lambda engine, side: engine.publish(queue, xump.Message(address, b"x", annex=annex)) if side
-            else engine.publish(queue, address, b"x", read_annex(annex[1]), annex=annex),
+            lambda engine, side: engine.publish(queue, xump.Message(address, body, annex=annex)) if side
+            else engine.publish(queue, address, body, read_annex(annex[1]), annex=annex),
             f"publish_annexed({queue!r}, {address!r}, {n}, {to!r})")
 
     @recorded

@@ -22,11 +22,19 @@ def changed(items, changes):
     return checked(new)
 
 
-class Meta(MutableMapping):
-    """What a program sees. `items` gives the dict, or raises; `call` is a public call of the engine."""
+class Place:
+    """A store that has a map."""
 
-    def __init__(self, items, call, store=None):
-        self.items_now, self.call, self.store = items, call, store
+    def __init__(self, store):
+        self.store = store
+
+
+class Meta(MutableMapping):
+    """What a program sees. `items` gives the dict, or raises; `call` is a public call of the engine; `check` raises if the store
+    has no room for a change."""
+
+    def __init__(self, items, call, check, store=None):
+        self.items_now, self.call, self.check, self.store = items, call, check, store
 
     def __getitem__(self, name):
         return self.items_now()[name]
@@ -54,6 +62,8 @@ class Meta(MutableMapping):
         self.items_now()
         with self.call():
             new = changed(self.items_now(), changes)
+            if new != self.items_now():
+                self.check()
             self.items_now().clear()
             self.items_now().update(new)
 

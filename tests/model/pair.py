@@ -107,9 +107,12 @@ class Pair:
         for engine, changes in zip((self.model, self.engine), self.changes, strict=True):
             engine.watch(changes.extend)
 
+    def options_of(self, kind):
+        return STORES[kind] | ({"durability": "process"} if self.written else {})
+
     def open_stores(self):
         for kind in self.stores:
-            options = STORES[kind] | ({"durability": "process"} if self.written else {})
+            options = self.options_of(kind)
             self.engine.create_store(kind, kind, path=str(self.places[-1] / kind), **options)
 
     def close(self):
@@ -127,19 +130,23 @@ class Pair:
         arguments may be wrong, either may be found first). Returns (ok, model's, engine's)."""
         self.journal.append(note)
         self.now += self.pace       # what entered in different calls did so at different times, unless the clock stands still
-        results = []
-        for side, engine in enumerate((self.model, self.engine)):
-            try:
-                results.append((None, call(engine, side)))
-            except (xump.XumpError, ValueError, KeyError) as error:
-                results.append((type(error), str(error)))
+        results = self.results_of(call)
         (model_error, modelled), (engine_error, done) = results
         alike = model_error is engine_error or (any_error and model_error and engine_error)
         assert alike, self.told(f"model {results[0]!r}, engine {results[1]!r}")
         if model_error is not None:     # a call that was refused may not have got as far as what is due
-            self.model.tick()
-            self.engine.tick()
+            self.results_of(lambda engine, side: engine.tick())
         return model_error is None, modelled, done
+
+    def results_of(self, call):
+        """What comes of a call on the model and on the engine: (class of the error or None, result)."""
+        return [self.result_of(call, side) for side in (0, 1)]
+
+    def result_of(self, call, side):
+        try:
+            return None, call((self.model, self.engine)[side], side)
+        except (xump.XumpError, ValueError, KeyError) as error:
+            return type(error), str(error)
 
     def same(self, call, note, any_error=False):
         """As `both`, and the results are plain values that must be equal."""

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from tests.model import books, due, letters, routing, staging
+from tests.model import books, due, letters, routing, staging, told
 from tests.model.entries import Message
 from tests.model.outcomes import Trip, rests, tell
 from tests.model.room import has_room
 from tests.model.values import after, count, integer, moment, name_of, optional_duration
-from xump.errors import QueueFull, QueueNotFound
+from xump.errors import QueueFull, QueueNotFound, StoreFull
 from xump_ext.outcome import OutcomeFlag
 
 
@@ -74,10 +74,11 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
         queue.duplicates += 1
         tell(trip, flags=OutcomeFlag.DUPLICATE)
         return first, False
+    told.check(engine, "publish", queue)        # even if it goes elsewhere (decision 81)
     if due.is_late(engine, message):
         entry = books.enter(engine, queue, message, trip, late=True)
         letters.dead_letter(engine, entry, "expired")
-    elif has_room(engine, queue, message, pushes=True, delayed=end is not None):
+    elif has_room(engine, queue, message, pushes=True, delayed=end is not None, asks=False):
         entry = books.enter(engine, queue, message, trip, end=end)
     elif letters.enter_dead(engine, letters.own_dead_letter(engine, queue), message, "overflow", name, None, [], namer=queue):
         count(queue.dead_lettered, "overflow")
@@ -94,8 +95,12 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
 def publish_asking(engine, queue, message, terms):
     """As a row, for which nothing is raised: the trip that tells its outcome."""
     trip = Trip()
+    if engine.told is not None:
+        engine.told.begin_row()
     try:
         trip.id, _ = publish_once(engine, queue, message, terms, trip=trip)
+    except StoreFull:
+        tell(trip, flags=OutcomeFlag.STORE_FULL)
     except (QueueFull, QueueNotFound):
         pass
     return trip
@@ -119,6 +124,7 @@ def publish_through(engine, queue, message, end, in_turn, trip):
 def stage(engine, queue, message, terms, end, trip):
     """A staged queue keeps what comes as it is; what it says of time counts when it enters its target."""
     staging.check_publish(engine, queue, terms.delay)
+    told.check(engine, "stage", queue)
     entry = books.enter(engine, queue, message, trip)
     entry.due = end or 0
     tell(trip, copies=1)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from itertools import count
 
-from tests.model import books, maps, routing, staging
+from tests.model import books, maps, routing, staging, told
 from tests.model.entries import READY
 from tests.model.matching import passes_quietly
 from tests.model.values import COUNT_MAX, duration, integer, nanoseconds, optional_duration
@@ -121,7 +121,7 @@ class Queue:
 
     @property
     def meta(self):
-        return maps.Meta(lambda: self._live().items, self._call)
+        return maps.Meta(lambda: self._live().items, self._call, lambda: told.check(self.engine, "map", self))
 
     def find(self, id):
         return next((e for e in self.entries if e.id == id), None)

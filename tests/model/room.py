@@ -3,6 +3,7 @@
 from tests.model.entries import READY, Entry, Message
 from tests.model.matching import makes, names_target, target_of
 from tests.model.order import may_take
+from tests.model.told import store_takes
 from tests.model.windows import Window, line_of, lines
 from xump.actions import Field
 
@@ -29,7 +30,10 @@ def has_room_for(engine, target, selector, entry):
     """Whether the window has credit, or the queue room for what the selector would make of the entry."""
     if isinstance(target, Window):
         return target.available > 0
-    return has_room(engine, target, makes(selector, entry), leaving=entry)
+    message = makes(selector, entry)
+    if engine.told is not None and target.durable and message.hops > engine.hop_limit:      # it will not enter there
+        return engine.told.has_died(entry.queue) and has_room(engine, target, message, leaving=entry, asks=False)
+    return has_room(engine, target, message, leaving=entry)
 
 
 def prune_lines(engine):
@@ -47,12 +51,15 @@ def has_waiting(engine, selector, queue):
     return any(line_of(selector, e.message) is queue for e in waiting)
 
 
-def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=False):
+def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=False, asks=True, copier=None,
+             dead=False):
     """Whether the queue can take the message: it is below its limits, or its overflow selector takes it; or it drops its oldest
-    ones, and the message may push (a publish, a COPY or a dead letter may)."""
-    if is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving)):
-        return True
-    return pushes and queue.when_full == "drop_oldest" and is_within(queue, [e for e in counted(queue) if e.state == "delayed"])
+    ones, and the message may push (a publish, a COPY or a dead letter may). In a store that has room; not `asks`: that is known.
+    `copier`: the selector that copies it. `dead`: a dead letter, which begins anew."""
+    fits = is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving))
+    if not fits and pushes and queue.when_full == "drop_oldest":
+        fits = is_within(queue, [e for e in counted(queue) if e.state == "delayed"])
+    return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead))
 
 
 def is_below_limit(engine, queue, leaving=None):
@@ -70,7 +77,7 @@ def is_within(queue, entries):
     return (queue.limit is None or len(entries) < queue.limit) and (queue.limit_bytes is None or size < queue.limit_bytes)
 
 
-def overflow_can_take(engine, queue, message, leaving=None):
+def overflow_can_take(engine, queue, message, leaving=None, *, asks=True):
     selector = queue.overflow
     if selector is None or not selector.has_credit:
         return False
@@ -78,15 +85,18 @@ def overflow_can_take(engine, queue, message, leaving=None):
     if not names_target(selector, entry):
         return False
     target = target_of(selector, message)
-    return target is None or (target is not queue and is_below_limit(engine, target, leaving))
+    if target is None or target is queue:
+        return target is None
+    return is_below_limit(engine, target, leaving) and (not asks or store_takes(engine, target, message, "overflow"))
 
 
 def has_room_for_any(engine, queue):
-    """Room whatever the message: an overflow selector that asks the message does not count."""
+    """Room whatever the message: an overflow selector that asks the message does not count. In a full store, too, as long as that
+    has more than a few KiB left."""
     if isinstance(queue, Window):
         return queue.available > 0
     selector = queue.overflow
     if is_below_limit(engine, queue):
         return True
-    asks = selector and (isinstance(selector.do.queue, Field) or isinstance(selector.do.destination, Field))
-    return not asks and overflow_can_take(engine, queue, Message())
+    by_field = selector and (isinstance(selector.do.queue, Field) or isinstance(selector.do.destination, Field))
+    return not by_field and overflow_can_take(engine, queue, Message(), asks=False)

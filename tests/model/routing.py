@@ -52,10 +52,20 @@ def be_quiet(engine):
     for queue in engine.queues.values():
         for entry in queue.entries:
             entry.visited = None
+            entry.awake = entry.awake or (entry.dead, entry.message.hops, entry.waited)
             entry.dead = False
             if entry.dead_entry and entry.state != "history":     # it has waited
                 entry.message = entry.message.replace(hops=0)
             entry.waited = entry.waited or entry.state in READY
+
+
+def wake_up(engine, start):
+    """What came from that one on has not waited: the run goes on in which it came."""
+    for queue in engine.queues.values():
+        for entry in queue.entries:
+            if entry.sequence >= start and entry.awake:
+                entry.dead, hops, entry.waited = entry.awake
+                entry.message, entry.awake = entry.message.replace(hops=hops), None
 
 
 def is_wanted(engine, entry):
@@ -196,7 +206,7 @@ def copy(engine, selector, entry, visited, replaying=False):
     if target in visited:
         return
     message = makes(selector, entry)
-    if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True):
+    if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True, copier=selector):
         original = books.owner_of(engine, entry)
         made = books.enter(engine, target, message, visited, dead=entry.dead, came=original)
         made.copied = original is not None and original.queue.store == target.store

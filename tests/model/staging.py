@@ -1,6 +1,6 @@
 """Staged queues: what is published there waits as it came, until another queue adopts it and lets it enter (section 10)."""
 
-from tests.model import books, due, letters, maps, publishing
+from tests.model import books, due, letters, maps, publishing, told
 from tests.model.room import has_room
 from tests.model.values import COUNT_MAX, integer
 from xump.errors import Conflict, TransactionError
@@ -53,6 +53,7 @@ def check_adoption(engine, target, given):
 def adopt(engine, target, given, meta):
     queues = check_adoption(engine, target, given)
     items = maps.changed(target.items, list(meta.items()))
+    told.check(engine, "adopt", target)
     target.items.clear()
     target.items.update(items)
     adoption = Adoption(queues)
@@ -82,8 +83,12 @@ def enter_one(engine, target, adoption):
     row = adoption.queues[0].entries[0]
     first, end = target.next_id, row.due if row.due > engine.time else None
     if publishing.first_of(engine, target, row.message) is not None:
+        if engine.told is not None and target.durable and not engine.told.was_duplicate(target):
+            return False        # the first row of an adoption needs room even then
         target.duplicates += 1
     elif due.is_late(engine, row.message):
+        if not told.store_takes(engine, target, row.message, "wait"):
+            return False
         entry = books.enter(engine, target, row.message, [], late=True)
         letters.dead_letter(engine, entry, "expired")
         publishing.remember(engine, target, entry)

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from tests.model import deliveries, letters, maps, publishing, staging
+from tests.model import deliveries, letters, maps, publishing, staging, told
 from tests.model.entries import Message
 from tests.model.values import name_of
 from xump.errors import StaleDelivery, TransactionError
@@ -40,6 +40,9 @@ def commit(engine, work, in_one_store=False, metas=()):
                 staging.check_publish(engine, engine.queues[name_of(arguments[0])], arguments[2].delay)
         if in_one_store:
             check_stores(engine, work, plans)
+        into = [engine.queues[name_of(arguments[0])] for verb, *arguments in work
+                if verb == "publish" and name_of(arguments[0]) in engine.queues]
+        told.check(engine, "transaction", *into, *(maps.Place(store) for _, _, store in plans))
         for verb, *arguments in work:
             if verb == "publish":
                 ids.append(publishing.publish(engine, *arguments, in_turn=True))

@@ -1,0 +1,263 @@
+"""A world whose durable stores are so small that they are full again and again. The engine goes first, and the model is told what
+found room (`told.py`). It knows all the rest: what a refused call leaves as it was, what waits and in which order, that takes,
+acks, deletes and purges work, and that all goes on when there is room again.
+
+That something found no room is not taken on trust. `need` works out how much room a store may ask for at the most. What needs
+less is not refused, no selector stands still in front of so much room, and a store with nothing in it takes a message.
+
+`met` counts the corners that programs came to.
+"""
+
+import re
+from collections import Counter
+from queue import SimpleQueue
+
+import xump
+from tests.model.hearing import Hearing
+from tests.model.lockstep import World
+from tests.model.order import everywhere, may_take
+from tests.model.matching import makes
+from tests.model.pair import recorded
+from tests.model.room import is_below_limit
+from tests.model.told import number_of
+from tests.model.windows import line_of
+from xump_ext.engine.publishers import Publisher
+
+SEGMENT = 1 << 16
+SMALL = {
+    "lmdb": {"max_bytes": 1 << 20},
+    "ring": {"segment_bytes": SEGMENT, "min_bytes": 0, "max_bytes": 7 * SEGMENT},
+}
+RECORD_BYTES = 700      # of a message beside its body, with the record of its end: more than there are
+USUAL_BYTES = 4096      # what `xump_ext/log/room.pyx` adds for a bounce
+MAP_BYTES = 66_000
+
+
+class FullWorld(World):
+    """Calls take sizes where those of `World` take bodies: each body is another one, and bears its number."""
+
+    met = Counter()
+
+    def __init__(self, *given):
+        self.names = {}             # of queues, by the numbers that they have in their stores
+        self.bodies = 0
+        self.asked = []             # bytes of the messages of this call
+        self.note = ""
+        super().__init__(*given)
+
+    def options_of(self, kind):
+        return super().options_of(kind) | SMALL[kind]
+
+    def open_stores(self):
+        super().open_stores()
+        self.hearing = Hearing(self.engine, self.names)
+
+    def told(self, what):
+        return re.sub(r"\.{4,}", "...", super().told(what))
+
+    # ---- a call
+
+    def both(self, call, note, any_error=False):
+        self.note = note
+        return super().both(call, note, any_error)
+
+    def results_of(self, call):
+        full, before = self.full_stores(), {store: (self.room(store), self.charges(store)) for store in self.stores}
+        self.hearing.begin()
+        error, result = self.result_of(call, 1)
+        if error is not None:
+            self.engine.tick()          # what is due, as far as the call has not got to it
+        while not self.hearing.has_heard_all():
+            self.engine.sync()          # what was written says which message entered
+        told = self.model.told = self.hearing.told(error, result, self.refused_publishers(result))
+        modelled = self.result_of(call, 0)
+        told.end(self.model)
+        self.check_refusals(told, before, error)
+        self.count(told, full, error, result)
+        self.asked = []
+        return [modelled, (error, result)]
+
+    def refused_publishers(self, result):
+        """Numbers of the messages that wait no more, since the store of their queue is full."""
+        waiting = [(number_of(modelled.message.body), publisher) for modelled, publisher in self.publishers]
+        if isinstance(result, Publisher):
+            waiting.append((self.bodies, result))
+        return {number for number, publisher in waiting if not publisher.waits and isinstance(publisher.error, xump.StoreFull)}
+
+    def committer(self, store):
+        return self.engine._stores[store].committer
+
+    def room(self, store):
+        return self.committer(store)._backend.room() - self.committer(store)._port.open_bytes
+
+    def is_at_rest(self, store):
+        port = self.committer(store)._port
+        return not port.waiting and not port.fenced
+
+    # ---- bounds of what is refused
+
+    def charges(self, store):
+        """Bytes of all that is in the store, or has its end there; more than it takes."""
+        entries = {id(e): e for queue in self.model.queues.values() for entry in queue.entries
+                   for e in (entry, entry.owner) if e is not None and e.queue.store == store}
+        queues = [queue for queue in self.model.queues.values() if queue.store == store]
+        maps = [self.model.store_maps[store], *(queue.items for queue in queues)]
+        return [charge(e.message) for e in entries.values()] + [size_of(items) for items in maps if items]
+
+    def need(self, store, bytes, *others):
+        """So much room is enough for messages of so many bytes, beside others that are there, or were."""
+        backend = self.committer(store)._backend
+        largest = 1.3 * max([bytes + USUAL_BYTES, *others, *self.charges(store)])
+        return 1.02 * bytes + USUAL_BYTES + backend.kept_bytes + (4 if backend.copies_forward else 2) * largest
+
+    def full_stores(self):
+        """Those that would not take a small message."""
+        return {store for store in self.stores if self.room(store) < self.need(store, RECORD_BYTES)}
+
+    def check_refusals(self, told, before, error):
+        """Whether what was refused needed more room than there was."""
+        entered = [size for _, size in self.hearing.newly]
+        for what, store, message in told.lacked:
+            room, charges = before[store]
+            if what in ("wait", "overflow") or told.ran_before or told.after or not self.is_at_rest(store):
+                continue
+            if what == "push" and error is None:
+                room -= 1.02 * sum(entered) + USUAL_BYTES + 200 * len(entered)
+                bytes = charge(message)
+            elif what == "push":        # a replay enters as a whole or not at all
+                continue
+            else:
+                room, bytes = self.room(store), sum(self.asked) + (MAP_BYTES if what in ("map", "transaction", "adopt") else 0)
+                self.check_empty(store, bytes)
+            need = self.need(store, bytes, *charges)
+            assert room < need, self.told(f"{what} into {store!r}: refused, though {need} bytes are enough and {room} are left")
+
+    def check_empty(self, store, bytes):
+        """A store with nothing in it takes a message (decision 76)."""
+        assert bytes > SEGMENT // 4 or self.charges(store), self.told(f"an empty store {store!r} refuses {bytes} bytes")
+
+    def compare(self):
+        super().compare()
+        if not self.model.depth:
+            self.check_those_who_wait_for_stores()
+
+    def check_those_who_wait_for_stores(self):
+        """No selector stands still where there is room."""
+        seen = set()
+        for entry in everywhere(self.model, "waiting"):
+            for selector in entry.queue.selectors:
+                if selector in seen or entry.queue.held or not (may_take(selector, entry) and selector.is_able):
+                    continue
+                seen.add(selector)
+                target = line_of(selector, entry.message)
+                if getattr(target, "durable", False) and target.waiting_list[0] is selector and is_below_limit(
+                        self.model, target, leaving=entry) and self.is_at_rest(target.store):
+                    size = charge(makes(selector, entry))
+                    room, need = self.room(target.store), self.need(target.store, size)
+                    assert room < need, self.told(f"selector {selector.id} waits for {need} bytes in {target.store!r} of {room}")
+                    self.met["a selector waits for a store"] += 1
+
+    # ---- corners
+
+    def count(self, told, full, error, result):
+        verb = self.note.partition("(")[0]
+        kinds = {what for what, _, _ in told.lacked}
+        if error is xump.StoreFull:
+            self.met[f"{verb} was refused"] += 1
+        if "push" in kinds:
+            self.met["a copy or a dead letter found no room"] += 1
+        if "overflow" in kinds:
+            self.met["an overflow found no room"] += 1
+        if told.ran_before:
+            self.met["what waited went before a call that made room"] += 1
+        if told.after:
+            self.met["what waited went on after a call"] += 1
+        if full and error is None:
+            self.met[f"{verb} beside a full store"] += 1
+        if told.refusals and False in told.refusals and True in told.refusals:
+            self.met["a store was full in the middle of a batch"] += 1
+
+    # ---- calls with bodies
+
+    def body(self, size):
+        """No two are alike."""
+        if isinstance(size, bytes):
+            size = 4_000 * len(size)
+        self.bodies += 1
+        made = (b"#%d#" % self.bodies).ljust(size, b".")
+        self.asked.append(len(made) + RECORD_BYTES)
+        return made
+
+    def body_of_its_own(self):
+        return self.body(1_000 * (self.bodies % 7))
+
+    @recorded
+    def publish(self, queue, address, headers, reply_to, size=1_000, message_id=None, **terms):
+        super().publish(queue, address, headers, reply_to, self.body(size), message_id, **terms)
+
+    @recorded
+    def publish_annexed(self, queue, address, n, to):
+        super().publish_annexed(queue, address, n, to, self.body(1_000 * n))
+
+    @recorded
+    def publish_waiting(self, queue, address, headers, reply_to, size=1_000, message_id=None, **terms):
+        super().publish_waiting(queue, address, headers, reply_to, self.body(size), message_id, **terms)
+
+    @recorded
+    def delete_queue(self, name):
+        """What is due comes first, in a call of its own: of what entered a queue that is gone no record tells."""
+        self.tick()
+        self.now -= self.pace
+        super().delete_queue(name)
+
+    @recorded
+    def give_up(self, index):
+        if self.publishers:
+            modelled, publisher = self.publishers.pop(index % len(self.publishers))
+
+            def give_up(engine, side):
+                if side:
+                    return engine._publish_no_more(publisher)
+                waited = modelled in engine.publishers
+                if waited:
+                    engine.publishers.remove(modelled)
+                    if engine.publishers:
+                        engine.tick()
+                return waited
+            self.same(give_up, f"give_up({index})")
+
+    @recorded
+    def publish_many(self, queue, messages, **terms):
+        super().publish_many(queue, [(address, self.body(size), *rest) for address, size, *rest in messages], **terms)
+
+    @recorded
+    def publish_batch(self, queue, messages):
+        super().publish_batch(queue, [(address, self.body(size), *rest) for address, size, *rest in messages])
+
+    # ---- stores
+
+    @recorded
+    def wait_to_be_told(self):
+        def wait(engine, side):
+            told = SimpleQueue()
+            if side or not self.written:
+                engine.when_durable(told.put)
+                self.hear(told.get(timeout=60))
+        self.both(wait, "wait_to_be_told()")
+        self.compare()
+
+    @recorded
+    def reopen(self, crash=False):
+        if not self.blocks and self.full_stores():
+            self.met[f"a full store is {'lost in a crash' if crash else 'closed'} and opened again"] += 1
+        super().reopen(crash)
+
+
+def charge(message):
+    texts = (message.address, message.reply_to, message.message_id, message.destination, message.correlation_id)
+    size = len(message.body) + sum(len(text) for text in texts if text) + len(repr(message.headers))
+    return size + RECORD_BYTES + (len(message.annex[1]) if message.annex else 0)
+
+
+def size_of(items):
+    return RECORD_BYTES + sum(len(name) + len(value) + 8 for name, value in items.items())

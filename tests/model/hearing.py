@@ -1,0 +1,119 @@
+"""Hears what a compiled engine does with the room of its durable stores, for `told.py`: it stands between an engine and its
+committers, and between these and the engine's ports.
+
+A store has room again at two kinds of moments: in the middle of a call that lacks room, before the call has changed anything
+(`make_room`), and when something was written. Each time what waits for room may go on, in a run of its own.
+"""
+
+from contextlib import contextmanager
+
+from tests.model.told import NOWHERE, Limits, Told, Way, deaths_of, number_of
+from xump_ext.outcome import Outcome
+from xump_ext.records import describe
+from xump_ext.records.kinds import DEAD_ENTRY
+
+
+class Port:
+    """The port of one store, and what goes through it."""
+
+    def __init__(self, port, hearing, store):
+        self._port, self._hearing, self._store = port, hearing, store
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
+
+    def has_room(self, room):
+        with self._hearing.run():
+            self._port.has_room(room)
+
+    def written(self, group, final):
+        self._hearing.read(self._store, memoryview(group))
+        self._port.written(group, final)
+
+
+class Hearing:
+    """Of an engine. `names`: queues by (store, number), which last longer than the engine."""
+
+    def __init__(self, engine, names):
+        self.engine, self.names = engine, names
+        self.entered = {}               # as in `Told`
+        self.lacks_room = False         # whether a call is about to have room made for it
+        self.known = self.limits()      # of all calls before
+        self.newly = []                 # (queue's name and id, bytes) of what the groups of this call have
+        self.begin()
+        for name, store in engine._stores.items():
+            if store.committer is not None:
+                self.stand_between(name, store.committer)
+
+    def stand_between(self, name, committer):
+        make_room = committer.make_room
+
+        def made(wanted):
+            self.lacks_room = True
+            try:
+                make_room(wanted)
+            finally:
+                self.lacks_room = False
+        def crowded():
+            """As where the thread does not keep up: what a thread does when it likes could not be told."""
+            committer._port.has_room(committer._backend.room() - committer._on_its_way)
+            make_room(0)
+        committer._port = Port(committer._port, self, name)
+        committer.make_room, committer.crowded = made, crowded
+
+    def begin(self):
+        self.begun, self.before, self.after, self.newly = None, [], [], []
+        for place in [place for place in self.entered if place[0] not in self.known.queues]:
+            del self.entered[place]
+
+    @contextmanager
+    def run(self):
+        """A store says that it has room."""
+        if self.engine.closed:
+            yield
+            return
+        begun = self.limits()
+        yield
+        ended = self.limits()
+        if ended == begun:
+            return
+        if self.lacks_room:
+            self.begun = begun if self.begun is None else self.begun
+            self.before.append(ended)
+        else:
+            self.after.append((begun, ended))
+
+    def limits(self):
+        stats = self.engine.stats()
+        queues = {name: Way(queue["entered"], deaths_of(queue["dropped"], queue["dead_lettered"]), queue["duplicates"])
+                  for name, queue in stats["queues"].items()}
+        return Limits(queues, {id: selector["copied"] for id, selector in stats["selectors"].items()})
+
+    def read(self, store, data):
+        """The records of a group that was written."""
+        at = 0
+        while at < len(data):
+            record = describe(data, at)
+            if record["kind"] == "QUEUE":
+                self.names[store, record["queue"]] = record["name"]
+            elif record["kind"] == "ENTER":
+                number = number_of(data[at : at + record["length"]]), bool(record["flags"] & DEAD_ENTRY)
+                place = self.names[store, record["queue"]], record["id"]
+                if self.entered.get(place) != number:       # else it was copied forward
+                    self.newly.append((place, record["length"]))
+                    self.entered[place] = number
+            at += record["length"]
+
+    def has_heard_all(self):
+        """Whether it is known which messages entered."""
+        ways = [(name, way) for name, way in self.limits().queues.items() if self.engine.queues[name].store.name != "ram"]
+        return all((name, id) in self.entered for name, way in ways
+                   for id in range(self.known.queues.get(name, NOWHERE).last_id + 1, way.last_id + 1))
+
+    def told(self, error, result, refused):
+        """What is told of a call that is over."""
+        self.known = self.limits()
+        limits = self.after[0][0] if self.after else self.limits()
+        outcomes = [one for one in result if isinstance(one, Outcome)] if isinstance(result, list) else []
+        return Told(self.entered, limits if self.begun is None else self.begun, self.before, limits,
+                    [ended for _, ended in self.after], error, outcomes, refused)

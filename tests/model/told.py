@@ -1,0 +1,127 @@
+"""What the model is told of room in durable stores. It cannot know to the byte when a store is full, so it hears what the engine
+did, and holds it to everything else.
+
+The engine makes a call first. Then the model is told:
+
+    refused     the call raised StoreFull; or which messages did, where each asks for itself
+    entered     which message entered a durable queue under which id: the stores' own records say so
+    limits      how far each queue had come when the call ended, and at each run that began because a store had room again
+
+Where the rules let the model put a message into a durable queue, it asks whether the message has entered there under the next id.
+If not, there was no room. So the model is never told what to do, only whether there was room for what it would do next. A
+publish, a transaction and the like it refuses if the engine did.
+
+`Told` has also what the model was refused for lack of room, for `full.py`, which knows how much room there was.
+"""
+
+import re
+from collections import namedtuple
+from contextlib import contextmanager, nullcontext
+
+from xump.errors import StoreFull
+from xump_ext.outcome import OutcomeFlag
+
+Limits = namedtuple("Limits", "queues copied")
+"""How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied."""
+Way = namedtuple("Way", "last_id deaths duplicates")
+NOWHERE = Way(0, 0, 0)
+NUMBER = re.compile(rb"#(\d+)#")
+
+
+def number_of(data):
+    """By which a body is known, and a record that has it; None: it has no number."""
+    found = NUMBER.search(data)
+    return int(found[1]) if found else None
+
+
+class Told:
+    """Of one call."""
+
+    def __init__(self, entered, begun, before, limits, after, error, outcomes, refused):
+        self.entered = entered          # (queue's name, id) -> the message's number, and whether it is a dead letter
+        self.before = before            # limits of the runs before the call's own work: a store had made room for it
+        self.limits = limits            # when the call had done its work
+        self.after = after              # limits of the runs after it
+        self.ran_before = bool(before)
+        self.refused = error is StoreFull
+        self.refusals = [OutcomeFlag.STORE_FULL in outcome.flags for outcome in outcomes]
+        """Of the messages that each ask for themselves."""
+        self.rows = iter(self.refusals)
+        self.late = refused             # numbers of messages that waited for room in a queue, until its store was full
+        self.now = begun                # limits of what was due before all that
+        self.lacked = []                # (what, store, message) for which there was no room
+
+    def begin(self, engine):
+        """What was due is done; the call's own work comes next."""
+        for limits in self.before:
+            engine.go_on(limits)
+        self.before, self.now = [], self.limits
+
+    def end(self, engine):
+        for limits in self.after:
+            engine.go_on(limits)
+
+    def begin_row(self):
+        """The next message of those that each ask for themselves."""
+        self.refused = next(self.rows)
+
+    @contextmanager
+    def let_in(self, message):
+        """A message comes that waited for room in its queue."""
+        refused, lacked = self.refused, len(self.lacked)
+        self.refused = number_of(message.body) in self.late
+        try:
+            yield
+        finally:
+            self.refused = refused
+            self.lacked[lacked:] = [one for one in self.lacked[lacked:] if one[0] != "publish"]    # it is not of this call
+
+    def check(self, what, *places):
+        """Raises StoreFull if the engine did, for something that goes into one of these queues or stores."""
+        stores = [place.store for place in places if place.store != "ram"]
+        if self.refused and stores:
+            self.lacked.append((what, stores[0], None))
+            raise StoreFull("as the engine said")
+
+    def takes(self, queue, message, what, copier=None, dead=False):
+        """Whether the message has entered the durable queue as the next one: of those with the same body the copy that this
+        selector makes, or the dead letter, or neither."""
+        number = number_of(message.body)
+        assert number is not None, f"a message without a number: {message}"
+        entered = queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == (number, dead)
+        if entered and (copier is None or self.now.copied.get(copier.id, 0) > copier.copied):
+            return True
+        if self.now is self.limits:
+            self.lacked.append((what, queue.store, message))
+        return False
+
+    def way(self, queue):
+        return self.now.queues.get(queue.name, NOWHERE)
+
+    def has_died(self, queue):
+        """Whether one more message of the queue ended for its hops."""
+        return self.way(queue).deaths > deaths_of(queue.dropped, queue.dead_lettered)
+
+    def was_duplicate(self, queue):
+        """Whether one more row was a duplicate of a message of the queue."""
+        return self.way(queue).duplicates > queue.duplicates
+
+
+def deaths_of(dropped, dead_lettered):
+    return dropped.get("hops", 0) + dead_lettered.get("hops", 0)
+
+
+def check(engine, what, *places):
+    """See `Told.check`. A model that is told nothing has stores without an end."""
+    if engine.told is not None:
+        engine.told.check(what, *places)
+
+
+def let_in(engine, message):
+    """See `Told.let_in`."""
+    return nullcontext() if engine.told is None else engine.told.let_in(message)
+
+
+def store_takes(engine, queue, message, what, copier=None, dead=False):
+    """Whether the store of the queue has room for the message. `what` would be done with it otherwise: it would "wait"."""
+    return engine.told is None or not queue.durable or engine.told.takes(queue, message, what, copier, dead)
