@@ -1,9 +1,11 @@
-"""Relays to a broker over AMQP: Xump's own by transactions, and the same broker by confirms, as any other would be."""
+"""Relays to a broker over AMQP: Xump's own by transactions, the same one by confirms, as any other would be; and RabbitMQ, where it
+is installed."""
 
 import pika
 import pytest
 
 import xump
+from tests.broker import rabbitmq
 from tests.sql.conftest import count
 from xump.broker import Broker
 from xump.sql import Outbox
@@ -17,9 +19,20 @@ def broker():
         yield broker
 
 
+@pytest.fixture(scope="module")
+def rabbit():
+    if not rabbitmq.is_installed():
+        pytest.skip("left out: RabbitMQ is not installed (apt-get install rabbitmq-server)")
+    with rabbitmq.running() as address:
+        yield address
+
+
 @pytest.fixture
-def url(broker):
-    host, port = broker.address
+def url(request):
+    """Of the broker that the test's `target` is; Xump's, if it has none."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    of_rabbit = parameters.get("target") == RABBITMQ
+    host, port = request.getfixturevalue("rabbit") if of_rabbit else request.getfixturevalue("broker").address
     return f"amqp://guest:guest@{host}:{port}/%2F"
 
 
@@ -29,6 +42,10 @@ def channel(url):
     channel = connection.channel()
     channel.queue_declare("orders")
     yield channel
+    for queue in ("orders", "sport", "nowhere", "small"):       # what these tests declare
+        channel.queue_delete(queue)
+    for exchange in ("news", "nowhere"):
+        channel.exchange_delete(exchange)
     connection.close()
 
 
@@ -50,9 +67,13 @@ def taken(channel, queue="orders"):
         found.append((properties, body))
 
 
-@pytest.fixture(params=[True, False], ids=["transactions", "confirms"])
+RABBITMQ = "RabbitMQ"
+
+
+@pytest.fixture(params=["transactions", "confirms", RABBITMQ])
 def target(request, url):
-    return AmqpTarget(url, transactions=request.param)
+    """Of RabbitMQ it finds out by itself that it confirms."""
+    return AmqpTarget(url) if request.param == RABBITMQ else AmqpTarget(url, transactions=request.param == "transactions")
 
 
 def test_a_message_arrives_as_it_was_given(sqlite_url, target, channel, made):
@@ -170,6 +191,7 @@ def test_a_broker_that_ends_the_connection_for_a_row_is_not_asked_for_ever(datab
     relay._leave()
 
 
+@pytest.mark.parametrize("target", ["transactions", "confirms"], indirect=True)
 def test_all_types_of_headers_arrive(database, target, broker, channel, made):
     headers = {"a": 0.5, "b": -(2**63), "c": True, "d": "ö", "e": b"\0\xff", "g": float("inf"), "x" * 255: 1}
     outbox = Outbox()
