@@ -1,5 +1,5 @@
-"""Relays to a broker over AMQP: Xump's own by transactions, the same one by confirms, as any other would be; and RabbitMQ, where it
-is installed."""
+"""Relays to a broker over AMQP: Xump's own by transactions, the same one by confirms, as any other would be; and RabbitMQ, where
+it is installed."""
 
 import pika
 import pytest
