@@ -182,10 +182,10 @@ def xump(store: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def serving(store: str, *more: str) -> Iterator[tuple[tuple[str, int], int]]:
-    """`xump serve` with these options; its address and process."""
+def serving(store: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """`xump serve`; its address and process."""
     with tempfile.TemporaryDirectory() as folder:
-        options = [*more] if store == "ram" else [*more, "--store", store, "--path", f"{folder}/broker.xump"]
+        options = [] if store == "ram" else ["--store", store, "--path", f"{folder}/broker.xump"]
         with subprocess.Popen([sys.executable, "-m", "xump", "serve", "--amqp", "127.0.0.1:0", *options],
                               stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
