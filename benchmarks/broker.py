@@ -113,7 +113,7 @@ class Link:
 
     def take_confirms(self, wanted: int, wait: bool) -> None:
         """Read what was confirmed; `wait`: until all are. Only the last frame that came counts: confirms are in order."""
-        while True:
+        while self.confirmed < wanted:
             if not wait:
                 try:
                     data = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
@@ -128,8 +128,7 @@ class Link:
                 if kind != 60 << 16 | 80:
                     raise RuntimeError("a message was not confirmed")
                 self.rest = self.rest[whole:]
-                if tag >= wanted:
-                    return
+                self.confirmed = tag
             if not wait:
                 return
 
@@ -148,6 +147,7 @@ class Link:
                 return
             self.left += len(self.read())
 
+    confirmed = 0                           # the highest tag
     wanted = taken = acked = left = 0       # messages that were asked for, came, and were acked; bytes of the next one
 
 
@@ -182,10 +182,10 @@ def xump(store: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def serving(store: str) -> Iterator[tuple[tuple[str, int], int]]:
-    """`xump serve`; its address and process."""
+def serving(store: str, *more: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """`xump serve` with these options; its address and process."""
     with tempfile.TemporaryDirectory() as folder:
-        options = [] if store == "ram" else ["--store", store, "--path", f"{folder}/broker.xump"]
+        options = [*more] if store == "ram" else [*more, "--store", store, "--path", f"{folder}/broker.xump"]
         with subprocess.Popen([sys.executable, "-m", "xump", "serve", "--amqp", "127.0.0.1:0", *options],
                               stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

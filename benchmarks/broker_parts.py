@@ -9,6 +9,8 @@
 - *idle*: memory of the broker for each of many connections that do nothing. Xump only.
 - *consumers*: 1,000 consumers share a queue; 200 vanish and 50 stand still, each with messages that it has not acked. All that
   vanished had is delivered again; then all is acked but what those have that stand still. Xump only.
+- *ahead*: for ten minutes a client publishes as fast as it may, and another one takes a tenth of what it could: memory of the
+  broker at its largest, beside its bound. Xump only.
 - *millions*: ten million durable messages go in, and out again: memory of the broker at its largest. Xump only.
 
 Servers and client are processes of their own; messages have 100 bytes, and frames are built beforehand.
@@ -28,7 +30,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.sharedctypes import Synchronized
-from time import perf_counter_ns, sleep
+from time import monotonic, perf_counter_ns, sleep
 
 from benchmarks import broker
 from benchmarks.broker import BATCH, Link, message, method, short
@@ -37,6 +39,8 @@ from benchmarks.harness import describe, parser_of
 Address = tuple[str, int]
 BINDINGS = 10_000
 CONSUMERS, VANISH, STAND = 1_000, 200, 50
+SLOW, AHEAD_BYTES = 50_000, 256 << 20
+"""Messages that are taken a second while more come in, and the bound of the broker's memory then."""
 TURNS = 5
 FORK = multiprocessing.get_context("fork")
 
@@ -281,6 +285,26 @@ def millions(address: Address, process: int, count: int) -> str:
             f"{(largest - before) / 2**20:,.0f} MiB more at its largest")
 
 
+def ahead(address: Address, process: int, seconds: int) -> str:
+    """`flooding` publishes into a durable queue of a broker without a store: into RAM."""
+    before = largest = rss(process)
+    consumer = Link(address)
+    declare(consumer, "flood", True)
+    consuming(consumer, "flood", broker.PREFETCH)
+    content = len(message("", "flood", True)) - len(method(1, 60, 40, b"\0\0\0" + short("flood") + b"\0"))
+    size = content + len(method(1, 60, 60, short("c") + bytes(9) + short("") + short("flood")))
+    end, taken = monotonic() + seconds, 0
+    with flooding(address) as published:
+        while monotonic() < end:
+            consumer.consume(SLOW // 10, size)
+            taken += SLOW // 10
+            largest = max(largest, rss(process))
+            sleep(0.1)
+        came = published.value
+    return (f"{came:,} published and {taken:,} taken in {seconds} s; {(largest - before) / 2**20:,.0f} MiB more at its largest, "
+            f"bound {AHEAD_BYTES >> 20} MiB")
+
+
 BARS = {
     "single": "p50 at most 1.5 times that of an append and fdatasync",
     "flood": "p99 when flooded at most 3 times that when idle",
@@ -288,6 +312,7 @@ BARS = {
     "bindings": "at least 300,000 messages a second, half of the bar of one queue, and 10 times RabbitMQ",
     "idle": "at most 8 KiB a connection",
     "consumers": "it ends: nothing is lost or stuck; memory does not grow with the messages",
+    "ahead": "messages stay under the bound, the process grows by little more, and both clients go on",
     "millions": "it ends, and memory does not grow with the messages beyond what each waiting one needs: some tens of bytes",
 }
 """What each part is held against."""
@@ -295,13 +320,16 @@ BARS = {
 BESIDE: dict[str, tuple[Callable[[Address, int], str], int]] = {
     "single": (single, 2_000), "flood": (flood, 2_000), "both": (both, 200_000), "bindings": (bindings, 200_000)}
 ALONE: dict[str, tuple[Callable[[Address, int, int], str], int]] = {
-    "idle": (idle, 5_000), "consumers": (consumers, 200_000), "millions": (millions, 10_000_000)}
+    "idle": (idle, 5_000), "consumers": (consumers, 200_000), "ahead": (ahead, 600),
+    "millions": (millions, 10_000_000)}
 
 
 @contextmanager
 def server(part: str) -> Iterator[tuple[Address, int]]:
     """`xump serve`, with a disk where the part has durable queues; its address and process."""
-    with broker.serving("ring" if part in ("single", "flood", "millions") else "ram") as (address, process):
+    store = "ring" if part in ("single", "flood", "millions") else "ram"
+    more = ("--memory-bytes", str(AHEAD_BYTES)) if part == "ahead" else ()
+    with broker.serving(store, *more) as (address, process):
         yield address, process
 
 
