@@ -133,7 +133,7 @@ class Link:
                 return
 
     def consume(self, count: int, frame_bytes: int) -> None:
-        """Take and ack so many messages, each of so many bytes on the wire. What comes beyond them counts for the next call."""
+        """Take and ack so many messages, each of so many bytes on the wire. More than these count for the next call."""
         wanted = self.wanted = self.wanted + count
         self.left += len(self.rest)
         self.rest = b""

@@ -86,3 +86,14 @@ def make(engine_class, clock):
 @pytest.fixture
 def engine(make):
     return make()
+
+
+@pytest.fixture(scope="module")
+def rabbit():
+    """The address of RabbitMQ, where it is installed."""
+    from tests.broker import rabbitmq
+
+    if not rabbitmq.is_installed():
+        pytest.skip("left out: RabbitMQ is not installed (apt-get install rabbitmq-server)")
+    with rabbitmq.running() as address:
+        yield address

@@ -245,7 +245,7 @@ def test_a_client_that_reads_a_large_body_slowly_is_not_one_that_has_stalled(eng
 
 
 def bodies_in(got):
-    """What is in the body frames."""
+    """The payloads of the body frames, joined."""
     at = 0
     while at < len(got):
         kind, _channel, size = struct.unpack_from(">BHI", got, at)

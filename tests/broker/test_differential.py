@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from tests.broker import rabbitmq
 from tests.broker.raw_client import run
 from tests.broker.record import recorded
 from tests.broker.scripts import SCRIPTS
@@ -22,14 +21,6 @@ def test_each_script_has_an_answer():
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_broker_answers_as_rabbitmq(broker, name):
     assert json.loads(json.dumps(run(SCRIPTS[name], broker.address))) == ANSWERS[name]
-
-
-@pytest.fixture(scope="module")
-def rabbit():
-    if not rabbitmq.is_installed():
-        pytest.skip("left out: RabbitMQ is not installed (apt-get install rabbitmq-server)")
-    with rabbitmq.running() as address:
-        yield address
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -65,7 +65,7 @@ def test_a_method_is_carried_out_again_when_the_store_has_made_room(broker, link
 
 
 def test_methods_go_on_in_a_store_that_is_cleaned(broker, link):
-    """What was deleted is in the log until then."""
+    """A deleted queue takes room in the log until the store is cleaned."""
     for _round in range(4):
         for name in map(str, range(8)):
             link.send(1, "queue.declare", queue=name, durable=True, arguments=LONG, nowait=True)

@@ -55,6 +55,14 @@ def take(link, queue="jobs"):
     return got["delivery_tag"], got["redelivered"]
 
 
+def begin(link):
+    """A transaction that acks the message in the queue."""
+    publish(link, b"first")
+    ask(link, "tx.select")
+    tag, _redelivered = take(link)
+    link.send(1, "basic.ack", delivery_tag=tag)
+
+
 def test_a_commit_is_one_write(broker, links, engine):
     """So a crash leaves all of it or nothing."""
     link, _other = links
@@ -78,10 +86,7 @@ def test_a_commit_for_which_a_store_has_no_room_does_nothing(broker, links):
     link, other = links
     declare(link)
     declare(link, "more")
-    publish(link, b"first")
-    ask(link, "tx.select")
-    tag, _redelivered = take(link)
-    link.send(1, "basic.ack", delivery_tag=tag)
+    begin(link)
     publish(link, *[LONG] * 20, key="more")
     link.send(1, "tx.commit")
     assert not link.read_until({"tx.commitok"}, channel=1)
@@ -100,10 +105,7 @@ def test_a_queue_that_takes_no_more_leaves_the_rest_of_a_commit_alone(links):
     link, _other = links
     declare(link, "two", **{"x-max-length": Typed("I", 2), "x-overflow": Typed("S", b"reject-publish")})
     declare(link)
-    publish(link, b"first")
-    ask(link, "tx.select")
-    tag, _redelivered = take(link)
-    link.send(1, "basic.ack", delivery_tag=tag)
+    begin(link)
     publish(link, b"1", b"2", b"3", key="two")
     publish(link, b"4", key="jobs")
     ask(link, "tx.commit")
@@ -126,10 +128,7 @@ def test_what_a_commit_settles_may_have_gone(links):
     link, other = links
     declare(link)
     declare(link, "more")
-    publish(link, b"first")
-    ask(link, "tx.select")
-    tag, _redelivered = take(link)
-    link.send(1, "basic.ack", delivery_tag=tag)
+    begin(link)
     publish(link, b"1", key="more")
     ask(other, "queue.delete", queue="jobs")
     ask(link, "tx.commit")

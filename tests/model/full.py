@@ -205,7 +205,7 @@ class FullWorld(World):
 
     @recorded
     def delete_queue(self, name):
-        """What is due comes first, in a call of its own: of what entered a queue that is gone no record tells."""
+        """Do first, in a call of its own, what is due: no record tells of messages that entered a queue that is gone."""
         self.tick()
         self.now -= self.pace
         super().delete_queue(name)

@@ -5,7 +5,6 @@ import pika
 import pytest
 
 import xump
-from tests.broker import rabbitmq
 from tests.sql.conftest import count
 from xump.broker import Broker
 from xump.sql import Outbox
@@ -17,14 +16,6 @@ def broker():
     with xump.Engine() as engine, Broker(engine, amqp="127.0.0.1:0") as broker:
         broker.engine = engine
         yield broker
-
-
-@pytest.fixture(scope="module")
-def rabbit():
-    if not rabbitmq.is_installed():
-        pytest.skip("left out: RabbitMQ is not installed (apt-get install rabbitmq-server)")
-    with rabbitmq.running() as address:
-        yield address
 
 
 @pytest.fixture

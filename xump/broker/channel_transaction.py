@@ -91,9 +91,10 @@ class ChannelTransaction:
     def _at_once(self) -> list[Outcome]:
         channel = self._channel
         while True:
-            outcomes, entering = channel.vhost.prepared([message for message, _mandatory in self._published])
-            lent = channel.unacked.lend([*self._settled])
+            lent: list[tuple[int, Delivery]] = []
             try:
+                outcomes, entering = channel.vhost.prepared([message for message, _mandatory in self._published])
+                lent = channel.unacked.lend([*self._settled])
                 with channel.vhost.engine.transaction() as tx:
                     for queue, content, delay, ttl in entering:
                         tx.publish(queue, content, delay=delay, ttl=ttl)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from xump.broker.envelope import annex, headers_of, split, with_header
 from xump.broker.errors import precondition
@@ -15,6 +16,19 @@ from xump_ext.message.message import Message
 DELAY = "x-delay"
 DELAY_MAX = 10**12
 """Milliseconds: 31 years. RabbitMQ's plug-in does not delay what is above 2**32."""
+
+
+class Entering(NamedTuple):
+    """What is to enter a queue: the arguments of `Transaction.publish`."""
+
+    queue: Queue
+    """The queue."""
+    content: Message
+    """The message."""
+    delay: float | None
+    """After how many seconds it may be taken; None: at once."""
+    ttl: float | None
+    """After how many seconds it expires; None: never."""
 
 
 @dataclass
@@ -35,6 +49,7 @@ class Incoming:
     """Its priority."""
     expiration_ms: int | None = None
     """After how many milliseconds it expires; None: never."""
+    _contents: dict[tuple[bool, bool], Message] = field(default_factory=dict)       # delayed or not, with its id or not
 
     @cached_property
     def delay_ms(self) -> int:
@@ -54,19 +69,23 @@ class Incoming:
         given = split(self.properties).get("message_id")
         return None if given is None else given[1:].decode(errors="backslashreplace")
 
-    def content(self, delayed: bool, queue: Queue) -> Message:
-        """The message as it enters a queue. One that was delayed says so as with RabbitMQ's plug-in: its delay is negative."""
+    def entering(self, queue: Queue, delayed: bool) -> Entering:
+        """As it enters a queue, `delayed` by an exchange or not. Queues share its content."""
+        key = delayed, queue.dedup is not None
+        content = self._contents.get(key)
+        if content is None:
+            content = self._contents[key] = self._content(*key)
+        return Entering(queue, content, self.delay_ms / 1000 if delayed else None,
+                        None if self.expiration_ms is None else self.expiration_ms / 1000)
+
+    def _content(self, delayed: bool, named: bool) -> Message:
+        """One that was delayed says so as with RabbitMQ's plug-in: its delay is negative."""
         travels = self.annex
         if delayed:
             properties = with_header(self.properties, DELAY, Typed("l", -self.delay_ms))
             travels = annex(self.exchange.name.encode(), properties, tuple(key.encode() for key in self.keys[1:]))
-        name = self.message_id if queue.dedup is not None else None
+        name = self.message_id if named else None
         return Message(self.keys[0], self.body, message_id=name, priority=self.priority, annex=travels)
-
-    @property
-    def ttl(self) -> float | None:
-        """After how many seconds it expires, from when it may be taken; None: never."""
-        return None if self.expiration_ms is None else self.expiration_ms / 1000
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
 from xump.broker import keeping
@@ -19,7 +19,7 @@ from xump.broker.envelope import headers_of
 from xump.broker.errors import not_found
 from xump.broker.exchange_graph import PREFIX, ExchangeGraph
 from xump.broker.exchanges import Destination, Exchange, standard
-from xump.broker.incoming import Incoming, Outcome
+from xump.broker.incoming import Entering, Incoming, Outcome
 from xump.broker.queue_arguments import engine_properties, string
 from xump.broker.queues import BrokerQueue, is_stored
 from xump.broker.tables import Table
@@ -27,7 +27,6 @@ from xump.broker.vhost_bindings import VhostBindings
 from xump.errors import Closed, QueueFull, QueueNotFound, StoreFull, XumpError
 from xump_ext.amqp.inlet import Inlet
 from xump_ext.amqp.outgoing import Subscription
-from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
     from xump.broker.connection import Connection
@@ -42,19 +41,6 @@ logger = logging.getLogger("xump")
 
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
-
-
-class Entering(NamedTuple):
-    """What is to enter a queue: the arguments of `Transaction.publish`."""
-
-    queue: Queue
-    """The queue."""
-    content: Message
-    """The message."""
-    delay: float | None
-    """After how many seconds it may be taken; None: at once."""
-    ttl: float | None
-    """After how many seconds it expires; None: never."""
 
 
 class Vhost:
@@ -233,8 +219,7 @@ class Vhost:
             for queue, delayed in self.route(message):
                 outcome.queues += 1
                 outcome.durable |= queue.stored
-                content = message.content(delayed, queue.handle)
-                entering.append(Entering(queue.handle, content, _delay(message, delayed), message.ttl))
+                entering.append(message.entering(queue.handle, delayed))
             outcomes.append(outcome)
         return outcomes, entering
 
@@ -280,7 +265,8 @@ class Vhost:
 
     def _enter(self, queue: BrokerQueue, message: Incoming, delayed: bool, outcome: Outcome) -> None:
         try:
-            if queue.handle.publish(message.content(delayed, queue.handle), delay=_delay(message, delayed), ttl=message.ttl) == 0:
+            _queue, content, delay, ttl = message.entering(queue.handle, delayed)
+            if queue.handle.publish(content, delay=delay, ttl=ttl) == 0:
                 outcome.refused = True      # it is a dead letter instead
         except QueueFull:
             outcome.refused = True
@@ -397,7 +383,3 @@ class Vhost:
         for queue in self.queues.values():
             if queue.expiry is not None:
                 queue.expiry.cancel()
-
-
-def _delay(message: Incoming, delayed: bool) -> float | None:
-    return message.delay_ms / 1000 if delayed else None

@@ -170,7 +170,7 @@ def test_a_target_without_room_is_decided_all_the_same(engine, client):
 
 @pytest.fixture
 def line(monkeypatch):
-    """Who stands in line for room, first come first."""
+    """The publishers in line for room, the first one first."""
     came = []
     for name in ("_enter_later", "_publish_later"):
         later = getattr(xump.Engine, name)
