@@ -39,12 +39,16 @@ def engine_on(folder, *names, **options):
     return engine
 
 
-def test_copying_forward_forgets_no_delivery(tmp_path, copies):
-    """The message has ended in its queue, in RAM it goes on: its ENTER and its MARKs are copied forward in different groups."""
+@pytest.mark.parametrize("history_limit", [0, 5])
+def test_copying_forward_forgets_no_delivery(tmp_path, copies, history_limit):
+    """The message has ended in its queue, which may keep it in its history; in RAM it goes on. Its ENTER and its MARKs are copied
+    forward in different groups."""
     with engine_on(tmp_path / "stores", "s", max_bytes=1 << 20) as engine:
         with engine.building():
-            for name, store in (("jobs", "s"), ("work", "ram"), ("noise", "s"), ("keep", "s")):
-                engine.create_queue(name, store=store)
+            engine.create_queue("jobs", store="s", history_limit=history_limit)
+            engine.create_queue("work")
+            engine.create_queue("noise", store="s")
+            engine.create_queue("keep", store="s")
             engine.create_selector("jobs", when=always, do=move_to("work"), credit=INFINITE)
             engine.create_selector("work", when=always, do=deliver("worker"))
             engine.create_selector("noise", when=always, do=discard)

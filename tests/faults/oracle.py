@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.programs import copied
+from tests.faults.programs import copied, opened_now
 from tests.model.engine import ModelEngine
 from tests.model.entries import READY
 from tests.model.seen import delivery_seen, differences, seen_of
@@ -95,7 +95,7 @@ class Moment:
 
     def emptied(self) -> list[Any]:
         if self._emptied is None:
-            self._emptied = emptied(copied(self.model))
+            self._emptied = emptied(opened_now(self.model))
         return self._emptied
 
 

@@ -20,6 +20,7 @@ from tests.model.engine import ModelEngine
 from tests.model.lockstep import World
 from tests.model.stores import reopened
 from tests.model.test_store_programs import NAMES, Flow
+from tests.model.values import TIME_MIN
 from xump.store_types import factory_of
 from xump_ext.store import Report
 
@@ -57,6 +58,14 @@ def copied(model: ModelEngine) -> ModelEngine:
     return made
 
 
+def opened_now(moment: ModelEngine) -> ModelEngine:
+    """A copy whose time begins with its first call, as that of an engine which opens the store now: the clock may have gone back
+    since that moment."""
+    made = copied(moment)
+    made.time = TIME_MIN
+    return made
+
+
 def tended(verb: str, store: str, folder: Path) -> Report:
     """What `check`, `compact` or `repair` of a store in a folder says."""
     return getattr(factory_of(kind_of(store)), verb)(str(folder / store))
@@ -70,7 +79,7 @@ class Recorded(World):
         self.options = {"clock": lambda: self.now, "hop_limit": hop_limit, "dead_letter": dead_letter}
         self.stores, self.places, self.durability = stores, [folder], durability
         self.written = durability[0] in ("process", "none")
-        self.model = ModelEngine(**self.options) if model is None else copied(model)
+        self.model = ModelEngine(**self.options) if model is None else opened_now(model)
         self.model.clock = self.options["clock"]
         self.model.stores = ["ram", *stores]
         self.moments = [*moments, reopened(copied(self.model), True)]

@@ -144,7 +144,7 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
     if entry == NULL and not anyway:
         return 0
     record = <enter_record_t*> record_again(queue.store, &old.head)
-    if record != NULL and entry != NULL and not entry.flags & SHADOW:
+    if record != NULL and tells_its_marks(entry):
         record.delivery_count = entry.delivery_count
         record.head.flags = old.head.flags & (RECORD_DEAD_ENTRY | RECORD_RARE | RECORD_TIMED)
         record.head.flags |= RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
@@ -154,6 +154,11 @@ cdef int log_carried(queue_t* queue, const enter_record_t* old, bint anyway) exc
             record.head.flags = record.head.flags & ~RECORD_DEAD_ENTRY | RECORD_HISTORIC
             record.hops = entry.hops
     return 0
+
+
+cdef bint tells_its_marks(const entry_t* entry) noexcept:
+    # A shadow is an end that the log has not heard of. What its MARKs said of the message before that, no entry says.
+    return entry != NULL and not entry.flags & SHADOW
 
 
 cdef bint origin_found(store_t* store, const entry_t* parent, rare_t* found) noexcept:

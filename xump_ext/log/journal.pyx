@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from xump_ext.errors import StoreCorrupt, StoreFailed
 from xump_ext.log.adopt cimport adoptions_of
-from xump_ext.log.append cimport log_carried, log_queue, log_state
+from xump_ext.log.append cimport log_carried, log_queue, log_state, tells_its_marks
 from xump_ext.log.contents cimport content_of_record
 from xump_ext.log.fences cimport fences_pass, fences_stuck, log_mark, log_retry
 from xump_ext.log.group cimport Group, merge_ends
@@ -348,8 +348,8 @@ cdef class Journal:
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == ENTER:
                     log_carried(queue, <const enter_record_t*> head, (head.queue, head.id) in waiting)
-                elif queue != NULL and head.kind == MARK:       # of a live message its copied ENTER says the same
-                    if (head.queue, head.id) in waiting and index_get(&queue.index, head.id) == NULL:
+                elif queue != NULL and head.kind == MARK:
+                    if (head.queue, head.id) in waiting and not tells_its_marks(index_get(&queue.index, head.id)):
                         record_again(&self.store, head)
                 elif queue != NULL and head.kind == SEEN:
                     if is_remembered(queue, head.id):
