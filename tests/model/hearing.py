@@ -99,7 +99,7 @@ class Hearing:
             elif record["kind"] == "ENTER":
                 number = number_of(data[at : at + record["length"]]), bool(record["flags"] & DEAD_ENTRY)
                 place = self.names[store, record["queue"]], record["id"]
-                if self.entered.get(place) != number:       # else it was copied forward
+                if place not in self.entered:       # else it was copied forward, perhaps as one of the history
                     self.newly.append((place, record["length"]))
                     self.entered[place] = number
             at += record["length"]
