@@ -5,7 +5,7 @@ import shutil
 import pyarrow
 import pytest
 
-from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to
+from xump import INFINITE, Engine, OutcomeFlag, StoreFull, always, copy_to, deliver, discard, move_to, overflow
 from xump.store_types import register_store
 from xump.stores.ring import RingStore
 from xump_ext.records import describe
@@ -115,6 +115,32 @@ def test_a_smaller_message_behind_one_that_found_no_room(tmp_path):
                 engine.check()
         engine.check()
     engine.close()
+
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_smaller_message_that_comes_before_one_that_found_no_room(tmp_path, kind, limit):
+    """Its delay is over. The target may be at its limit, and overflow."""
+    now = 10**18
+    options = RING | {"max_bytes": 8 * SEGMENT} if kind == "ring" else {"max_bytes": 1 << 20}
+    with Engine(clock=lambda: now) as engine:
+        engine.create_store("s", kind, path=str(tmp_path / "s"), durability="process", **options)
+        with engine.building():
+            engine.create_queue("outside")
+            engine.create_queue("target", store="s", limit=limit)
+            engine.create_queue("kept", store="s")
+            engine.create_selector("outside", when=always, do=move_to("target"), credit=INFINITE)
+            engine.create_selector("target", when=overflow, do=discard)
+        engine.publish("target", "x")
+        engine.publish("outside", "small", delay=10)
+        filled(engine, "kept", 20_000)
+        engine.publish("outside", "large", bytes(20_000))
+        engine.publish("kept", "x")                 # for a small one there is room
+        assert engine.queues["outside"].ready == 1
+        now += 10 * 10**9
+        engine.tick()
+        engine.check()
+        assert [message.address for message in engine.queues["outside"].browse()] == ["large"]
 
 
 class Forgetful(RingStore):

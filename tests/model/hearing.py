@@ -49,6 +49,7 @@ class Hearing:
         make_room = committer.make_room
 
         def made(wanted):
+            self.come_before()
             self.lacks_room = True
             try:
                 make_room(wanted)
@@ -77,11 +78,16 @@ class Hearing:
         ended = self.limits()
         if ended == begun:
             return
+        self.after.append((begun, ended))
         if self.lacks_room:
+            self.come_before()
+
+    def come_before(self):
+        """The runs so far came before the call's own work, for which there was no room yet."""
+        for begun, ended in self.after:
             self.begun = begun if self.begun is None else self.begun
             self.before.append(ended)
-        else:
-            self.after.append((begun, ended))
+        self.after = []
 
     def limits(self):
         stats = self.engine.stats()

@@ -189,28 +189,27 @@ cdef bint has_room_below_limit(const queue_t* queue, const entry_t* leaving) noe
 cdef bint has_room(queue_t* target, entry_t* entry, const selector_t* selector) except -1:
     """Whether `target` can take the message that `selector` would make of `entry`: below its limit, or by its overflow
     selector."""
-    cdef bint below = has_room_below_limit(target, entry)
-    cdef queue_t* further = target
+    cdef bint short = target.durable and not store_takes(target, content_at(entry), steps_down(target.store, entry))
+    cdef queue_t* further
     cdef content_t* content
-    if not target.durable or store_takes(target, content_at(entry), steps_down(target.store, entry)):
-        if below:
-            return True
+    if not has_room_below_limit(target, entry):
         if target.overflow == NULL:
             return False
-        if not names_by_field(target.overflow):
-            if overflow_has_room(target, NULL, entry):
-                return True
-            further = target.overflow.target
-        else:
+        if names_by_field(target.overflow):
             content = content_made(selector, entry)
             try:
-                return overflow_has_room(target, content, entry)
+                return overflow_has_room(target, content, entry) and not short
             finally:
                 content_release(content)
-    if further != NULL and further.durable and not target.short and has_room_below_limit(further, entry):
+        if not overflow_has_room(target, NULL, entry):
+            further = target.overflow.target
+            if further == NULL or not further.durable or not has_room_below_limit(further, entry):
+                return False
+            short = True
+    if short and not target.short:      # a store lacks room for this message, and may have it for a smaller one
         target.short = True
         waiters_changed(target.engine, target)
-    return False
+    return not short
 
 
 cdef inline bint names_by_field(const selector_t* selector) noexcept:
