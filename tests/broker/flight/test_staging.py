@@ -87,6 +87,16 @@ def test_what_an_earlier_batch_of_an_application_left_goes_with_the_next_commit(
     assert staged(engine) == ["xump.staging/later/0-0"]
 
 
+def test_an_application_commits_into_two_queues_side_by_side(engine, jobs, client):
+    """Each queue has versions of its own."""
+    other = engine.create_queue("other", store=jobs.store.name)
+    parts = [client.stage(f"for {queue.name}", 0, 0, queue.name, rows(queue.name), key=("app", 1)) for queue in (jobs, other)]
+    for queue, part in zip((jobs, other), parts, strict=True):
+        assert client.commit(part.run, queue.name, [part], key=("app", 1)) == (1, False, True, None)
+        assert addresses(queue) == [queue.name]
+    assert staged(engine) == []
+
+
 def test_an_abort_drops_the_run_for_good(engine, jobs, client):
     part = client.stage("run", 0, 0, "jobs", rows("a"))
     assert client.abort("run", "jobs") == "aborted"
@@ -96,6 +106,36 @@ def test_an_abort_drops_the_run_for_good(engine, jobs, client):
         with pytest.raises(TransactionError, match="run 'run' was aborted at 20"):
             call()
     assert addresses(jobs) == []
+
+
+def test_of_an_abort_and_a_commit_at_the_same_time_the_first_one_decides(engine, jobs, flying):
+    """Whichever that is, both are told the same, and nothing is left."""
+    said = []
+    with Client(flying.flight.url) as one, Client(flying.flight.url) as two:
+        for number in range(20):
+            part = one.stage(f"run {number}", 0, 0, "jobs", rows("a", "b"))
+            ready, came = threading.Barrier(2), []
+
+            def abort(run=part.run, ready=ready, came=came):
+                ready.wait()
+                came.append(two.abort(run, "jobs"))
+
+            aborting = threading.Thread(target=abort)
+            aborting.start()
+            ready.wait()
+            before = jobs.ready
+            try:
+                assert one.commit(part.run, "jobs", [part]).rows == 2
+                committed = True
+            except TransactionError as error:
+                assert f"run '{part.run}' was aborted at" in str(error)
+                committed = False
+            aborting.join()
+            assert came == ["committed" if committed else "aborted"]
+            assert jobs.ready == before + 2 * committed
+            assert staged(engine) == []
+            said += came
+    assert len(said) == 20
 
 
 def test_an_empty_run_is_committed(engine, jobs, client):

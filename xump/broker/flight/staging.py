@@ -228,7 +228,7 @@ class Staging:
             if decision is not None and decision.rows != rows:
                 warning = (f"{rows} rows were given now, and {decision.rows} were committed before, which count: the query does "
                            "not give the same rows each time")
-            self._drop_run(run, key)
+            self._drop_run(run, key, queue.name)
             if mark is None:
                 mark = self._entering.begin(queue.name, 0, 0)
         wait_durable(self._engine, check_open)
@@ -270,7 +270,7 @@ class Staging:
             decision = decisions.find_run(queue.meta, run)
             if decision is None:
                 queue.meta._change(list(decisions.changes(queue.meta, run, None, ABORTED, 0).items()))
-                self._drop_run(run, None)
+                self._drop_run(run)
         wait_durable(self._engine, check_open)
         return {"state": ABORTED if decision is None else decision.state, "again": decision is not None}
 
@@ -286,7 +286,7 @@ class Staging:
                 why = f"it had given no sign of life for {self._limits.staging_seconds:g} seconds"
                 logger.warning("what run %r had staged is dropped: %s", run, why)
                 self._note_dropped(run, why)
-                self._drop_run(run, None)
+                self._drop_run(run)
 
     def _note_dropped(self, run: str, why: str) -> None:
         targets = {one.target for one in self._attempts.values() if one.run == run}
@@ -297,11 +297,12 @@ class Staging:
             except StoreFull as error:              # to drop it makes room, so that must not depend on room
                 logger.warning("a commit of run %r will not be told why it was dropped: %s", run, error)
 
-    def _drop_run(self, run: str, key: Key | None) -> None:
-        """Drop what is staged of a run, and of the same application with a version that is not later."""
+    def _drop_run(self, run: str, key: Key | None = None, target: str | None = None) -> None:
+        """Drop what is staged of a run; and for a target, of the same application with a version that is not later. What is
+        staged for another target has a commit of its own."""
         for attempt in list(self._attempts.values()):
-            if attempt.run == run or (key is not None and attempt.key is not None and attempt.key[0] == key[0]
-                                      and attempt.key[1] <= key[1]):
+            if attempt.run == run or (key is not None and attempt.key is not None and attempt.target == target
+                                      and attempt.key[0] == key[0] and attempt.key[1] <= key[1]):
                 self._drop(attempt)
         self._alive.pop(run, None)
 
