@@ -74,6 +74,8 @@ class Target(NamedTuple):
     """Whether the queue keeps nothing, so that nothing can be committed into it."""
     is_durable: bool
     """Whether the queue is in a store on disk."""
+    durable_elsewhere: bool
+    """Whether selectors lead from it to durable queues in other stores: what a crash repeats comes to those twice."""
 
 
 class Plan(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import pyarrow
@@ -55,8 +56,10 @@ def publish_partition(rows_or_batches: Iterable[Any], endpoint: str, queue: str,
     """
     given = check_for(parsed({"endpoint": endpoint, "queue": queue, "delivery": "at-least-once"}
                              | {name: str(value) for name, value in options.items()}), reading=False)
+    sent = sendable(_batches(iter(rows_or_batches)), given.address, "the partition")
     with given.client as client:
-        return client.publish(given.queue, sendable(_batches(iter(rows_or_batches)), given.address, "the partition")).rows
+        # Columns of rows have the types that the values of a batch have, which may be others in the next one: a stream has one.
+        return sum(client.publish(given.queue, alike).rows for _, alike in itertools.groupby(sent, attrgetter("schema")))
 
 
 def _batches(found: Iterator[Any]) -> Iterator[pyarrow.RecordBatch]:
@@ -69,6 +72,8 @@ def _batches(found: Iterator[Any]) -> Iterator[pyarrow.RecordBatch]:
         yield from found
         return
     while rows := [row.asDict(recursive=True) if isinstance(row, Row) else row for row in itertools.islice(found, BATCH_ROWS)]:
-        if not isinstance(rows[0], dict):
-            raise TypeError(f"expected rows of Spark, dicts or record batches, got {type(rows[0]).__name__}")
-        yield from pyarrow.Table.from_pylist(rows).to_batches()
+        for row in rows:
+            if not isinstance(row, dict):
+                raise TypeError(f"expected rows of Spark, dicts or record batches, got {type(row).__name__}")
+        names = dict.fromkeys(itertools.chain.from_iterable(rows))
+        yield pyarrow.RecordBatch.from_pydict({name: [row.get(name) for row in rows] for name in names})

@@ -128,11 +128,17 @@ def sendable(batches: Iterator[pyarrow.RecordBatch], address: str | None, where:
 
 
 def sliced(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
-    """The batch in parts of about `SLICE_BYTES`, of at least one row; rows of one part are as large as those of another."""
-    parts = -(-batch.nbytes // SLICE_BYTES)
-    rows = max(-(-batch.num_rows // max(parts, 1)), 1)
+    """The batch in parts of about `SLICE_BYTES`, of at least one row. A part whose rows are larger than those of others is
+    divided again."""
+    parts = min(-(-batch.nbytes // SLICE_BYTES), batch.num_rows)
+    if parts <= 1:
+        if batch.num_rows:
+            yield batch
+        return
+    rows = -(-batch.num_rows // parts)
     for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)
+        part = batch.slice(first, rows)
+        yield from sliced(part) if part.nbytes > 2 * SLICE_BYTES else (part,)
 
 
 # ---- reading

@@ -30,6 +30,9 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 IN_RAM = ("queue {queue!r} is in RAM: a write into it is exactly once as long as the broker lives. For more, put the queue into "
           "a durable store")
 
+ELSEWHERE = ("behind queue {queue!r} are durable queues in another store than its own: what enters while the broker dies may "
+             "come to those twice. For exactly once there, too, put them into the same store")
+
 
 @dataclasses.dataclass
 class Written(WriterCommitMessage):
@@ -64,6 +67,8 @@ class _Writing:
                              "it: write into one of the queues behind it, or say delivery='at-least-once'")
         if options.stages and not target.is_durable:
             warnings.warn(IN_RAM.format(queue=options.queue), RuntimeWarning, stacklevel=2)
+        if options.stages and target.durable_elsewhere:
+            warnings.warn(ELSEWHERE.format(queue=options.queue), RuntimeWarning, stacklevel=2)
 
     def _write(self, batches: Iterator[pyarrow.RecordBatch], key: tuple[str, int] | None) -> Written:
         options, task = self._options, TaskContext.get()

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from xump import Engine, always, deliver
+from xump import Engine, always, copy_to, deliver, field
 from xump.broker import Broker, Client
 from xump.errors import InvalidFilter, QueueNotFound, StaleDelivery
 from tests.broker.flight.conftest import until
@@ -192,7 +192,20 @@ def test_what_a_writer_wants_to_know(engine, durable, client):
     engine.create_queue("jobs", store=durable)
     engine.create_queue("fast")
     engine.create_queue("through", transit=True)
-    assert [client.target(name) for name in ("jobs", "fast", "through")] == [(False, True), (False, False), (True, False)]
+    assert [client.target(name) for name in ("jobs", "fast", "through")] == [
+        (False, True, False), (False, False, False), (True, False, False)]
+
+
+def test_a_writer_hears_of_durable_queues_in_other_stores_behind_its_own(engine, durable, client):
+    for name, store in (("jobs", durable), ("beside", durable), ("fast", "ram"), ("behind", "ram")):
+        engine.create_queue(name, store=store)
+    engine.create_selector("jobs", when=always, do=copy_to("beside"))
+    engine.create_selector("jobs", when=always, do=copy_to(field("reply_to")))
+    engine.create_selector("fast", when=always, do=copy_to("behind"))
+    engine.create_selector("behind", when=always, do=copy_to("fast"))
+    assert [client.target(name).durable_elsewhere for name in ("jobs", "fast")] == [False, False]
+    engine.create_selector("behind", when=always, do=copy_to("jobs"))
+    assert [client.target(name).durable_elsewhere for name in ("jobs", "fast", "behind")] == [False, True, True]
 
 
 def test_taking_with_credit(engine, jobs, client):

@@ -18,6 +18,7 @@ from xump_ext.arrow.browse import id_marks
 
 if TYPE_CHECKING:
     from xump.broker.flight.calls import Call
+    from xump.queue import Queue
 
 Options = dict[str, Any]
 Action = Callable[["Call", Options], Any]
@@ -136,7 +137,18 @@ def target(call: Call, options: Options) -> Any:
     """What a writer wants to know of a queue."""
     only(options, "queue")
     queue = call.queue("write", text(options, "queue"))
-    return {"is_transit": queue.transit, "is_durable": is_stored(queue)}
+    return {"is_transit": queue.transit, "is_durable": is_stored(queue), "durable_elsewhere": any(
+        is_stored(one) and one.store.name != queue.store.name for one in below(call, queue))}
+
+
+def below(call: Call, queue: Queue) -> list[Queue]:
+    """The queues to which selectors lead from it, on any way but those that messages name."""
+    ways = [(one.source.name, one.do.queue) for one in list(call.engine.selectors.values()) if isinstance(one.do.queue, str)]
+    found = {queue.name}
+    while more := {target for source, target in ways if source in found} - found:
+        found |= more
+    queues = (call.engine.queues.get(name) for name in sorted(found - {queue.name}))
+    return [one for one in queues if one is not None]
 
 
 def offsets(call: Call, options: Options) -> Any:
