@@ -1,6 +1,6 @@
 """Runs the tests of the Spark connector; installs pyspark first, with what Spark Connect needs, if it is not there.
 
-    python -m tests.spark [OPTIONS OF PYTEST]
+    python -m tests.spark [OPTIONS OF PYTEST] [FILES, INSTEAD OF ALL]
 """
 
 import importlib.util
@@ -17,9 +17,14 @@ def main():
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "pyspark[connect]>=4.2"], check=True)
     options = ["--doctest-modules", "--strict-markers", "-p", "no:asyncio", "-p", "no:randomly", "-q"]
     pandas = "ignore:PySpark does not yet fully support pandas:FutureWarning"
-    return subprocess.run([sys.executable, "-m", "pytest", "-o", f"addopts={' '.join(options)}", "-W", pandas,
-                           *(sys.argv[1:] or ["tests/spark", "xump/spark"])],
-                          cwd=ROOT, check=False).returncode
+    files = [] if any(map(is_file, sys.argv[1:])) else ["tests/spark", "xump/spark"]
+    command = [sys.executable, "-m", "pytest", "-o", f"addopts={' '.join(options)}", "-W", pandas, *sys.argv[1:], *files]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def is_file(argument):
+    """Whether it names a file, a folder, or a test in one."""
+    return Path(ROOT, argument.partition("::")[0]).exists()
 
 
 if __name__ == "__main__":

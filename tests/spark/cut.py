@@ -51,12 +51,53 @@ class Process:
         self._process.stdout.close()
 
 
-class Wire:
-    """Passes connections on to a port of this machine. When a commit of a client passes for the first time, `at_commit` is called
-    with the function that sends it on; no answer comes back meanwhile, and after that the connection is cut."""
+PROGRAM = """
+import sys
+from xump import Engine
+from xump.broker import Broker
 
-    def __init__(self, port, at_commit):
-        self._target, self._at_commit = port, at_commit
+with Engine() as engine:
+    engine.create_store("disk", "ring", path={path!r}, durability="none", group_ms=60_000)
+    if "q" not in engine.queues:
+        engine.create_queue("q", store="disk", history_limit=None)
+    with Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:{port}") as broker:
+        print(broker.flight.url, flush=True)
+        for line in sys.stdin:
+            if line == "sync\\n":
+                engine.sync()
+            else:
+                engine.publish_many("q", [(line.strip(),)] * 10)
+            print("done", flush=True)
+"""
+
+
+class Embedded(Process):
+    """A program with an engine, whose store writes only when it is told to."""
+
+    def start(self):
+        program = PROGRAM.format(path=f"{self._folder}/disk.xump", port=self.port)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self._process.stdout.readline().rpartition(":")[2])
+
+    def say(self, word):
+        """`sync`, or the address of ten messages."""
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+    def kill(self):
+        super().kill()
+        self._process.stdin.close()
+
+
+class Wire:
+    """Passes connections on to a port of this machine. When a commit of a client passes for the first time, or each time,
+    `at_commit` is called with the function that sends it on; no answer comes back meanwhile, and after that the connection is
+    cut."""
+
+    def __init__(self, port, at_commit, each=False):
+        self._target, self._at_commit, self._each = port, at_commit, each
         self._once = threading.Lock()
         self._seen = False
         self.error = None
@@ -97,7 +138,7 @@ class Wire:
     def _ask(self, client, broker, mute):
         try:
             while data := received(client):
-                if b'"winners"' in data and self._is_first():
+                if b'"winners"' in data and (self._each or self._is_first()):
                     mute.set()
                     self._at_commit(lambda data=data: sent(broker, data))
                     break

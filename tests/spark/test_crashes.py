@@ -1,6 +1,9 @@
 """Whatever dies between stage and commit: each row is in the queue once, or none is."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -8,8 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import Served, numbers, rows
+from tests.spark.conftest import ROOT, Served, numbers, rows
 from tests.spark.cut import Process, Wire
+from tests.spark.piping import pipe
 from xump.broker import Client
 from xump.broker.answers import BrokerUnreachable
 
@@ -28,8 +32,8 @@ def wired():
     """Makes wires."""
     wires = []
 
-    def make(port, at_commit):
-        wires.append(Wire(port, at_commit))
+    def make(port, at_commit, each=False):
+        wires.append(Wire(port, at_commit, each))
         return wires[-1]
 
     yield make
@@ -165,6 +169,59 @@ def test_the_broker_does_not_come_back_in_time(spark, process, wired, sent):
     assert len(seen(process)[0]) == (1000 if sent else 0)
     write(rows(spark, 1000), process.url, **key)
     assert settled(process) == list(range(1000))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_commit_that_raises_is_followed_by_an_abort(spark, process, wired, sent):
+    """The broker lives, and no answer to a commit comes. What was decided stays, whatever Spark asks for then; what was not is
+    dropped at once."""
+    def lose(send):
+        if sent:
+            send()
+            until(process, lambda found, entering: len(found) == 1000)
+
+    text = "not known whether the rows were committed: if they were, running the job again publishes them twice"
+    with pytest.raises((PySparkException, Py4JJavaError), match=text):
+        write(rows(spark, 1000), wired(process.port, lose, each=True).url, timeoutMs=2000)
+    assert seen(process) == (list(range(1000)) if sent else [], [])
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_commit_of_a_stream_that_raises(spark, process, wired, tmp_path, sent):
+    def lose(send):
+        if sent:
+            send()
+            until(process, lambda found, entering: len(found) == 1000)
+
+    source, checkpoint = f"{tmp_path}/source", f"{tmp_path}/checkpoint"
+    rows(spark, 1000).write.parquet(source)
+    with pytest.raises(PySparkException, match="not known whether version 0 of '.*' was committed: run it again"):
+        pipe(spark, source, checkpoint, wired(process.port, lose, each=True).url, "q", timeoutMs=2000)
+    assert len(seen(process)[0]) == (1000 if sent else 0)
+    assert seen(process)[1] == []
+    pipe(spark, source, checkpoint, process.url, "q")
+    assert sorted(settled(process)) == list(range(1000))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_the_driver_is_killed(spark, process, wired, tmp_path, sent):
+    """Before or after its commit. A restarted query goes on, and drops what the first one has left."""
+    def kill(send):
+        if sent:
+            send()
+            until(process, lambda found, entering: len(found) == 1000)
+        os.killpg(driver.pid, signal.SIGKILL)
+
+    given = f"{tmp_path}/source", f"{tmp_path}/checkpoint"
+    rows(spark, 1000).write.parquet(given[0])
+    url = wired(process.port, kill).url
+    driver = subprocess.Popen([sys.executable, "-m", "tests.spark.piping", *given, url, "q"], start_new_session=True, cwd=ROOT,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert driver.wait(WAIT) == -signal.SIGKILL
+    found, left = seen(process)
+    assert (len(found), bool(left)) == ((1000, False) if sent else (0, True))
+    pipe(spark, *given, process.url, "q")
+    assert sorted(settled(process)) == list(range(1000))
 
 
 def test_a_speculative_loser_is_dropped(spark, served):

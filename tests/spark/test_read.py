@@ -1,5 +1,9 @@
 """Queues as dataframes: what is read, in which parts, and never above what is durable."""
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from pyarrow import flight
 from pyspark.errors import PySparkException
@@ -65,6 +69,22 @@ def test_nothing_above_what_is_durable_is_read(served, read):
     assert read("late").count() == late.durable_id == 1
 
 
+def test_what_enters_by_a_commit_is_read_whole_or_not_at_all(spark, served, read, write):
+    """The target has room for ten of a hundred rows, so they enter as a consumer takes them."""
+    queue = served.engine.create_queue("narrow", store="disk", limit=10, history_limit=None)
+    write(rows(spark, 100), "narrow")
+    assert (queue.ready, queue.entering, read("narrow").count()) == (10, 90, 0)
+    served.engine.create_selector("narrow", when=always, do=deliver("w"), credit=5)
+    taken = 0
+    while taken < 100:
+        for delivery in served.engine.take(5, timeout=60):
+            delivery.ack()
+            taken += 1
+        assert queue.stable_id == (0 if queue.entering else 100)
+    served.engine.sync()
+    assert read("narrow").count() == 100
+
+
 def test_what_is_read_can_be_written(filled, read, write):
     other = filled.engine.create_queue("other")
     write(read().selectExpr("address", "body", "headers"), "other")
@@ -112,7 +132,32 @@ def test_tokens(spark, tmp_path):
         client.close()
         write = rows(spark, 3).write.format("xump").mode("append").option("endpoint", broker.flight.url)
         with pytest.raises(PySparkException, match="AccessRefused"):
+            write.save("q")
+        with pytest.raises(PySparkException, match="AccessRefused"):
             write.option("token", "drawn by lot").save("q")
         assert queue.ready == 0
         write.option("token", token).save("q")
         assert queue.ready == 3
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="left out: there is no program `openssl`")
+@pytest.mark.parametrize("as_file", [True, False])
+def test_certificates(spark, tmp_path, as_file):
+    """Named by a file, or given as they are: the executors get them from the driver."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{tmp_path}/key", "-out", f"{tmp_path}/pem",
+         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        check=True, capture_output=True)
+    pem, key = (Path(tmp_path, name).read_bytes() for name in ("pem", "key"))
+    with Engine() as engine, Broker(engine, amqp="127.0.0.1:0", flight="grpc://127.0.0.1:0",
+                                    flight_certificate=(pem, key)) as broker:
+        queue = engine.create_queue("q")
+        options = {"endpoint": broker.flight.url, "queue": "q", "tlsRootCerts": f"{tmp_path}/pem" if as_file else pem.decode()}
+        assert options["endpoint"].startswith("grpc+tls://")
+        frame = rows(spark, 30)
+        frame.write.format("xump").mode("append").options(**options).save()
+        assert queue.ready == spark.read.format("xump").options(**options).load().count() == 30
+        with pytest.raises(PySparkException, match="grpc[+]tls://127.0.0.1"):
+            frame.write.format("xump").mode("append").option("endpoint", broker.flight.url).save("q")
+    with pytest.raises(PySparkException, match="neither a certificate"):
+        frame.write.format("xump").mode("append").options(**options | {"tlsRootCerts": f"{tmp_path}/none"}).save()

@@ -7,9 +7,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import numbers, rows
+from tests.spark.cut import Embedded
+from tests.spark.piping import finish, pipe
 from xump import always, deliver
-
-WAIT = 180      # seconds; a query that hangs fails the test
 
 
 class Pipe:
@@ -25,60 +25,51 @@ class Pipe:
 
     def run(self, queue="q", **options):
         """Until all is there that is there now."""
-        frame = self.spark.readStream.schema("address STRING, body STRING, headers STRUCT<n: BIGINT>").parquet(self.source)
-        finish(frame.writeStream.format("xump").option("endpoint", self.served.url).options(**options)
-               .option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start(queue))
-
-
-def finish(query):
-    try:
-        assert query.awaitTermination(WAIT), "the query hangs"
-    finally:
-        query.stop()
+        pipe(self.spark, self.source, self.checkpoint, self.served.url, queue, **options)
 
 
 @pytest.fixture
-def pipe(spark, served, tmp_path):
+def piped(spark, served, tmp_path):
     return Pipe(spark, served, tmp_path)
 
 
-def test_a_stream_goes_on_from_its_checkpoint(pipe, served):
-    pipe.run()
-    pipe.more(10, 10)
-    pipe.run()
-    pipe.run()
+def test_a_stream_goes_on_from_its_checkpoint(piped, served):
+    piped.run()
+    piped.more(10, 10)
+    piped.run()
+    piped.run()
     assert sorted(numbers(served.queue)) == list(range(20))
 
 
-def test_a_batch_that_comes_again_is_not_published_again(pipe, served):
+def test_a_batch_that_comes_again_is_not_published_again(piped, served):
     """The log of finished batches is lost, as by a crash before it was written."""
-    pipe.run()
-    pipe.more(10, 10)
-    pipe.run()
-    shutil.rmtree(f"{pipe.checkpoint}/commits")
-    pipe.run()
+    piped.run()
+    piped.more(10, 10)
+    piped.run()
+    shutil.rmtree(f"{piped.checkpoint}/commits")
+    piped.run()
     assert sorted(numbers(served.queue)) == list(range(20))
 
 
-def test_a_checkpoint_that_counts_from_0_again_is_an_error(pipe, served):
-    pipe.run()
-    pipe.more(10, 10)
-    pipe.run()
+def test_a_checkpoint_that_counts_from_0_again_is_an_error(piped, served):
+    piped.run()
+    piped.more(10, 10)
+    piped.run()
     for folder in ("offsets", "commits", "sources"):
-        shutil.rmtree(f"{pipe.checkpoint}/{folder}", ignore_errors=True)
+        shutil.rmtree(f"{piped.checkpoint}/{folder}", ignore_errors=True)
     with pytest.raises(PySparkException, match="version"):
-        pipe.run()
+        piped.run()
     assert sorted(numbers(served.queue)) == list(range(20))
-    pipe.run(txnAppId="another name")       # what the error advises; the rows are published as those of another application
+    piped.run(txnAppId="another name")       # what the error advises; the rows are published as those of another application
     assert len(numbers(served.queue)) == 40
 
 
-def test_at_least_once(pipe, served):
-    pipe.run(delivery="at-least-once")
+def test_at_least_once(piped, served):
+    piped.run(delivery="at-least-once")
     assert sorted(numbers(served.queue)) == list(range(10))
 
 
-def test_for_each_batch(spark, served, pipe):
+def test_for_each_batch(spark, served, piped):
     from xump.spark import publish
 
     url = served.url
@@ -87,8 +78,8 @@ def test_for_each_batch(spark, served, pipe):
         publish(frame, url, "q", txnAppId="each", txnVersion=number)
         publish(frame, url, "q", txnAppId="each", txnVersion=number)
 
-    frame = spark.readStream.schema("address STRING, body STRING, headers STRUCT<n: BIGINT>").parquet(pipe.source)
-    finish(frame.writeStream.foreachBatch(publish_batch).option("checkpointLocation", pipe.checkpoint)
+    frame = spark.readStream.schema("address STRING, body STRING, headers STRUCT<n: BIGINT>").parquet(piped.source)
+    finish(frame.writeStream.foreachBatch(publish_batch).option("checkpointLocation", piped.checkpoint)
            .trigger(availableNow=True).start())
     assert sorted(numbers(served.queue)) == list(range(10))
 
@@ -170,12 +161,69 @@ def test_a_queue_that_was_made_again_is_data_loss(tail, served):
     assert tail.ids == sorted([*range(1, 11), 1, 2, 3])
 
 
+@pytest.fixture
+def embedded(tmp_path):
+    made = Embedded(tmp_path)
+    yield made
+    made.kill()
+
+
+def test_a_tail_that_was_not_durable_when_the_broker_was_killed(spark, embedded, tmp_path):
+    """What it had not read then is gone, and its ids belong to others, which it reads."""
+    tail = Tail(spark, embedded, tmp_path)
+    for word in ("kept", "sync", "lost"):
+        embedded.say(word)
+    tail.run()
+    assert tail.ids == list(range(1, 11))
+    embedded.kill()
+    embedded.start()
+    embedded.say("later")
+    tail.run()
+    assert tail.ids == list(range(1, 11))
+    embedded.say("sync")
+    tail.run()
+    found = spark.read.parquet(tail.out).orderBy("id").collect()
+    assert [(row.id, row.address) for row in found] == [(n, "kept" if n <= 10 else "later") for n in range(1, 21)]
+
+
+def test_a_query_that_goes_on(spark, served, tmp_path):
+    """Not ended by what is there now: it reads what comes meanwhile, and purges behind itself."""
+    frame = spark.readStream.format("xump").option("endpoint", served.url).option("ack", "commit").load("q")
+    query = frame.select("id").writeStream.format("parquet").option("path", f"{tmp_path}/out") \
+        .option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(processingTime="0 seconds").start()
+    try:
+        for last in (10, 20, 30):
+            publish(served, 10)
+            query.processAllAvailable()
+            assert spark.read.schema("id BIGINT").parquet(f"{tmp_path}/out").count() == last
+    finally:
+        query.stop()
+    assert next(served.queue.browse(state="ready")).id > 10
+
+
 def test_acks_are_one_batch_behind(tail, served):
     publish(served, 9)
     tail.run(maxOffsetsPerTrigger=3, ack="commit")
     assert tail.ids == list(range(1, 10))
     # Spark says that a batch is done when it begins the next one, and nothing of the last.
     assert [message.id for message in served.queue.browse(state="ready")] == list(range(4, 10))
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"endingId": 3}, "a stream has no end"), ({"delivery": "at-least-once"}, "option delivery is for writing"),
+    ({"acks": "commit"}, "unknown option 'acks'; did you mean ack. Known are endpoint, queue, address")])
+def test_what_is_wrong_with_a_stream_is_said(tail, options, text):
+    with pytest.raises(PySparkException, match=text):
+        tail.run(**options)
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"txnVersion": 3}, "option txnVersion is for a batch"), ({"ack": "commit"}, "option ack is for reading"),
+    ({"colour": "red"}, "unknown option 'colour'; known are endpoint, queue, address")])
+def test_what_is_wrong_with_a_stream_into_a_queue_is_said(piped, served, options, text):
+    with pytest.raises(PySparkException, match=text):
+        piped.run(**options)
+    assert served.queue.ready == 0
 
 
 def test_acks_are_for_queues_without_consumers(tail, served):

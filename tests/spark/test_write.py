@@ -2,14 +2,21 @@
 
 import datetime
 import decimal
+import socket
+import time
+import warnings
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.conftest import numbers, rows
-from xump import always, copy_to, deliver
+from xump import always, copy_to, deliver, where
 from xump.broker import Client
-from xump.spark import publish, publish_partition
+from xump.spark import XumpDataSource, publish, publish_partition
+from xump.spark.options import CONNECT_SECONDS
+from xump.spark.publishing import BATCH_ROWS
+from xump.spark.schema import SLICE_BYTES, sliced
 
 BOTH = ("exactly-once", "at-least-once")
 
@@ -55,6 +62,16 @@ def test_types_of_headers_are_kept(spark, served, write):
     assert dict(message.headers) == {
         "int": 7, "long": 1 << 40, "float": 1.5, "yes": True, "text": "ü", "bytes": b"b",
         "price": str(decimal.Decimal("1.50")), "at": int(moment.timestamp()) * 1_000_000_000}
+
+
+def test_headers_are_filtered_by_their_types(spark, served, write):
+    texts = "int > 6", "float < 2", "yes = true", "int < 7"
+    with served.engine.building():
+        for text in texts:
+            served.engine.create_selector("q", when=where(text), do=copy_to(served.engine.create_queue(text)))
+    headers = "named_struct('int', 7, 'float', 1.5D, 'yes', true) AS headers"
+    write(spark.range(1).selectExpr("'a' AS address", "'b' AS body", headers))
+    assert [served.engine.queues[text].ready for text in texts] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("headers", ["map('k', 'v')", "array(named_struct('key', 'k', 'value', cast('v' AS binary)))",
@@ -120,9 +137,21 @@ def test_what_is_wrong_is_said_before_any_task_runs(spark, served, write, column
 
 
 def test_a_broker_that_is_not_there(spark, served):
-    frame = rows(spark, 3)
+    frame, began = rows(spark, 3), time.monotonic()
     with pytest.raises(PySparkException, match="grpc://127.0.0.1:1"):
         frame.write.format("xump").mode("append").option("endpoint", "grpc://127.0.0.1:1").save("q")
+    with pytest.raises(PySparkException, match="grpc://127.0.0.1:1"):
+        spark.read.format("xump").option("endpoint", "grpc://127.0.0.1:1").load("q").count()
+    assert time.monotonic() - began < 4 * CONNECT_SECONDS
+
+
+def test_a_broker_that_does_not_answer(spark):
+    """Somebody listens, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url, began = f"grpc://127.0.0.1:{listening.getsockname()[1]}", time.monotonic()
+        with pytest.raises(PySparkException, match=url):
+            rows(spark, 3).write.format("xump").mode("append").option("endpoint", url).option("timeoutMs", 2000).save("q")
+        assert time.monotonic() - began < CONNECT_SECONDS
 
 
 def test_a_queue_that_is_not_there(spark, served, write):
@@ -180,6 +209,57 @@ def test_plain_functions(spark, served):
     assert (sorted(row.rows for row in counted), served.queue.ready) == ([5, 5], 30)
     assert publish_partition([], url, "q") == 0
     assert publish_partition([{"address": "a", "body": b"b"}], url, "q") == 1
+
+
+def test_rows_of_a_partition_need_not_be_alike(spark, served):
+    """Columns that are null, or not there, in the first batch; a header of another type in the second; and one that is gone."""
+    first = [{"address": "a", "body": b"b", "headers": {"n": 1}, "reply_to": None}, {"address": "a", "body": b"b", "headers": {}}]
+    first += [{"address": "a", "body": b"b", "message_id": "m"}] * (BATCH_ROWS - 2)
+    second = [{"address": "a", "body": "b", "headers": {"n": 1.5}, "reply_to": "r"}, {"address": "a", "body": "b"}]
+    assert publish_partition(first + second, served.url, "q") == BATCH_ROWS + 2
+    found = [(one.headers.get("n"), one.reply_to, one.message_id) for one in served.queue.browse()]
+    assert found[:3] == [(1, None, None), (None, None, None), (None, None, "m")]
+    assert found[-3:] == [(None, None, "m"), (1.5, "r", None), (None, None, None)]
+    with pytest.raises(ValueError, match=f"body is null in row {BATCH_ROWS + 2} of the partition"):
+        publish_partition([*first, *second, {"address": "a"}], served.url, "q")
+    with pytest.raises(TypeError, match="expected rows of Spark, dicts or record batches, got int"):
+        publish_partition([first[0], 1], served.url, "q")
+
+
+def test_rows_of_different_sizes_are_sent_in_slices_of_4_mib():
+    import pyarrow
+
+    sizes = [10] * 5_000 + [1_000_000] * 20 + [10] * 4_980 + [2 * SLICE_BYTES] * 2
+    batch = pyarrow.record_batch({"body": pyarrow.array([b"x" * size for size in sizes])})
+    parts = list(sliced(batch))
+    assert pyarrow.Table.from_batches(parts).equals(pyarrow.Table.from_batches([batch]))
+    assert all(part.nbytes <= 2 * SLICE_BYTES or part.num_rows == 1 for part in parts)
+    assert list(sliced(batch.slice(0, 0))) == []
+
+
+def test_a_large_row(spark, served, write):
+    write(spark.range(3).selectExpr("'a' AS address", "repeat('x', 40000000) AS body"))
+    assert [len(message.body) for message in served.queue.browse()] == [40_000_000] * 3
+
+
+RAM, ELSEWHERE = "queue 'target' is in RAM", "behind queue 'target' are durable queues in another store"
+
+
+@pytest.mark.parametrize("store, behind, texts", [
+    ("disk", "disk", []), ("disk", "other", [ELSEWHERE]), ("ram", "ram", [RAM]), ("ram", "disk", [RAM, ELSEWHERE])])
+def test_what_exactly_once_does_not_hold_for_is_said_in_a_warning(served, tmp_path, store, behind, texts):
+    """Spark makes the writer in a process of its own, whose errors are in its log."""
+    engine = served.engine
+    engine.create_store("other", "ring", path=f"{tmp_path}/other.xump")
+    engine.create_queue("target", store=store)
+    engine.create_queue("behind", store=behind)
+    engine.create_selector("target", when=always, do=copy_to("behind"))
+    schema = StructType([StructField("address", StringType()), StructField("body", StringType())])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for delivery in BOTH:
+            XumpDataSource({"endpoint": served.url, "path": "target", "delivery": delivery}).writer(schema, False)
+    assert [str(one.message)[:len(text)] for one, text in zip(said, texts, strict=True)] == texts
 
 
 def test_where_overwriting_was_meant(spark, served):
