@@ -143,6 +143,23 @@ def test_a_smaller_message_that_comes_before_one_that_found_no_room(tmp_path, ki
         assert [message.address for message in engine.queues["outside"].browse()] == ["large"]
 
 
+def test_a_queue_that_is_held_stands_in_no_line_for_room(tmp_path):
+    """Its large message lacked room in a store; the small one of another queue stood behind it."""
+    with engine_on(tmp_path / "s", "ring", **RING, max_bytes=8 * SEGMENT) as engine:
+        with engine.building():
+            for name, store in (("first", "ram"), ("second", "ram"), ("target", "s"), ("kept", "s")):
+                engine.create_queue(name, store=store)
+            for name in ("first", "second"):
+                engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+        filled(engine, "kept", 20_000)
+        engine.publish("first", "large", bytes(20_000))
+        engine.publish("second", "small")
+        assert [engine.queues[name].ready for name in ("first", "second")] == [1, 1]
+        engine.queues["first"].hold()
+        engine.check()
+        assert [engine.queues[name].ready for name in ("first", "second")] == [1, 0]
+
+
 class Forgetful(RingStore):
     """Never releases: as if the process had ended before."""
 

@@ -52,7 +52,8 @@ from xump_ext.state.queue_lists cimport mark_dirty
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned
-from xump_ext.route.routing cimport go_on, keep_unmatched, run, wake_everything
+from xump_ext.route.holding cimport hold, wake_everything
+from xump_ext.route.routing cimport go_on, keep_unmatched, run
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
 from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport DestinationRef, target_of
@@ -429,7 +430,8 @@ cdef class Core(EngineReading):
                 if queue.awaits_release:
                     time_of(&self.e)
                     release_due(&self.e, [handle])
-            queue.held = held
+            elif not queue.held:
+                hold(&self.e, queue)
             run(&self.e)        # also if there is nothing to route: the delays that ended now belong to a run
         finally:
             self.unlock()

@@ -13,6 +13,7 @@ from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
 from xump_ext.memory.canaries cimport EXPIRY, strikes
+from xump_ext.route.holding cimport hold
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
@@ -166,7 +167,7 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
         else:
             end_retry(engine, entry)
     except (OSError, KeyError) as error:        # a store raises these
-        entry.queue.held = True
+        hold(engine, entry.queue)
         (<list> engine.user_errors).append(((<object> entry.queue.handle).name, error))
     return 0
 

@@ -22,4 +22,3 @@ cdef inline int go_on(engine_t* engine) except -1:
     return 0
 
 cdef int keep_unmatched(queue_t* queue) except -1
-cdef int wake_everything(engine_t* engine, queue_t* queue) except -1

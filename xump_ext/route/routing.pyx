@@ -23,6 +23,7 @@ from xump_ext.memory.heap cimport heap_root, heap_t, node_t
 from xump_ext.route.copies cimport make_copies
 from xump_ext.route.due cimport delay_ends, do_due, something_is_due
 from xump_ext.route.gather cimport gather_dirty, may_act, parked_look, parked_place, rematch_returned, run_queue_postpone
+from xump_ext.route.holding cimport wake_everything
 from xump_ext.route.ledger cimport dead_letter, letters_would_take, take
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.route.settling cimport PROCESSED, settle
@@ -34,7 +35,7 @@ from xump_ext.select.credit cimport (
     wake_where_room_varies, woken_waiters_look,
 )
 from xump_ext.select.lanes cimport lane_close, lane_oldest, waitset_waited
-from xump_ext.select.plan cimport Clause, Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
+from xump_ext.select.plan cimport Plan, prefetch_known, prefetch_known_copy, prefetch_known_route
 from xump_ext.select.round_robin cimport choose, choose_one, choose_waiting, is_idle
 from xump_ext.select.runnable cimport lane_key, parked_key, runnable_next, runnable_remove, waiters_key
 from xump_ext.select.unrouted cimport apart_remove, backlog_forward, kept_add
@@ -44,7 +45,7 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.group_line cimport is_behind
-from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waiter_t, waitset_t
+from xump_ext.state.graph cimport clause_t, entry_t, lane_t, route_t, run_item_t, selector_t, visited_t, waitset_t
 from xump_ext.state.lazy_content cimport content_at, content_needed, is_loaded
 from xump_ext.state.returned_heap cimport returned_merge
 from xump_ext.state.run_queue cimport (
@@ -151,29 +152,6 @@ cdef inline int gather(engine_t* engine) except -1:
         gather_dirty(engine)
     if engine.parked_count:
         parked_place(engine)
-    return 0
-
-
-# ---- release of a held queue
-
-cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
-    """Wakes all that waits or is parked in a queue, and every waiting list that its selectors are in: it is not held now."""
-    cdef Plan plan = <Plan> queue.plan
-    cdef Clause clause
-    cdef lane_t* lane
-    cdef waiter_t* waiter
-    cdef uint32_t i
-    for clause in list(plan.clauses.values()):
-        plan.wake_clause(clause, 0)
-        lane = clause.c.lanes
-        while lane != NULL:
-            lane_wake(engine, lane)
-            lane = lane.next
-        for i in range(clause.c.count):
-            waiter = clause.c.selectors[i].waiters
-            while waiter != NULL:
-                waiters_wake(engine, waiter.target)
-                waiter = waiter.next_of_selector
     return 0
 
 
