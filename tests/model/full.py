@@ -129,7 +129,7 @@ class FullWorld(World):
             else:
                 room, bytes = self.room(store), sum(self.asked) + (MAP_BYTES if what in ("map", "transaction", "adopt") else 0)
                 self.check_empty(store, bytes)
-            need = self.need(store, bytes, *charges)
+            need = self.need(store, bytes, *charges, *entered)
             assert room < need, self.told(f"{what} into {store!r}: refused, though {need} bytes are enough and {room} are left")
 
     def check_empty(self, store, bytes):
@@ -139,23 +139,28 @@ class FullWorld(World):
     def compare(self):
         super().compare()
         if not self.model.depth:
-            self.check_those_who_wait_for_stores()
+            self.check_lines()
 
-    def check_those_who_wait_for_stores(self):
-        """No selector stands still where there is room."""
-        seen = set()
+    def check_lines(self):
+        """No line for a queue stands still where there is room for each that may be the first in it. Which one is the first the
+        model does not know: it was not told at which moment each was refused."""
+        for target, firsts in self.lines().items():
+            if all(is_below_limit(self.model, target, leaving=entry) for entry in firsts.values()):
+                need = max(self.need(target.store, charge(makes(selector, entry))) for selector, entry in firsts.items())
+                room, ids = self.room(target.store), [selector.id for selector in firsts]
+                assert room < need, self.told(f"selectors {ids} wait for {need} bytes at most in {target.store!r} of {room}")
+                self.met["a selector waits for a store"] += 1
+
+    def lines(self):
+        """For each durable queue for which selectors wait: the message that each would put there next."""
+        found = {}
         for entry in everywhere(self.model, "waiting"):
             for selector in entry.queue.selectors:
-                if selector in seen or entry.queue.held or not (may_take(selector, entry) and selector.is_able):
-                    continue
-                seen.add(selector)
-                target = line_of(selector, entry.message)
-                if getattr(target, "durable", False) and target.waiting_list[0] is selector and is_below_limit(
-                        self.model, target, leaving=entry) and self.is_at_rest(target.store):
-                    size = charge(makes(selector, entry))
-                    room, need = self.room(target.store), self.need(target.store, size)
-                    assert room < need, self.told(f"selector {selector.id} waits for {need} bytes in {target.store!r} of {room}")
-                    self.met["a selector waits for a store"] += 1
+                if not entry.queue.held and selector.is_able and may_take(selector, entry):
+                    target = line_of(selector, entry.message)
+                    if getattr(target, "durable", False) and self.is_at_rest(target.store):
+                        found.setdefault(target, {}).setdefault(selector, entry)
+        return found
 
     # ---- corners
 
