@@ -47,7 +47,7 @@ NAMES = (
     "recovery",
     "fsyncs",
 )
-BY_NAME = ("backlog", "zeromq", "flight", "sql_relay", "sql_flat", "sql", "spark")
+BY_NAME = ("backlog", "zeromq", "flight", "sql_relay", "sql_flat", "sql", "spark", "spark_cpu")
 """Take minutes for one table, or processes on a machine with nothing else to do: only when they are asked for."""
 RESULTS = Path(__file__).with_name("RESULTS.md")
 RECORD = Path(__file__).with_name("results.json")

@@ -301,18 +301,28 @@ def read_part(spark: SparkSession, client: Client, folder: str, rows: int, round
     compare(speed_table(), times, "ready batches of Parquet", ["xump"], 0.7)
 
 
+def let_workers_find_this() -> None:
+    """Spark's workers find the sources, and the data source."""
+    places = [str(SOURCES), str(SOURCES / "xump/spark/discovery"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+
+
+def started(servers: ExitStack, folder: str) -> SparkSession:
+    """A session, until the block ends."""
+    made = session(spark_sql_warehouse_dir=f"{folder}/warehouse")
+    servers.callback(made.stop)
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
 def main(arguments: list[str] | None = None) -> None:
     options = parser_of(__doc__).parse_args(arguments)
     rows = ROWS // 10 if options.quick else ROWS
     describe("pyspark", "pyarrow")
-    # Spark's workers find the sources and this module.
-    places = [str(SOURCES), str(SOURCES / "xump/spark/discovery"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    let_workers_find_this()
     with ExitStack() as servers:
         folder = servers.enter_context(tempfile.TemporaryDirectory())
-        spark = session(spark_sql_warehouse_dir=f"{folder}/warehouse")
-        servers.callback(spark.stop)
-        spark.sparkContext.setLogLevel("ERROR")
+        spark = started(servers, folder)
         client = servers.enter_context(Client(servers.enter_context(broker())))
         write_part(spark, client, rows, options.rounds, servers)
         others_part(client, rows, options.rounds)

@@ -1,12 +1,14 @@
 """Local sessions; a Java that is not the machine's; what imports of the data source cost others."""
 
+import gc
 import os
 import subprocess
 import sys
 
+import pyarrow
 import pytest
 
-from xump.spark import sessions
+from xump.spark import sessions, workers
 
 
 def test_the_session_of_a_process_is_one(spark):
@@ -50,6 +52,21 @@ def test_where_the_connector_cannot_be_imported_others_are_still_found(tmp_path)
                "print(hasattr(pyspark_xump, 'DefaultSource'), len(said), 'xump' in str(said[0].message))")
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert run.stdout == "False 1 True\n"
+
+
+def test_workers_of_spark_do_not_look_through_imports_for_garbage(spark):
+    """Spark collects garbage after each task."""
+    def frozen(batches):
+        import xump.spark
+
+        for _ in batches:
+            yield pyarrow.record_batch({"is_worker": [xump.spark.workers.is_worker()], "frozen": [gc.get_freeze_count()]})
+
+    before = gc.get_freeze_count()
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(frozen, "is_worker boolean, frozen long").collect()
+    assert row.is_worker and row.frozen > 50_000
+    workers.freeze_imports()
+    assert (workers.is_worker(), gc.get_freeze_count()) == (False, before)
 
 
 CONNECT = """

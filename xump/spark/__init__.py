@@ -12,11 +12,15 @@ they reach.
     publishing      plain functions: a dataframe, or the rows of a partition
     replaying       publishes rows in the rhythm of a column of times, with a `progress` bar
     sessions        a local session with the settings that work
+    workers         what Spark's workers need not do again and again
 """
 
 from xump.spark.publishing import publish, publish_partition
 from xump.spark.replaying import Progress, Replayed, replay
 from xump.spark.sessions import session
 from xump.spark.source import XumpDataSource
+from xump.spark.workers import freeze_imports
 
 __all__ = ["Progress", "Replayed", "XumpDataSource", "publish", "publish_partition", "replay", "session"]
+
+freeze_imports()
