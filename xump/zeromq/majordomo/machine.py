@@ -153,6 +153,7 @@ class Majordomo:
         """Says whether a request of a client is let in; None: each is. A server of a pair that is not active lets none in."""
         self.refused = 0
         """Requests that were not let in."""
+        self._replies: list[list[bytes]] = []       # for `pump`
         self._titanic: titanic.Titanic | None = None
         self._reserved: tuple[bytes, ...] = mmi.RESERVED
         self._heads: dict[tuple[bytes, bytes], Callable[[Sequence[bytes], float], None]] = {
@@ -359,7 +360,7 @@ class Majordomo:
             self._titanic.done(worker, body)
             return
         worker.settle()
-        self._send([client, *final_head, *body])
+        self._replies.append([client, *final_head, *body])
 
     def _forget(self, identity: bytes) -> None:
         worker = self._workers.pop(identity)
@@ -375,7 +376,8 @@ class Majordomo:
     # ---- what goes out
 
     def pump(self, now: float) -> None:
-        """Hand out the requests for which there is a worker. Cost: O(requests that are handed out)."""
+        """Hand out the requests for which there is a worker, then the replies that came: a worker with nothing to do costs more
+        than a client that waits a little longer. Cost: O(requests and replies that are handed out)."""
         for delivery in self.engine.deliveries(self._destination):
             worker = self._by_selector[delivery.selector.id]
             body = worker.take(delivery)
@@ -386,6 +388,9 @@ class Majordomo:
                 self._titanic.handed(worker)
         if self._titanic is not None:
             self._titanic.pump()
+        for reply in self._replies:
+            self._send(reply)
+        self._replies.clear()
 
     def due(self) -> float | None:
         """When `tick` has something to do; None: there are neither workers nor requests."""
