@@ -143,19 +143,20 @@ def test_a_smaller_message_that_comes_before_one_that_found_no_room(tmp_path, ki
         assert [message.address for message in engine.queues["outside"].browse()] == ["large"]
 
 
-def test_a_queue_that_is_held_stands_in_no_line_for_room(tmp_path):
+@pytest.mark.parametrize("stop", [lambda queue, selector: queue.hold(), lambda queue, selector: selector.disable()])
+def test_one_that_is_stopped_stands_in_no_line_for_room(tmp_path, stop):
     """Its large message lacked room in a store; the small one of another queue stood behind it."""
     with engine_on(tmp_path / "s", "ring", **RING, max_bytes=8 * SEGMENT) as engine:
         with engine.building():
             for name, store in (("first", "ram"), ("second", "ram"), ("target", "s"), ("kept", "s")):
                 engine.create_queue(name, store=store)
-            for name in ("first", "second"):
-                engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+            first, _ = [engine.create_selector(name, when=always, do=move_to("target"), credit=INFINITE)
+                        for name in ("first", "second")]
         filled(engine, "kept", 20_000)
         engine.publish("first", "large", bytes(20_000))
         engine.publish("second", "small")
         assert [engine.queues[name].ready for name in ("first", "second")] == [1, 1]
-        engine.queues["first"].hold()
+        stop(engine.queues["first"], first)
         engine.check()
         assert [engine.queues[name].ready for name in ("first", "second")] == [1, 0]
 

@@ -28,7 +28,8 @@ from xump_ext.route.settling cimport DELETED, settle
 from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
-    lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
+    lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_it_waits,
+    wake_where_room_varies,
 )
 from xump_ext.select.groups cimport groups_free
 from xump_ext.select.lanes cimport lane_open
@@ -459,6 +460,7 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
     else:
         selector.clause.enabled -= 1
         selector_idle(selector)
+        wake_where_it_waits(engine, selector)
     return selector_wake(engine, selector)
 
 

@@ -3,9 +3,9 @@
 from libc.stdint cimport uint32_t
 
 from xump_ext.select.clause cimport Clause
-from xump_ext.select.credit cimport lane_wake, waiters_wake
+from xump_ext.select.credit cimport lane_wake, wake_where_it_waits
 from xump_ext.select.plan cimport Plan
-from xump_ext.state.graph cimport lane_t, waiter_t
+from xump_ext.state.graph cimport lane_t
 
 
 cdef int hold(engine_t* engine, queue_t* queue) except -1:
@@ -31,12 +31,8 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
 cdef int wake_waiting_lists(engine_t* engine, queue_t* queue) except -1:
     """Wakes every waiting list that the queue's selectors are in."""
     cdef Clause clause
-    cdef waiter_t* waiter
     cdef uint32_t i
     for clause in list((<Plan> queue.plan).clauses.values()):
         for i in range(clause.c.count):
-            waiter = clause.c.selectors[i].waiters
-            while waiter != NULL:
-                waiters_wake(engine, waiter.target)
-                waiter = waiter.next_of_selector
+            wake_where_it_waits(engine, clause.c.selectors[i])
     return 0
