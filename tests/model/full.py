@@ -141,6 +141,9 @@ class FullWorld(World):
         if not self.model.depth:
             self.check_lines()
 
+    def compare_synced(self):
+        """What went on because the sync made room may be durable, too: `compare` asks for the rest."""
+
     def check_lines(self):
         """No line for a queue stands still where there is room for each that may be the first in it. Which one is the first the
         model does not know: it was not told at which moment each was refused."""

@@ -210,6 +210,9 @@ class Pair:
     @recorded
     def sync(self):
         self.both(lambda engine, side: engine.sync(), "sync()")
+        self.compare_synced()
+
+    def compare_synced(self):
         for name, queue in self.engine.queues.items():
             assert queue.durable_id == self.model.queues[name].durable_id, self.told(f"durable_id of {name}: {queue.durable_id}")
 
