@@ -35,7 +35,24 @@ def test_a_java_of_a_wheel_is_started_without_the_module_that_it_lacks(tmp_path,
     given = ["-c", "import sys; print(sys.argv[1:])", "a b", "--add-modules=jdk.incubator.vector", "", "$x"]
     said = subprocess.run([home / "bin/java", *given], capture_output=True, text=True, check=True).stdout
     assert said == "['a b', '', '$x']\n"
-    assert oct(os.stat(home / "bin").st_mode & 0o777) == "0o700"
+    assert oct(os.stat(home).st_mode & 0o777) == "0o700"
+
+
+@pytest.mark.parametrize("taken", ["everybody's", "a link"])
+def test_a_java_is_not_put_where_others_could_change_it(tmp_path, monkeypatch, taken):
+    """The folder's name can be guessed, and anybody may have made one of that name."""
+    monkeypatch.setattr(sessions.tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / f"xump-java-{os.getuid()}"
+    if taken == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    home = sessions.java_home(sys.executable)
+    assert home != place and sessions.is_own(home)
+    assert [*place.iterdir()] == []
+    assert subprocess.run([home / "bin/java", "-c", "print(1)"], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
 def test_the_module_that_spark_finds_has_the_data_source():

@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,24 @@ def ensure_java() -> None:
 
 def java_home(java: Path) -> Path:
     """A folder that Spark takes for a Java: its `bin/java` starts that one without the module that it lacks. It is made once for
-    each user, and again if the Java has moved."""
+    each user, and again if the Java has moved, or if others could write to it."""
     text = SHIM.format(java=java)
     home = Path(tempfile.gettempdir()) / f"xump-java-{os.getuid()}"
+    with suppress(FileExistsError):
+        home.mkdir(mode=0o700)
+    if not is_own(home):
+        home = Path(tempfile.mkdtemp(prefix="xump-java-"))
     script = home / "bin" / "java"
-    if not (script.is_file() and script.read_text() == text and script.stat().st_uid == os.getuid()):
-        script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (script.is_file() and script.read_text() == text):
+        script.parent.mkdir(exist_ok=True)
         made = script.with_name(f"java-{os.getpid()}")
         made.write_text(text)
         made.chmod(stat.S_IRWXU)
         made.replace(script)
     return home
+
+
+def is_own(folder: Path) -> bool:
+    """Whether it is a folder of the user's, to which nobody else can write: a name in a folder of everybody's may be taken."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
