@@ -44,7 +44,7 @@ def enter(engine, queue, message, visited, *, parent=None, dead=False, dead_entr
         entry.visited = None        # whoever asked for its outcome knows that it is delayed
     if overflows:
         entry.state = "entering"    # what overflow takes never counts as ready
-        entry.routed = True         # rule 7: that is a routing, too
+        entry.never_waited = True
         take(engine, queue.overflow, entry)
     return entry
 

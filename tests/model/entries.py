@@ -58,6 +58,7 @@ class Entry:
         self.parked = False             # routed, when none of its hit set could act
         self.marked = False             # routed to the default role
         self.routed = False             # its hit set was found
+        self.never_waited = False       # an overflow selector took it at its entry: a routing (rule 7) that no record says
         self.came_delayed = False       # at its entry
         self.kept_time = False          # a retry delays it since before its store was opened
         self.was_delayed = False        # the same, and its store ended by a crash since

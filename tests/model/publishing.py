@@ -75,6 +75,8 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
         tell(trip, flags=OutcomeFlag.DUPLICATE)
         return first, False
     told.check(engine, "publish", queue)        # even if it goes elsewhere (decision 81)
+    if told.comes_later(engine, queue, message):
+        raise QueueFull(f"the store of queue {name!r} makes room")
     if due.is_late(engine, message):
         entry = books.enter(engine, queue, message, trip, late=True)
         letters.dead_letter(engine, entry, "expired")

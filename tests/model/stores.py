@@ -6,6 +6,7 @@ counts, held; their messages, in order of time, then of their queues' age.
     ready           ready, routed or not, as it was
     outstanding     ready, and redelivered; but settled, if what it became is further down in a durable queue (after a crash: of
                     the same store; if it is in another one, both are ready, and the lower one may be marked redelivered)
+                    what an overflow selector took at its entry is routed, if all before it in its queue were
     delayed         delayed, until the same time; but ready after a crash, if it waited to be tried again
     history         history, in order of id
     gone            gone; but ready again, if an entry in RAM has its last word (redelivered, if it was handed out)
@@ -102,7 +103,8 @@ def come_back(entry, became, frontier, crashed):
         entry.state = "delayed"
     if entry.state == "delayed" and not (crashed and entry.retrying):
         return
-    was_routed = entry.routed or (entry.id < frontier and entry.state != "lent" and not is_aside(entry))
+    was_passed = entry.id < frontier and (entry.state != "lent" or entry.never_waited) and not is_aside(entry)
+    was_routed = entry.routed or was_passed
     entry.state = "waiting" if was_routed else "unrouted"
 
 
@@ -128,7 +130,7 @@ def open_entry(queue, entry, sequence):
     entry.parent = entry.child = entry.selector = entry.delivery = entry.owner = None
     entry.holds, entry.hits, entry.parked, entry.marked, entry.nack_number = {}, [], False, False, 0
     entry.routed = entry.recovered = entry.state == "waiting" or (entry.state == "delayed" and entry.home == "waiting")
-    entry.visited, entry.dead = None, False
+    entry.visited, entry.dead, entry.never_waited = None, False, False
     entry.was_delayed = entry.retrying and entry.kept_time and entry.state in READY
     entry.retrying = entry.kept_time = entry.retrying and entry.state == "delayed"
     entry.by_hand, entry.kept, entry.waited, entry.answer_by = False, False, entry.state in READY, None

@@ -38,7 +38,7 @@ class FullFlow(Drawing, Flow):
         choice = self.chance.choice
         self.features = features_drawn(self.chance) - {"requests", "transit"} if choice([False, True]) else set()
         self.RULES = self.RULES + (self.MORE_RULES if self.features else [])
-        self.world = FullWorld(64, choice([None, "d", "a"]), stores, written)
+        self.world = FullWorld(64, choice([None, "d", "a"]), stores, written, 1, bool(self.features & {"ttl", "queue ttl"}))
         self.sizes = [size for store in stores for size in SIZES[store]]
         self.usual = choice(self.sizes)
         places = [choice(["ram", *stores, *stores]) for _ in NAMES]

@@ -25,6 +25,7 @@ Limits = namedtuple("Limits", "queues copied")
 """How far all had come: names of queues -> `Way`, ids of selectors -> how often they copied."""
 Way = namedtuple("Way", "last_id deaths duplicates")
 NOWHERE = Way(0, 0, 0)
+INFINITY = float("inf")
 NUMBER = re.compile(rb"#(\d+)#")
 
 
@@ -47,6 +48,7 @@ class Told:
         self.refusals = [OutcomeFlag.STORE_FULL in outcome.flags for outcome in outcomes]
         """Of the messages that each ask for themselves."""
         self.rows = iter(self.refusals)
+        self.waited = False             # whether a message enters that waited for room in its queue
         self.late = refused             # numbers of messages that waited for room in a queue, until its store was full
         self.now = begun                # limits of what was due before all that
         self.lacked = []                # (what, store, message) for which there was no room
@@ -69,11 +71,11 @@ class Told:
     def let_in(self, message):
         """A message comes that waited for room in its queue."""
         refused, lacked = self.refused, len(self.lacked)
-        self.refused = number_of(message.body) in self.late
+        self.refused, self.waited = number_of(message.body) in self.late, True
         try:
             yield
         finally:
-            self.refused = refused
+            self.refused, self.waited = refused, False
             self.lacked[lacked:] = [one for one in self.lacked[lacked:] if one[0] != "publish"]    # it is not of this call
 
     def check(self, what, *places):
@@ -83,13 +85,20 @@ class Told:
             self.lacked.append((what, stores[0], None))
             raise StoreFull("as the engine said")
 
+    def comes_later(self, queue, message):
+        """Whether a message that waited for room in this durable queue still waits: its store cleans its log for it."""
+        return self.waited and not self.has_entered(queue, number_of(message.body), False)
+
+    def has_entered(self, queue, number, dead):
+        return queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == (number, dead)
+
     def takes(self, queue, message, what, copier=None, dead=False):
         """Whether the message has entered the durable queue as the next one: of those with the same body the copy that this
         selector makes, or the dead letter, or neither."""
         number = number_of(message.body)
         assert number is not None, f"a message without a number: {message}"
-        entered = queue.next_id <= self.way(queue).last_id and self.entered.get((queue.name, queue.next_id)) == (number, dead)
-        if entered and (copier is None or self.now.copied.get(copier.id, 0) > copier.copied):
+        if self.has_entered(queue, number, dead) and (
+                copier is None or self.now.copied.get(copier.id, INFINITY) > copier.copied):        # it may be gone
             return True
         if self.now is self.limits:
             self.lacked.append((what, queue.store, message))
@@ -115,6 +124,11 @@ def check(engine, what, *places):
     """See `Told.check`. A model that is told nothing has stores without an end."""
     if engine.told is not None:
         engine.told.check(what, *places)
+
+
+def comes_later(engine, queue, message):
+    """See `Told.comes_later`."""
+    return engine.told is not None and queue.durable and engine.told.comes_later(queue, message)
 
 
 def let_in(engine, message):
