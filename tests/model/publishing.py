@@ -75,13 +75,11 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
         tell(trip, flags=OutcomeFlag.DUPLICATE)
         return first, False
     told.check(engine, "publish", queue)        # even if it goes elsewhere (decision 81)
-    if told.comes_later(engine, queue, message):
-        raise QueueFull(f"the store of queue {name!r} makes room")
     if due.is_late(engine, message):
-        entry = books.enter(engine, queue, message, trip, late=True)
+        entry = enter(engine, queue, message, trip, late=True)
         letters.dead_letter(engine, entry, "expired")
     elif has_room(engine, queue, message, pushes=True, delayed=end is not None, asks=False):
-        entry = books.enter(engine, queue, message, trip, end=end)
+        entry = enter(engine, queue, message, trip, end=end)
     elif letters.enter_dead(engine, letters.own_dead_letter(engine, queue), message, "overflow", name, None, [], namer=queue):
         count(queue.dead_lettered, "overflow")
         tell(trip, refused=1, flags=OutcomeFlag.DEAD_LETTERED)
@@ -92,6 +90,12 @@ def publish_once(engine, queue, message, terms, in_turn=False, trip=None):
     tell(trip, copies=1)
     remember(engine, queue, entry)
     return entry.id, True
+
+
+def enter(engine, queue, message, trip, **terms):
+    if told.comes_later(engine, queue, message):
+        raise QueueFull(f"the store of queue {queue.name!r} makes room")
+    return books.enter(engine, queue, message, trip, **terms)
 
 
 def publish_asking(engine, queue, message, terms):
