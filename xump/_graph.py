@@ -199,6 +199,8 @@ class Graph(Windows):
                 number.
             when_full: What a publish into a full queue does, if no overflow selector takes the message. `"refuse"`: it raises
                 `QueueFull`, or goes to the dead letter queue. `"drop_oldest"`: it enters, and the oldest ready ones make room.
+                `"drop_to_fit"`: it enters, and what no selector takes then is dropped, the oldest first, until no more is left
+                than `limit` and `limit_bytes` say, be it the message itself.
             unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
                 letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,

@@ -107,7 +107,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "dedup": _seconds("dedup"),
     "dedup_limit": _count("dedup_limit", 1, COUNT_MAX, optional=False),
     "limit_bytes": _count("limit_bytes", 0, COUNT_MAX),
-    "when_full": _one_of("when_full", "refuse", "drop_oldest"),
+    "when_full": _one_of("when_full", "refuse", "drop_oldest", "drop_to_fit"),
     "unmatched": _one_of("unmatched", "drop", "keep"),
     "transit": _bool("transit"),
     "staged": _bool("staged"),

@@ -46,7 +46,7 @@ kept."""
 Moment: TypeAlias = datetime.datetime | int
 """A moment: a datetime, which must have a time zone, or POSIX nanoseconds."""
 
-WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
+WhenFull: TypeAlias = Literal["refuse", "drop_oldest", "drop_to_fit"]
 """How a publish into a full queue ends: it raises, or it enters, and the queue drops its oldest messages."""
 
 Unmatched: TypeAlias = Literal["drop", "keep"]

@@ -85,6 +85,12 @@ def test_every_property_of_a_queue_is_shown(engine, name):
     assert properties(store_commands._numbers(engine.create_queue("q", **{name: value}), 0)) == said
 
 
+def test_a_queue_that_drops_to_fit_says_so(engine):
+    queue = engine.create_queue("q", limit=0, when_full="drop_to_fit")
+    assert properties(store_commands._numbers(queue, 0)) == "limit 0, drops to fit"
+    assert "limit 0, drops to fit" in engine.to_mermaid().replace("<br/>", ", ")
+
+
 def test_numbers_of_a_queue(engine):
     queue = engine.create_queue("q")
     queue.publish()

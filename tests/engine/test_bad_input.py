@@ -206,7 +206,7 @@ QUEUES = {
     "limit_bytes: negative": ({"limit_bytes": -1}, ValueError, "limit_bytes"),
     "limit_bytes: a float": ({"limit_bytes": 1e6}, TypeError, "limit_bytes"),
     "limit_bytes: huge": ({"limit_bytes": 2**63}, ValueError, "limit_bytes"),
-    "when_full: unknown": ({"when_full": "drop_newest"}, ValueError, "'refuse' or 'drop_oldest'"),
+    "when_full: unknown": ({"when_full": "drop_newest"}, ValueError, "'refuse' or 'drop_oldest' or 'drop_to_fit'"),
     "when_full: None": ({"when_full": None}, ValueError, "when_full"),
     "unmatched: unknown": ({"unmatched": "wait"}, ValueError, "'drop' or 'keep'"),
     "unmatched: a bool": ({"unmatched": True}, ValueError, "unmatched"),

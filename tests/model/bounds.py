@@ -11,10 +11,18 @@ from xump.errors import QueueFull, XumpError
 def surplus_of(engine, queue):
     """The entry that the queue has to drop now, or None."""
     held = counted(queue)
-    if queue.when_full != "drop_oldest" or queue.reopened or not held or is_below_limit(engine, queue, leaving=held[-1]):
+    if queue.when_full == "refuse" or queue.reopened or not held:
         return None
-    found = [e for e in held[:-1] if e.state in READY]
-    return min(found, key=lambda e: (-rank(e)[0], e.id), default=None)
+    if queue.when_full == "drop_to_fit":
+        found = [] if is_within_limits(queue, held) else held
+    else:
+        found = [] if is_below_limit(engine, queue, leaving=held[-1]) else held[:-1]
+    return min((e for e in found if e.state in READY), key=lambda e: (-rank(e)[0], e.id), default=None)
+
+
+def is_within_limits(queue, held):
+    size = sum(len(e.message.body) for e in held)
+    return (queue.limit is None or len(held) <= queue.limit) and (queue.limit_bytes is None or size <= queue.limit_bytes)
 
 
 def drop_surplus(engine):

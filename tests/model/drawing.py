@@ -113,7 +113,7 @@ class Drawing(Maps, Staging):
             "retry_delay": odds("retry", None, *delays, self.chance.sample(delays, 2)),
             "priority": odds("priority", None, 1, 5), "limit_bytes": odds("bytes", None, 0, 1, 3, 4),
             "group": odds("group", None, field("address"), field("address"), field("headers.to"), field("reply_to")),
-            "when_full": odds("drop_oldest", None, "drop_oldest", "drop_oldest"), "unmatched": odds("keep", None, "keep"),
+            "when_full": odds("drop_oldest", None, "drop_oldest", "drop_to_fit"), "unmatched": odds("keep", None, "keep"),
             "dedup_limit": odds("dedup", None, 1, 2), "rewriter": odds("rewriter", None, *REWRITERS),
         }
         for name in ("ttl", "dedup"):

@@ -62,7 +62,7 @@ class Queue:
         self.dedup = optional_duration("dedup", dedup)  # ns
         self.dedup_limit = integer("dedup_limit", dedup_limit, 1, COUNT_MAX)
         self.limit_bytes = None if limit_bytes is None else integer("limit_bytes", limit_bytes, 0, COUNT_MAX)
-        self.when_full = checked_word("when_full", when_full, "refuse", "drop_oldest")
+        self.when_full = checked_word("when_full", when_full, "refuse", "drop_oldest", "drop_to_fit")
         self.unmatched = checked_word("unmatched", unmatched, "drop", "keep")
         self.transit = transit
         self.staged = staged

@@ -57,8 +57,9 @@ def has_room(engine, queue, message, leaving=None, *, pushes=False, delayed=Fals
     ones, and the message may push (a publish, a COPY or a dead letter may). In a store that has room; not `asks`: that is known.
     `copier`: the selector that copies it. `dead`: a dead letter, which begins anew."""
     fits = is_below_limit(engine, queue, leaving) or (not delayed and overflow_can_take(engine, queue, message, leaving))
-    if not fits and pushes and queue.when_full == "drop_oldest":
-        fits = is_within(queue, [e for e in counted(queue) if e.state == "delayed"])
+    if not fits and pushes and queue.when_full != "refuse":
+        delayed = [e for e in counted(queue) if e.state == "delayed"]
+        fits = is_within(queue, delayed) or (queue.when_full == "drop_to_fit" and leaves_any(queue, delayed))
     return fits and (not asks or store_takes(engine, queue, message, "push" if pushes else "wait", copier, dead))
 
 
@@ -75,6 +76,13 @@ def is_within(queue, entries):
     """Whether these leave room for one more."""
     size = sum(len(e.message.body) for e in entries)
     return (queue.limit is None or len(entries) < queue.limit) and (queue.limit_bytes is None or size < queue.limit_bytes)
+
+
+def leaves_any(queue, delayed):
+    """Whether delayed messages leave anything of the limits, which may be 0: what comes may be dropped at once."""
+    size = sum(len(e.message.body) for e in delayed)
+    return (not delayed or queue.limit is None or len(delayed) < queue.limit) and (
+        not size or queue.limit_bytes is None or size < queue.limit_bytes)
 
 
 def overflow_can_take(engine, queue, message, leaving=None, *, asks=True):

@@ -175,7 +175,7 @@ class Moments:
             "ttl": self.span(None, None, None, 0, 5, 15), "priority": self.choice(None, None, 1, 5),
             "group": self.choice(None, None, field("headers.to"), field("address")),
             "dedup": self.span(None, None, 0, 6, 30), "dedup_limit": self.choice(1, 2, 100),
-            "limit_bytes": self.choice(None, None, None, 3), "when_full": self.choice("refuse", "drop_oldest"),
+            "limit_bytes": self.choice(None, None, None, 3), "when_full": self.choice("refuse", "drop_oldest", "drop_to_fit"),
             "unmatched": self.choice("drop", "drop", "keep"), "auto_delete": self.chance.random() < 0.1,
         }
         self.both(f"create_queue({name!r}, **{properties})", lambda half: half.model.create_queue(name, **properties).name)

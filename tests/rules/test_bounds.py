@@ -168,6 +168,53 @@ def test_152_two_queues_that_push_each_other_drop_what_was_pushed_before(engine)
     assert (addresses(engine, "a"), addresses(engine, "b")) == (["x"], ["z"]) and stats(engine, "b")["dropped"] == {"overflow": 1}
 
 
+# ---- 152: drop_to_fit
+
+def test_152_to_fit_nothing_is_left_beyond_the_limits(engine):
+    engine.create_queue("q", limit=3, limit_bytes=5, when_full="drop_to_fit", dead_letter="dead")
+    engine.create_queue("dead")
+    for address, size in (("a", 3), ("b", 2), ("c", 4), ("d", 1)):
+        engine.publish("q", address, b"x" * size)
+    assert addresses(engine, "q") == ["c", "d"] and addresses(engine, "dead") == ["a", "b"]
+    engine.publish_many("q", [(letter,) for letter in "efg"])
+    assert addresses(engine, "q") == ["e", "f", "g"] and reasons(engine, "dead") == ["overflow"] * 4
+
+
+def test_152_to_fit_a_message_that_is_larger_than_the_limit_goes_itself(engine):
+    engine.create_queue("q", limit_bytes=5, when_full="drop_to_fit")
+    engine.publish("q", "a", b"x")
+    assert engine.publish("q", "b", b"x" * 6) == 2
+    assert addresses(engine, "q") == [] and stats(engine, "q")["dropped"] == {"overflow": 2}
+    engine.publish("q", "c", b"x" * 5)
+    engine.publish("q", "d", b"")
+    assert addresses(engine, "q") == ["c", "d"]
+
+
+@pytest.mark.parametrize("limits", [{"limit": 0}, {"limit_bytes": 0}, {"limit": 0, "limit_bytes": 0}])
+def test_152_to_fit_a_limit_of_0_is_for_whoever_waits(engine, limits):
+    engine.create_queue("q", when_full="drop_to_fit", dead_letter="dead", **limits)
+    engine.create_queue("dead")
+    engine.publish("q", "nobody waits", b"x")
+    selector = worker(engine, "q", credit=1)
+    engine.publish("q", "somebody waits", b"x")
+    [delivery] = engine.take(5)
+    engine.publish("q", "no credit", b"x")
+    assert addresses(engine, "dead") == ["nobody waits", "no credit"] and engine.queues["q"].ready == 0
+    selector.delete(recall=False)
+    delivery.nack()
+    assert addresses(engine, "dead")[2:] == ["somebody waits"] and engine.queues["q"].ready == 0
+
+
+def test_152_to_fit_delayed_ones_are_dropped_when_they_are_due(clock, engine):
+    engine.create_queue("q", limit=0, when_full="drop_to_fit")
+    engine.publish("q", "a", delay=5)
+    with pytest.raises(QueueFull):
+        engine.publish("q", "b")
+    clock.now += 5 * SECOND
+    engine.tick()
+    assert (engine.queues["q"].delayed, engine.queues["q"].ready) == (0, 0) and stats(engine, "q")["dropped"] == {"overflow": 1}
+
+
 # ---- 153: waiting for room (a thread of its own: the model has a call for it, the compiled engine a timeout)
 
 def test_153_publishers_are_let_in_by_the_call_that_makes_room_in_turn(engine):

@@ -281,3 +281,17 @@ def test_159_the_default_selector_takes_what_a_retry_brings_back(house, engine, 
         engine.create_selector("q", when=default, do=deliver("out"))
     clock.tick(30)
     assert taken(engine) == ["again"]
+
+
+@ENDS
+def test_152_a_queue_drops_to_fit_after_it_was_opened_again(house, engine, crashed):
+    engine.create_queue("q", store="d", limit=2, limit_bytes=5, when_full="drop_to_fit")
+    engine.publish_many("q", [(letter, b"xx") for letter in "abc"])
+    engine = house.opened_again(crashed)
+    assert engine.queues["q"].when_full == "drop_to_fit"
+    engine.queues["q"].release()
+    assert addresses(engine, "q") == ["b", "c"]
+    engine.publish("q", "d", b"xxxx")
+    assert addresses(engine, "q") == ["d"]
+    engine.publish("q", "e", b"x" * 6)
+    assert addresses(engine, "q") == []

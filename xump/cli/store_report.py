@@ -214,8 +214,8 @@ def properties(numbers: Mapping[str, Any]) -> str:
         said.append(f"retries after {', '.join(map(str, numbers['retry_delay']))} s")
     if numbers["limit_bytes"] is not None:
         said.append(f"limit {size_text(numbers['limit_bytes'])} of bodies")
-    if numbers["when_full"] == "drop_oldest":
-        said.append("drops the oldest when full")
+    if numbers["when_full"] != "refuse":
+        said.append("drops the oldest when full" if numbers["when_full"] == "drop_oldest" else "drops to fit")
     if numbers["ttl"] is not None:
         said.append(f"ttl {numbers['ttl']} s")
     if numbers["priority"] is not None:

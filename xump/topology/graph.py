@@ -115,8 +115,8 @@ def _properties(queue: Queue, counts: bool) -> list[str]:
         properties.append("keeps all history" if queue.history_limit is None else f"keeps {queue.history_limit:,}")
     if queue.limit_bytes is not None:
         properties.append(f"limit {queue.limit_bytes:,} bytes")
-    if queue.when_full == "drop_oldest":
-        properties.append("drops the oldest")
+    if queue.when_full != "refuse":
+        properties.append("drops the oldest" if queue.when_full == "drop_oldest" else "drops to fit")
     if queue.unmatched == "keep":
         properties.append("keeps the unmatched")
     if queue.transit:

@@ -44,7 +44,7 @@ def _overflows(description: Description) -> Iterator[str]:
 
 def _never_full(description: Description) -> Iterator[str]:
     for name, queue in description.queues.items():
-        if queue.properties["when_full"] == "drop_oldest" and not _has_limit(queue):
+        if queue.properties["when_full"] != "refuse" and not _has_limit(queue):
             yield f"queue {name!r} drops its oldest messages when it is full, which never happens: the queue has no limit"
 
 

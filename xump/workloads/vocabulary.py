@@ -165,7 +165,7 @@ TIGHT = Vocabulary(
     special={
         "ttl": _SPANS, "retry_delay": [*_DELAYS, _DELAYS[:2], _DELAYS[:3]], "priority": [1, 5],
         "group": [field("address"), field("headers.to")], "dedup": _SPANS, "dedup_limit": [1, 2], "limit_bytes": [0, 1, 4],
-        "when_full": ["drop_oldest"], "unmatched": ["keep"]},
+        "when_full": ["drop_oldest", "drop_to_fit"], "unmatched": ["keep"]},
     rarity=0.2,
     terms={
         "delay": _DELAYS, "at": _MOMENTS, "ttl": _SPANS, "expires": _MOMENTS, "priority": [1, 7],

@@ -137,8 +137,13 @@ class QueueHandle(QueueRef):
     def limit_bytes(self) -> int | None:
         """The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any number."""
     @property
+    def _body_bytes(self) -> int:
+        """How many bytes the bodies of ready and delayed messages have, if there is a limit of bytes."""
+    @property
     def when_full(self) -> WhenFull:
-        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it."""
+        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it;
+        `"drop_to_fit"`: the queue drops what is beyond its limits, the message itself in the end.
+        """
     @property
     def unmatched(self) -> Unmatched:
         """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""

@@ -208,8 +208,16 @@ cdef class QueueHandle(QueueRef):
         return None if self.live().limit_bytes == UNLIMITED else self.live().limit_bytes
 
     @property
+    def _body_bytes(self):
+        """How many bytes the bodies of ready and delayed messages have, if there is a limit of bytes."""
+        return self.live().body_bytes
+
+    @property
     def when_full(self):
-        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it."""
+        """How a publish ends when the queue is full: `"refuse"`: it raises; `"drop_oldest"`: the queue makes room for it;
+        `"drop_to_fit"`: the queue drops what is beyond its limits, the message itself in the end."""
+        if self.live().drops_to_fit:
+            return "drop_to_fit"
         return "drop_oldest" if self.live().drops_oldest else "refuse"
 
     @property

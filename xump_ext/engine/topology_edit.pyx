@@ -156,7 +156,8 @@ cdef int queue_describe(queue_t* queue, dict properties) except -1:
         elif name == "limit_bytes":
             queue.limit_bytes = UNLIMITED if value is None else value
         elif name == "when_full":
-            queue.drops_oldest = value == "drop_oldest"
+            queue.drops_to_fit = value == "drop_to_fit"
+            queue.drops_oldest = queue.drops_to_fit or value == "drop_oldest"
         elif name == "unmatched":
             queue.keeps_unmatched = value == "keep"
         elif name == "transit":

@@ -33,10 +33,10 @@ from xump_ext.message.headers cimport (
     WITH_ANNEX, annex_bytes, annex_of, correlation_of, expires_of, headers_of, raw_text_of,
 )
 from xump_ext.records.kinds cimport (
-    DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE,
-    RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED,
-    RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t,
-    state_record_t, timed_t,
+    DOUBTFUL, ENTER, GONE, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    RECORD_HISTORIC, RECORD_MARKED, RECORD_RARE, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_TIMED, RECORD_UNROUTED,
+    RECORD_UPSTREAM_FAILED, SETTLE, STATE, head_t, queue_record_t, rare_t, state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, name_of, padded, payload_of, rare_of, timed_of
 from xump_ext.state.constants cimport (
@@ -302,7 +302,7 @@ cdef void queue_fill(queue_record_t* record, const queue_t* queue) noexcept:
     record.delivery_limit = queue.delivery_limit
     record.retry_count = queue.retry_count
     record.priority = <uint8_t> queue.top_priority
-    record.options = (OPTION_DROP_OLDEST if queue.drops_oldest else 0) | (
+    record.options = (OPTION_DROP_OLDEST if queue.drops_oldest else 0) | (OPTION_DROP_TO_FIT if queue.drops_to_fit else 0) | (
         OPTION_KEEP_UNMATCHED if queue.keeps_unmatched else 0) | (OPTION_STAGED if queue.staged else 0)
 
 

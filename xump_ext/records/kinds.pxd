@@ -44,7 +44,8 @@ store, and so is any selection of records that leaves out what later records und
     ENTER    id: of the message                         118  dead_letter_bytes u16   65535: none
     32  timestamp i64                                   120  group_bytes u16         65535: none
     40  payload_crc u32   of all that follows the head  122  priority u8       the highest; 0: it does not go by it
-    44  body_bytes u32                                  123  options u8        DROP_OLDEST, KEEP_UNMATCHED, STAGED
+    44  body_bytes u32                                  123  options u8        DROP_OLDEST, KEEP_UNMATCHED, STAGED,
+                                                                               DROP_TO_FIT (with DROP_OLDEST)
                                                         124  rewriter_bytes u16      0: none
                                                         126  reserved u16
                                                         128  retry_delays i64[retry_count], name, dead_letter, group,
@@ -139,6 +140,7 @@ cdef enum:
     OPTION_DROP_OLDEST = 1
     OPTION_KEEP_UNMATCHED = 2
     OPTION_STAGED = 4
+    OPTION_DROP_TO_FIT = 8
     NO_TEXT = 65535         # the length of a missing text
     REASONS_STORED = 16     # counters of a STATE, by reason
     KEY_BYTES = 13          # of a key in a store that finds records by key

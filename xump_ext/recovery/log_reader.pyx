@@ -26,11 +26,11 @@ from xump_ext.log.meta cimport Map, map_come, map_read
 from xump_ext.log.writer cimport store_queue, stored_content
 from xump_ext.memory.grow cimport array_grow
 from xump_ext.records.kinds cimport (
-    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_KEEP_UNMATCHED,
-    OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT, RECORD_HISTORIC, RECORD_MARKED,
-    RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED, SEEN, SETTLE, STATE, adopt_record_t,
-    enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t, seen_record_t, settle_record_t,
-    state_record_t, timed_t,
+    ADOPT, ENTER, FORGET, GONE, GROUP, MARK, META, NO_TEXT, NOT_HIDING, OPTION_DROP_OLDEST, OPTION_DROP_TO_FIT,
+    OPTION_KEEP_UNMATCHED, OPTION_STAGED, QUEUE, RECORD_AUTO_DELETE, RECORD_DEAD_ENTRY, RECORD_EXACT,
+    RECORD_HISTORIC, RECORD_MARKED, RECORD_REDELIVERED, RECORD_ROUTED, RECORD_UNROUTED, RECORD_UPSTREAM_FAILED,
+    SEEN, SETTLE, STATE, adopt_record_t, enter_record_t, head_t, mark_record_t, meta_record_t, queue_record_t, rare_t,
+    seen_record_t, settle_record_t, state_record_t, timed_t,
 )
 from xump_ext.records.record cimport delays_of, head_bytes, head_crc, name_of, queue_fits, rare_of, timed_of
 from xump_ext.recovery.recovered cimport seen_t
@@ -458,7 +458,8 @@ cdef dict properties_of(const queue_record_t* record, object dead_letter, object
         "ttl": None if record.ttl == NEVER else record.ttl, "priority": record.priority or None, "group": group,
         "dedup": None if record.dedup == NEVER else record.dedup, "dedup_limit": record.dedup_limit,
         "limit_bytes": none_if_unlimited(record.limit_bytes),
-        "when_full": "drop_oldest" if record.options & OPTION_DROP_OLDEST else "refuse",
+        "when_full": "drop_to_fit" if record.options & OPTION_DROP_TO_FIT else (
+            "drop_oldest" if record.options & OPTION_DROP_OLDEST else "refuse"),
         "unmatched": "keep" if record.options & OPTION_KEEP_UNMATCHED else "drop",
         "staged": record.options & OPTION_STAGED != 0,
     }

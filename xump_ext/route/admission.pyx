@@ -26,7 +26,7 @@ from xump_ext.state.constants cimport (
 from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport store_t, visited_t
 from xump_ext.state.lazy_content cimport content_at
-from xump_ext.state.limits cimport is_limited
+from xump_ext.state.limits cimport droppable_room, is_limited
 from xump_ext.state.visited cimport visited_release
 from xump_ext.state.window cimport window_mark, window_t, window_undo_to
 
@@ -272,8 +272,8 @@ cdef class Admissions:
     cdef bint drops_for(self, queue_t* queue) except -1:
         """Whether the queue takes a message beyond its limits, after the messages before."""
         _, _, delayed, bytes = self.entered.get(<uintptr_t> queue, NOTHING)
-        return queue.drops_oldest and queue.delayed + <uint64_t> delayed < queue.limit_given and (
-            queue.delayed_bytes + <uint64_t> bytes < queue.limit_bytes)
+        return queue.drops_oldest and droppable_room(
+            queue, queue.delayed + <uint64_t> delayed, queue.delayed_bytes + <uint64_t> bytes)
 
     cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1:
         """Counts one more message in the queue, ready or delayed, in the dry run."""

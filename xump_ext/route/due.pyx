@@ -69,6 +69,8 @@ cdef inline void delay_over(engine_t* engine, entry_t* entry) noexcept:
     engine.events += 1
     entry.extra.came = engine.events
     entry.queue.unrouted += 1
+    if entry.queue.drops_to_fit:        # it may be dropped now
+        queue_list(engine, entry.queue, OVERFULL)
 
 
 cdef int do_due(engine_t* engine) except -1:

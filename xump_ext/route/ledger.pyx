@@ -38,7 +38,7 @@ from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport PUTS_INTO, engine_t, entry_t, queue_t, selector_t, tally_t, visited_t
 from xump_ext.state.index cimport entry_new, index_add, index_get, index_reserve, list_append
 from xump_ext.state.lazy_content cimport content_at, is_loaded
-from xump_ext.state.limits cimport count_ready, drops
+from xump_ext.state.limits cimport count_ready, drops, is_within_limits
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
 from xump_ext.state.run_queue cimport run_queue_push, run_queue_reserve, suspend
 from xump_ext.state.schedule cimport schedule_cancel, schedule_reserve
@@ -216,7 +216,7 @@ cdef int enter_now(engine_t* engine, entry_t* entry, content_t* content, visited
     queue.unrouted += 1
     count_ready(entry, 1)
     expiry_set(engine, entry)
-    if full and queue.drops_oldest:
+    if queue.drops_oldest and (full or queue.drops_to_fit and not is_within_limits(queue)):
         queue_list(engine, queue, OVERFULL)     # what overflows is still ready, if it is bound
     if overflows:
         return take_overflow(engine, entry, visited)

@@ -15,6 +15,7 @@ from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.graph cimport selector_t, waitset_t
 from xump_ext.state.group_line cimport is_behind
 from xump_ext.state.index cimport index_until, unrouted_from
+from xump_ext.state.limits cimport is_within_limits
 from xump_ext.state.queue_lists cimport queue_unlist
 from xump_ext.state.returned_heap cimport order_of, returned_merge, waitset_oldest
 
@@ -195,16 +196,17 @@ cdef queue_t* first_overfull(engine_t* engine) noexcept:
 
 
 cdef int drop_oldest(engine_t* engine) except -1:
-    """Drops the oldest messages of a queue that is beyond its limits, until its newest has room."""
+    """Drops the oldest messages of a queue that is beyond its limits, until its newest has room, or until all that is left
+    fits."""
     cdef queue_t* queue = first_overfull(engine)
     cdef entry_t* entry
     cdef entry_t* newest
     queue_unlist(engine, queue, OVERFULL)
     while queue.ready and not queue.awaits_release:     # its dead letter queue may be in a store that is opened later
-        if queue.ready + queue.delayed <= queue.limit_given and queue.body_bytes < queue.limit_bytes:
+        if is_within_limits(queue) and (queue.drops_to_fit or queue.body_bytes < queue.limit_bytes):
             break               # as mostly, if the newest was taken: it is not looked for behind all others that were
-        newest = newest_counted(queue)
-        entry = NULL if has_room_for(queue, newest) else least(queue, newest)
+        newest = NULL if queue.drops_to_fit else newest_counted(queue)
+        entry = NULL if newest != NULL and has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:
             break
         send_away(engine, entry, REASON_OVERFLOW)

@@ -440,6 +440,7 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     uint64_t delayed_bytes   # of what is delayed
     uint64_t limit_bytes     # UNLIMITED: none
     bint drops_oldest        # when it is full
+    bint drops_to_fit        # and not until its newest has room, but until it is within its limits
     void* drop_order         # what is bound, by what is dropped first; NULL: not needed                    state/drop_order.pxd
     bint keeps_unmatched     # what no selector matches waits
     bint transit             # it keeps nothing: what comes goes on to the targets of its selectors at once

@@ -48,4 +48,14 @@ cdef inline bint fits_without(const queue_t* queue, const entry_t* leaving) noex
 
 cdef inline bint drops(const queue_t* queue) noexcept:
     """Whether it takes a message beyond its limits, and drops its oldest ones for it."""
-    return queue.drops_oldest and queue.delayed < queue.limit_given and queue.delayed_bytes < queue.limit_bytes
+    return queue.drops_oldest and droppable_room(queue, queue.delayed, queue.delayed_bytes)
+
+cdef inline bint droppable_room(const queue_t* queue, uint64_t delayed, uint64_t bytes) noexcept:
+    """Whether so many delayed messages, which are not dropped, leave room. One that drops to fit may have a limit of 0."""
+    if queue.drops_to_fit:
+        return (delayed == 0 or delayed < queue.limit_given) and (bytes == 0 or bytes < queue.limit_bytes)
+    return delayed < queue.limit_given and bytes < queue.limit_bytes
+
+cdef inline bint is_within_limits(const queue_t* queue) noexcept:
+    """Whether it holds no more than its limits allow."""
+    return queue.ready + queue.delayed <= queue.limit_given and queue.body_bytes <= queue.limit_bytes

@@ -432,7 +432,7 @@ ERRORS = {
     "queue: limit_bytes negative": (lambda w: w.engine.create_queue("new", limit_bytes=-1), ValueError, ["limit_bytes", "-1"]),
     "queue: when_full": (
         lambda w: w.engine.create_queue("new", when_full="drop"), ValueError,
-        ["when_full", "'refuse' or 'drop_oldest'", "'drop'"]),
+        ["when_full", "'refuse' or 'drop_oldest' or 'drop_to_fit'", "'drop'"]),
     "queue: unmatched": (lambda w: w.engine.create_queue("new", unmatched=None), ValueError, ["unmatched", "'keep'", "None"]),
     "queue: transit with a ttl": (
         lambda w: w.engine.create_queue("new", transit=True, ttl=5), ValueError, ["ttl", "keep messages", "leave it out"]),
