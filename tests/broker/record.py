@@ -19,7 +19,12 @@ def main():
     if not rabbitmq.is_installed():
         sys.exit("RabbitMQ is not installed: apt-get install rabbitmq-server")
     with rabbitmq.running() as address:
-        answers = {name: run(script, address) for name, script in SCRIPTS.items()}
+        answers = {}
+        for name, script in SCRIPTS.items():
+            try:
+                answers[name] = run(script, address)
+            except OSError as error:
+                sys.exit(f"{name}: {error}")
     lines = [f"{json.dumps(name)}: [\n  " + ",\n  ".join(json.dumps(one) for one in said) + "]" for name, said in answers.items()]
     ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -4,6 +4,8 @@
 run of that.
 """
 
+from tests.broker.scripts_of_bounds import ARGUMENTS, BOUNDS, DEAD, FRAMES, NAMES
+from tests.broker.scripts_of_routing import ROUTES
 from tests.broker.steps import (
     Connect, ack, bind, confirms, consume, do, exchange, get, nack, publish, queue, raw, reject, wait,
 )
@@ -292,7 +294,6 @@ MESSAGES = {
         *(publish(body=str(n)) for n in range(3)), confirms(3), get(), get(), get()],
 }
 
-DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 DEAD_LETTERS = {
     "rejected": [queue("dead"), queue(args=DEAD), publish(headers={"a": 1}, priority=3), get(no_ack=False),
                  reject(1, requeue=False), consume("dead", no_ack=True), wait()],
@@ -428,4 +429,6 @@ MORE = {
         queue(), publish(headers={"long": "x" * 5000}), Connect("b", frame_max=4096), get(on="b1")],
 }
 
-SCRIPTS = {**CONNECTIONS, **DECLARATIONS, **EXCHANGES, **MESSAGES, **DEAD_LETTERS, **MORE}
+SCRIPTS = {
+    **CONNECTIONS, **DECLARATIONS, **EXCHANGES, **MESSAGES, **DEAD_LETTERS, **MORE, **ARGUMENTS, **NAMES, **FRAMES, **BOUNDS,
+    **ROUTES}

@@ -7,6 +7,7 @@ from tests.broker.steps import Connect
 from tests.broker.test_clients_that_misbehave import content
 from xump.broker import Broker
 from xump.broker.tables import Typed
+from xump.durability import opening
 
 LONG = b"b" * 100_000
 """Of such bodies the store has room for ten."""
@@ -149,3 +150,22 @@ def test_nacks_and_rejects_in_a_commit(links):
     assert counts(link, "jobs", "dead") == [1, 2]
     assert take(link)[1]
     assert not take(link, "dead")[1]
+
+
+def test_a_commit_reads_nothing_that_it_acks(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
+    store = engine.create_store("broker", "ring", path=tmp_path / "broker.xump", durability="sync")
+    with Broker(engine, amqp="127.0.0.1:0", store="broker") as broker:
+        link = Link("a", broker.address, [])
+        link.connect(Connect())
+        declare(link)
+        publish(link, *[b"x" * 2000] * 100)
+        ask(link, "tx.select")
+        tags = [take(link)[0] for _ in range(100)]
+        for tag in tags:
+            link.send(1, "basic.ack", delivery_tag=tag)
+        asked, fetch = [], store.backend.fetch
+        store.backend.fetch = lambda *which: asked.append(which) or fetch(*which)
+        ask(link, "tx.commit")
+        assert not asked and counts(link, "jobs") == [0] and engine.queues["jobs"].outstanding == 0
+        link.socket.close()

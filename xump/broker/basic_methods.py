@@ -12,6 +12,7 @@ from xump.broker.consumers import Consumer
 from xump.broker.ending import shutdown
 from xump.broker.errors import ProtocolError, precondition, refused
 from xump.broker.methods import Call, encode
+from xump.broker.queue_arguments import unknown_to
 from xump.broker.tables import INTEGERS, TYPE_NAMES
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def consume(channel: Channel, call: Call) -> None:
     if tag in channel.consumers:
         raise ProtocolError(530, f"attempt to reuse consumer tag '{tag}'")
     queue = _reply_queue(channel, call) if name == REPLY_TO else channel.queue(call.queue)
+    if "x-stream-offset" in call.arguments:
+        raise unknown_to("x-stream-offset", queue.what, "quorum" if queue.is_quorum else "classic")
     priority = call.arguments.get("x-priority")
     if priority is not None and priority.kind not in INTEGERS:
         raise precondition(f"invalid arg 'x-priority' for {queue.what}: \"expected integer, got {TYPE_NAMES[priority.kind]}\"")
-    if queue.exclusive_consumer or (call.exclusive and len(queue.consumers)):
+    if queue.exclusive_consumer or (call.exclusive and (len(queue.consumers) or queue.consumers.single_active)):
         raise refused(f"{queue.what} in exclusive use")
     consumer = Consumer(
         channel, queue, tag, call.no_ack, call.exclusive, channel.prefetch, priority.value if priority else 0, call.arguments)
@@ -77,22 +80,22 @@ def cancel(channel: Channel, call: Call) -> None:
         channel.remove(consumer)
 
 
-def cancel_ok(channel: Channel, call: Call) -> None:
-    """basic.cancel-ok: the client has heard that a consumer was cancelled."""
-
-
 def get(channel: Channel, call: Call) -> None:
     """basic.get."""
     name = call.queue or channel.last_queue
     channel.connection.check("read", "queue", name)
     queue: BrokerQueue = channel.queue(call.queue)
+    if queue.is_quorum and queue.consumers.single_active:
+        raise ProtocolError(405, f"cannot obtain access to locked {queue.what}. basic.get operations are not supported by quorum "
+                                 "queues with single active consumer")
     channel.vhost.used(queue)
     delivery = channel.vhost.get(queue)
     if delivery is None:
         channel.answer(encode(commands.Basic.GetEmpty))
         return
     left = queue.handle.ready
-    channel.answers.add(lambda: channel.got(delivery, call.no_ack, left), undo=lambda: channel.give_back(delivery))
+    channel.answers.add(
+        lambda: channel.got(delivery, call.no_ack, left, queue.is_quorum), undo=lambda: channel.give_back(delivery))
     channel.connection.flush_soon()
 
 

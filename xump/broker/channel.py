@@ -6,6 +6,7 @@ a method, and is carried out by the modules `exchange_methods`, `queue_methods` 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
@@ -15,12 +16,13 @@ from pamqp import commands
 from xump._arguments import COUNT_MAX
 from xump.broker.channel_transaction import ChannelTransaction
 from xump.broker.consumers import Consumer
-from xump.broker.envelope import annex, envelope_of, join, split
+from xump.broker.envelope import annex, envelope_of, join, split, with_header
 from xump.broker.errors import ProtocolError, not_found, precondition, refused
 from xump.broker.incoming import Incoming, Outcome
 from xump.broker.method_answers import Answers
 from xump.broker.methods import encode
-from xump.broker.tables import TYPE_NAMES, decode_table, encode_table
+from xump.broker.queue_arguments import EXPIRES_MS_MAX
+from xump.broker.tables import TYPE_NAMES, Typed, decode_table, encode_table
 from xump.errors import StaleDelivery
 from xump_ext.amqp.decoder import KIND_ACK, KIND_NACK, KIND_REJECT, Decoder, Publish, Settle
 from xump_ext.amqp.outgoing import Unacked
@@ -35,6 +37,7 @@ MANDATORY, IMMEDIATE = 1, 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 KEY_BYTES_MAX = 65_534
 """Of a routing key in CC or BCC: of an address in the engine."""
+NUMBER = re.compile(rb"[+-]?[0-9]+")
 METHOD_OF = {KIND_ACK: 60 << 16 | 80, KIND_NACK: 60 << 16 | 120, KIND_REJECT: 60 << 16 | 90}
 
 
@@ -97,10 +100,12 @@ class Channel:
         if self._window is not None:
             self._window.resize(count or COUNT_MAX)
 
-    def got(self, delivery: Delivery, no_ack: bool, left: int) -> None:
-        """Send a message that basic.get has taken."""
+    def got(self, delivery: Delivery, no_ack: bool, left: int, says_count: bool) -> None:
+        """Send a message that basic.get has taken. `says_count`: with a header that says how often it came before."""
         message, redelivered = delivery.message, delivery.redelivered
         envelope = envelope_of(message)
+        if says_count:
+            envelope.properties = with_header(envelope.properties, "x-delivery-count", Typed("l", delivery.delivery_count - 1))
         if no_ack:
             with suppress(StaleDelivery):       # its queue was deleted while the answer waited
                 delivery.ack()
@@ -354,17 +359,19 @@ def decoded(octets: bytes) -> str:
 
 
 def _expiration(octets: bytes) -> int:
-    shown_text = octets.decode(errors="replace")
-    if octets.isdigit():
-        if int(octets) > 0xFFFFFFFF:
-            raise precondition(f"invalid expiration '{shown_text}': {{value_too_large,{int(octets)}}}")
-        return int(octets)
-    digits = octets[:len(octets) - len(octets.lstrip(b"0123456789"))]
-    if octets[:1] == b"-" and octets[1:].isdigit():
-        raise precondition(f"invalid expiration '{shown_text}': {{value_negative,{int(octets)}}}")
-    if digits:
-        raise precondition(f"invalid expiration '{shown_text}': {{leftover_string,\"{shown_text[len(digits):]}\"}}")
-    raise precondition(f"invalid expiration '{shown_text}': no_integer")
+    shown_text, number = octets.decode(errors="replace"), NUMBER.match(octets)
+    milliseconds = 0
+    if number is None:
+        wrong = "no_integer"
+    elif number.end() < len(octets):
+        wrong = f"{{leftover_string,\"{shown_text[number.end():]}\"}}"
+    else:
+        milliseconds = int(octets)
+        wrong = f"{{value_negative,{milliseconds}}}" if milliseconds < 0 else (
+            f"{{value_too_large,{milliseconds}}}" if milliseconds > EXPIRES_MS_MAX else "")
+    if wrong:
+        raise precondition(f"invalid expiration '{shown_text}': {wrong}")
+    return milliseconds
 
 
 def copied(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
@@ -380,7 +387,7 @@ def copied(key: str, properties: bytes) -> tuple[tuple[str, ...], bytes]:
             raise precondition(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[typed.kind]}}}')
         for item in typed.value:
             if item.kind != "S":
-                raise precondition(f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[item.kind]}}}')
+                continue                    # RabbitMQ does not look at it, nor do dead letters
             if len(item.value) > KEY_BYTES_MAX:
                 raise precondition(f"a routing key in {name} has {len(item.value)} bytes, allowed are {KEY_BYTES_MAX}")
             keys.append(decoded(item.value))

@@ -27,7 +27,6 @@ METHODS: dict[Kind, Callable[[Channel, Call], None]] = {
     commands.Basic.Qos: basic_methods.qos,
     commands.Basic.Consume: basic_methods.consume,
     commands.Basic.Cancel: basic_methods.cancel,
-    commands.Basic.CancelOk: basic_methods.cancel_ok,
     commands.Basic.Get: basic_methods.get,
     commands.Basic.Recover: basic_methods.recover,
     commands.Basic.RecoverAsync: basic_methods.recover_async,

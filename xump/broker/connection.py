@@ -366,10 +366,10 @@ class Connection(asyncio.BufferedProtocol):
     def _open_channel(self, number: int) -> None:
         if number in self.channels:
             raise ProtocolError(504, "second 'channel.open' seen")
-        if number > self.channel_max or len(self.channels) >= self.channel_max:
+        if len(self.channels) >= self.channel_max:      # their numbers may be higher, as with RabbitMQ
             raise ProtocolError(
                 530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max "
-                     f"({self.channel_max})")
+                     f"({self.channel_max})", 0)
         self.channels[number] = Channel(self, number)
         self.decoder.open(number)
         self.send(number, encode(commands.Channel.OpenOk))

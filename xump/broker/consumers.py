@@ -72,8 +72,9 @@ class Consumers:
 
     def __init__(self, single_active: bool) -> None:
         self.single_active = single_active
-        """Whether only the oldest gets messages."""
+        """Whether only one of them gets messages, as long as it is there."""
         self._line: list[Consumer] = []
+        self._active: Consumer | None = None
 
     def __len__(self) -> int:
         return len(self._line)
@@ -87,13 +88,18 @@ class Consumers:
     def add(self, consumer: Consumer) -> None:
         """One more."""
         self._line.append(consumer)
+        if self.single_active and self._active is None:
+            self._active = consumer
 
     def remove(self, consumer: Consumer) -> None:
-        """It has gone. Of a queue with a single active consumer the next one is it now."""
+        """It has gone. Of a queue with a single active consumer the next one is it now: the oldest of the highest priority."""
         self._line.remove(consumer)
-        if self.single_active and self._line and self._line[0].selector is not None:
-            self._line[0].selector.enable()
+        if self._active is not consumer:
+            return
+        self._active = max(self._line, key=lambda one: one.priority, default=None)
+        if self._active is not None and self._active.selector is not None:
+            self._active.selector.enable()
 
     def is_active(self, consumer: Consumer) -> bool:
         """Whether it may get messages."""
-        return not self.single_active or self._line[0] is consumer
+        return not self.single_active or self._active is consumer

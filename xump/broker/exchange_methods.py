@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 def declare(channel: Channel, call: Call) -> None:
     """exchange.declare."""
-    name = call.exchange
+    name = without_breaks(call.exchange)
     vhost = channel.vhost
     if call.passive:
         check_not_default(name)
         vhost.exchange(name)
     else:
         if call.exchange_type not in (*TYPES, DELAYED):
-            raise ProtocolError(503, f"unknown exchange type '{call.exchange_type}'")
+            wrong = "unknown" if call.exchange_type else "invalid"
+            raise ProtocolError(503, f"{wrong} exchange type '{call.exchange_type}'")
         check_not_default(name)
         channel.connection.check("configure", "exchange", name)
         what = f"exchange '{name}' in vhost '{vhost.name}'"
@@ -69,7 +70,7 @@ def _check_alternate(channel: Channel, name: str, what: str, arguments: Table) -
 
 def delete(channel: Channel, call: Call) -> None:
     """exchange.delete."""
-    name = call.exchange
+    name = without_breaks(call.exchange)
     check_not_default(name)
     if name.startswith("amq."):
         raise refused(f"deletion of system exchange '{name}' in vhost '{channel.vhost.name}' not allowed")
@@ -86,33 +87,41 @@ def delete(channel: Channel, call: Call) -> None:
 
 def bind(channel: Channel, call: Call) -> None:
     """exchange.bind."""
-    _check_both(channel, call)
-    source = channel.vhost.exchange(call.source)
-    channel.vhost.exchange(call.destination)
+    name, destination = _both(channel, call)
+    source = channel.vhost.exchange(name)
+    channel.vhost.exchange(destination)
     check_binding(source, call.arguments)
-    kept = channel.vhost.bindings.bind(source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    kept = channel.vhost.bindings.bind(source, Destination("exchange", destination), call.routing_key, call.arguments)
     if not call.nowait:
         channel.answer(encode(commands.Exchange.BindOk), durable=kept)
 
 
 def unbind(channel: Channel, call: Call) -> None:
     """exchange.unbind."""
-    _check_both(channel, call)
-    kept = channel.vhost.bindings.unbind(call.source, Destination("exchange", call.destination), call.routing_key, call.arguments)
+    source, destination = _both(channel, call)
+    kept = channel.vhost.bindings.unbind(source, Destination("exchange", destination), call.routing_key, call.arguments)
     if not call.nowait:
         channel.answer(encode(commands.Exchange.UnbindOk), durable=kept)
 
 
-def _check_both(channel: Channel, call: Call) -> None:
-    check_not_default(call.destination)
-    channel.connection.check("write", "exchange", call.destination)
-    check_not_default(call.source)
-    channel.connection.check("read", "exchange", call.source)
+def _both(channel: Channel, call: Call) -> tuple[str, str]:
+    """Source and destination, if the user may bind them."""
+    source, destination = without_breaks(call.source), without_breaks(call.destination)
+    check_not_default(destination)
+    channel.connection.check("write", "exchange", destination)
+    check_not_default(source)
+    channel.connection.check("read", "exchange", source)
+    return source, destination
+
+
+def without_breaks(name: str) -> str:
+    """The name of a queue or exchange as declarations and bindings take it: without line breaks, as in RabbitMQ."""
+    return name.replace("\r", "").replace("\n", "")
 
 
 def check_not_default(name: str) -> None:
     """Refuse to change the exchange without a name."""
-    if name in ("", "amq.default"):
+    if not name:
         raise refused("operation not permitted on the default exchange")
 
 

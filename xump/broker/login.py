@@ -73,7 +73,7 @@ def _credentials(connection: Connection, mechanism: str, response: bytes) -> tup
     """Name and password; no password: a certificate says who it is."""
     if mechanism == "PLAIN":
         parts = response.split(b"\0")
-        if len(parts) != 3:
+        if len(parts) != 3 or parts[0]:         # to act for another user is not possible
             raise ProtocolError(406, "PLAIN: the response must be name and password, each after a zero byte")
         return parts[1].decode(errors="replace"), parts[2].decode(errors="replace")
     if mechanism == "AMQPLAIN":

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from xump._arguments import COUNT_MAX
 from xump.broker.errors import ProtocolError, precondition
 from xump.broker.tables import INTEGERS, TYPE_NAMES, Table, Typed, plain, shown
 from xump_ext.amqp.dead_letters import EXCHANGES
 
-EXPIRES_MS_MAX = 0xFFFFFFFF
-"""The longest time that a timer of RabbitMQ's has."""
+EXPIRES_MS_MAX = 315_360_000_000
+"""The longest time that RabbitMQ takes: ten years."""
 
 
 def _integer(typed: Typed) -> str | None:
@@ -41,6 +42,16 @@ def _priority(typed: Typed) -> str | None:
     return wrong or (f"{{max_value_exceeded,{typed.value}}}" if typed.value > 255 else None)
 
 
+def _version(typed: Typed) -> str | None:
+    wrong = _count(typed)
+    return wrong or (f"\"unsupported queue version '{typed.value}'\"" if typed.value not in (1, 2) else None)
+
+
+def _size(typed: Typed) -> str | None:
+    wrong = _count(typed)
+    return wrong or ("{value_zero,0}" if typed.value == 0 else None)
+
+
 def _text(typed: Typed) -> str | None:
     return None if typed.kind == "S" else _unacceptable(typed)
 
@@ -64,7 +75,7 @@ CHECKS: dict[str, Callable[[Typed], str | None]] = {
     "x-message-ttl": _time,
     "x-dead-letter-exchange": _text,
     "x-dead-letter-routing-key": _text,
-    "x-dead-letter-strategy": _one_of("invalid_dead_letter_strategy", b"at-most-once", b"at-least-once"),
+    "x-dead-letter-strategy": _one_of("invalid_dlx_strategy", b"at-most-once", b"at-least-once"),
     "x-max-length": _count,
     "x-max-length-bytes": _count,
     "x-max-in-memory-length": _count,
@@ -73,10 +84,9 @@ CHECKS: dict[str, Callable[[Typed], str | None]] = {
     "x-overflow": _one_of("invalid_overflow", b"drop-head", b"reject-publish", b"reject-publish-dlx"),
     "x-queue-mode": _one_of("\"unsupported queue mode 'VALUE'\"", b"default", b"lazy"),
     "x-queue-type": _one_of("\"unsupported queue type 'VALUE'\"", b"classic", b"quorum", b"stream"),
-    "x-queue-version": _count,
-    "x-quorum-initial-group-size": _count,
+    "x-queue-version": _version,
+    "x-quorum-initial-group-size": _size,
     "x-single-active-consumer": _bool,
-    "x-delivery-limit": _count,
     "x-queue-master-locator": _text,
 }
 
@@ -85,7 +95,20 @@ COMPARED = (
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-max-priority", "x-overflow", "x-queue-mode",
     "x-queue-version", "x-single-active-consumer", "x-delivery-limit", "x-queue-type", "x-quorum-initial-group-size",
 )
-"""What a second declaration must say as the first did."""
+"""What a second declaration must say as the first did, if the type of the queue knows it."""
+
+LOCATOR = _one_of("invalid_queue_locator_arg", b"client-local", b"balanced", b"random", b"least-leaders")
+"""What `x-queue-leader-locator` may be, where it is known."""
+
+OF_STREAMS = frozenset({"x-max-age", "x-initial-cluster-size", "x-stream-max-segment-size-bytes"})
+UNKNOWN = {
+    "classic": OF_STREAMS | {
+        "x-delivery-limit", "x-quorum-initial-group-size", "x-max-in-memory-length", "x-max-in-memory-bytes",
+        "x-dead-letter-strategy", "x-queue-leader-locator"},
+    "quorum": OF_STREAMS | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
+    "stream": frozenset(),
+}
+"""What a type of queue does not know, and refuses, though others do."""
 
 
 def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> None:
@@ -101,12 +124,24 @@ def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool,
         raise precondition(f"invalid arg 'x-dead-letter-routing-key' for {what}: "
                            "routing_key_but_no_dlx_defined")
     kind = queue_type(arguments)
-    if kind == "stream":
-        raise precondition(f"invalid arg 'x-queue-type' for {what}: there are no streams; declare a classic or a quorum queue")
-    if kind == "quorum":
+    for name in arguments:
+        if name in UNKNOWN[kind]:
+            raise unknown_to(name, what, kind)
+    locator = arguments.get("x-queue-leader-locator")
+    wrong = None if locator is None else LOCATOR(locator)
+    if wrong is not None:
+        raise precondition(f"invalid arg 'x-queue-leader-locator' for {what}: {wrong}")
+    if kind != "classic":
         for name, value in (("non-durable", not durable), ("exclusive-owner", exclusive), ("auto-delete", auto_delete)):
             if value:
                 raise precondition(f"invalid property '{name}' for {what}")
+    if kind == "stream":
+        raise precondition(f"invalid arg 'x-queue-type' for {what}: there are no streams; declare a classic or a quorum queue")
+
+
+def unknown_to(name: str, what: str, kind: str) -> ProtocolError:
+    """406 for an argument that a type of queue does not know."""
+    return precondition(f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue")
 
 
 def queue_type(arguments: Table) -> str:
@@ -119,9 +154,8 @@ def check_equivalent(what: str, names: tuple[str, ...], current: Table, given: T
     """Refuse a second declaration whose arguments differ; the type counts, but not how wide a number is."""
     for name in names:
         before, now = current.get(name), given.get(name)
-        if name == "x-queue-type":
-            before, now = before or Typed("S", b"classic"), now or Typed("S", b"classic")
-        if not same_argument(before, now):
+        usual = Typed("S", b"classic") if name == "x-queue-type" else None
+        if not same_argument(before or usual, now or usual):
             if before is None or now is None:
                 raise precondition(f"inequivalent arg '{name}' for {what}: received {shown(now)} but current is {shown(before)}")
             raise precondition(
@@ -170,15 +204,20 @@ def engine_properties(arguments: Table) -> dict[str, Any]:
     ttl = number(arguments, "x-message-ttl")
     if ttl is not None:
         properties["ttl"] = ttl / 1000
-    for name, known in (("x-max-length", "limit"), ("x-max-length-bytes", "limit_bytes"), ("x-max-priority", "priority")):
+    for name, known in (("x-max-length", "limit"), ("x-max-length-bytes", "limit_bytes")):
         value = number(arguments, name)
-        if value or (value == 0 and refuses and name != "x-max-priority"):
-            properties[known] = value
-    limit = number(arguments, "x-delivery-limit")
-    if limit is not None:
-        properties["delivery_limit"] = limit + 1        # RabbitMQ counts what comes after the first
+        if value is not None:
+            properties[known] = min(value, COUNT_MAX - 1)
+    priority = number(arguments, "x-max-priority")
+    if priority:
+        properties["priority"] = priority
+    limit = arguments.get("x-delivery-limit")
+    if limit is not None and limit.kind in INTEGERS:    # RabbitMQ does not look at it: what is no number limits nothing
+        properties["delivery_limit"] = max(limit.value, 0) + 1      # it counts what comes after the first
     if ("limit" in properties or "limit_bytes" in properties) and not refuses:
-        properties["when_full"] = "drop_oldest"
+        properties["when_full"] = "drop_to_fit"
+    elif "limit_bytes" in properties and string(arguments, "x-overflow") == "reject-publish":
+        properties["limit_bytes"] += 1      # a queue with all its bytes takes an empty body yet: see `BrokerQueue.has_room`
     if "x-dead-letter-exchange" in arguments:
         properties |= dead_letter_properties(arguments)
     return properties

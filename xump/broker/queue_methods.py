@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from xump.broker.errors import ProtocolError, precondition
-from xump.broker.exchange_methods import check_name, check_not_default
+from xump.broker.exchange_methods import check_name, check_not_default, without_breaks
 from xump.broker.exchanges import Destination, check_binding
 from xump.broker.methods import Call, encode
 from xump.broker.purging import is_large, purge as purge_queue
-from xump.broker.queue_arguments import COMPARED, check_arguments, check_equivalent, check_field
+from xump.broker.queue_arguments import COMPARED, UNKNOWN, check_arguments, check_equivalent, check_field, queue_type
 
 if TYPE_CHECKING:
     from xump.broker.channel import Channel
@@ -25,6 +25,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 def declare(channel: Channel, call: Call) -> None:
     """queue.declare."""
+    call.queue = without_breaks(call.queue)
     if call.queue == REPLY_TO:
         channel.answer(encode(commands.Queue.DeclareOk, queue=REPLY_TO, consumer_count=1))
         return
@@ -71,12 +72,14 @@ def _check_same(channel: Channel, existing: BrokerQueue, durable: bool, call: Ca
         raise ProtocolError(
             405, f"cannot obtain exclusive access to locked {existing.what}. It could be originally declared on another "
                  "connection or the exclusive property value does not match that of the original declaration.")
-    check_equivalent(existing.what, COMPARED, existing.arguments, call.arguments)
+    unknown = UNKNOWN[queue_type(existing.arguments)]
+    check_equivalent(
+        existing.what, tuple(name for name in COMPARED if name not in unknown), existing.arguments, call.arguments)
 
 
 def delete(channel: Channel, call: Call) -> None:
     """queue.delete."""
-    name = call.queue or channel.last_queue
+    name = without_breaks(call.queue) or channel.last_queue
     channel.connection.check("configure", "queue", name)
     queue = channel.vhost.find_queue(name)
     kept = queue is not None and queue.stored
@@ -121,8 +124,8 @@ def purge(channel: Channel, call: Call) -> None:
 
 def bind(channel: Channel, call: Call) -> None:
     """queue.bind."""
-    name, key = _bound(channel, call)
-    source = channel.vhost.exchange(call.exchange)
+    name, exchange, key = _bound(channel, call)
+    source = channel.vhost.exchange(exchange)
     channel.queue(name)
     check_binding(source, call.arguments)
     kept = channel.vhost.bindings.bind(source, Destination("queue", name), key, call.arguments)
@@ -132,23 +135,24 @@ def bind(channel: Channel, call: Call) -> None:
 
 def unbind(channel: Channel, call: Call) -> None:
     """queue.unbind."""
-    name, key = _bound(channel, call)
+    name, exchange, key = _bound(channel, call)
     queue = channel.vhost.find_queue(name)
     if queue is not None:
         channel.check_owner(queue)
-    kept = channel.vhost.bindings.unbind(call.exchange, Destination("queue", name), key, call.arguments)
+    kept = channel.vhost.bindings.unbind(exchange, Destination("queue", name), key, call.arguments)
     channel.answer(encode(commands.Queue.UnbindOk), durable=kept)
 
 
-def _bound(channel: Channel, call: Call) -> tuple[str, str]:
-    """The queue and the key that are meant: without both, the queue that was declared last, and its name."""
-    name, key = call.queue, call.routing_key
+def _bound(channel: Channel, call: Call) -> tuple[str, str, str]:
+    """The queue, the exchange and the key that are meant: without queue and key, the queue that was declared last, and its
+    name."""
+    name, exchange, key = without_breaks(call.queue), without_breaks(call.exchange), call.routing_key
     if not name:
         if not channel.last_queue:
             raise ProtocolError(404, "no previously declared queue")
         name = channel.last_queue
         key = key or name
     channel.connection.check("write", "queue", name)
-    check_not_default(call.exchange)
-    channel.connection.check("read", "exchange", call.exchange)
-    return name, key
+    check_not_default(exchange)
+    channel.connection.check("read", "exchange", exchange)
+    return name, exchange, key

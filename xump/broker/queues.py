@@ -55,12 +55,18 @@ class BrokerQueue:
         """The routing key of its dead letters; None: their own."""
         self.overflow = string(arguments, "x-overflow")
         """What happens when it is full."""
-        self.counts_deliveries = queue_type(arguments) == "quorum"
-        """Whether what comes again says how often it came."""
+        self.is_quorum = queue_type(arguments) == "quorum"
+        """Whether it was declared as a quorum queue: then what comes again says how often it came."""
         self.limit = number(arguments, "x-max-length")
         """How many messages may be ready; None: any number."""
         self.limit_bytes = number(arguments, "x-max-length-bytes")
         """How many bytes their bodies may have; None: any number."""
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Whether bodies of so many bytes more are no more than `x-max-length-bytes` allows, if the queue refuses what is more.
+        The engine asks only whether there is room at all."""
+        return self.limit_bytes is None or self.overflow != "reject-publish" or (
+            self.handle._body_bytes + body_bytes <= self.limit_bytes)
 
     @property
     def exclusive_consumer(self) -> bool:

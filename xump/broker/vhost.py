@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,7 @@ class Vhost:
 
     def _note_special(self, queue: BrokerQueue) -> None:
         """Queues of which the engine cannot decide yet what becomes of a message."""
-        if queue.ttl_ms == 0 or queue.limit == 0 or queue.limit_bytes == 0 or queue.overflow not in (None, "drop-head"):
+        if queue.ttl_ms == 0 or queue.overflow not in (None, "drop-head"):
             self.inlet.special.add(queue.name)
 
     def delete_queue(self, queue: BrokerQueue, answer: Callable[[int], None] | None = None) -> None:
@@ -212,11 +213,16 @@ class Vhost:
         return False
 
     def prepared(self, messages: Iterable[Incoming]) -> tuple[list[Outcome], list[Entering]]:
-        """Route messages. Returns what becomes of each if nothing is refused, and what is to enter."""
+        """Route messages. Returns what becomes of each if nothing is refused, and what is to enter. Raises `QueueFull` if a queue
+        has no room for the bytes of all."""
         outcomes, entering = [], []
+        coming: Counter[BrokerQueue] = Counter()
         for message in messages:
             outcome = Outcome()
             for queue, delayed in self.route(message):
+                coming[queue] += len(message.body)
+                if not queue.has_room(coming[queue]):
+                    raise QueueFull(f"queue {queue.name!r} has no room for {coming[queue]} bytes more")
                 outcome.queues += 1
                 outcome.durable |= queue.stored
                 entering.append(message.entering(queue.handle, delayed))
@@ -265,6 +271,9 @@ class Vhost:
 
     def _enter(self, queue: BrokerQueue, message: Incoming, delayed: bool, outcome: Outcome) -> None:
         try:
+            if not queue.has_room(len(message.body)):
+                outcome.refused = True
+                return
             _queue, content, delay, ttl = message.entering(queue.handle, delayed)
             if queue.handle.publish(content, delay=delay, ttl=ttl) == 0:
                 outcome.refused = True      # it is a dead letter instead
@@ -286,7 +295,7 @@ class Vhost:
         if queue.expiry is not None:
             queue.expiry.cancel()
         channel.connection.outgoing.add(consumer.destination, Subscription(
-            channel.number, consumer.tag.encode(), consumer.no_ack, queue.counts_deliveries, channel.unacked))
+            channel.number, consumer.tag.encode(), consumer.no_ack, queue.is_quorum, channel.unacked))
 
     def begin_consumer(self, consumer: Consumer) -> None:
         """From now on it gets messages, unless it has gone already."""

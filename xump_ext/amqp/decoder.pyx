@@ -475,8 +475,8 @@ cdef class Decoder:
         if kind != FRAME_BODY:
             return self._fail(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", BASIC_PUBLISH)
         if size > content.row.body_bytes - content.body_here:
-            return self._fail(FRAME_ERROR, f"the body has {content.body_here + size} bytes, and its header said "
-                                           f"{content.row.body_bytes}", BASIC_PUBLISH)
+            # RabbitMQ waits for more, and finds that it is none: it says so of the frame that comes next.
+            return self._fail(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", BASIC_PUBLISH)
         if content.body_here + size > content.body_room:
             room = min(content.row.body_bytes, max(2 * content.body_room, content.body_here + size, BODY_BYTES_FIRST))
             if not self._hold(content, room - content.body_room):

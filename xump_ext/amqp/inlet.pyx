@@ -19,7 +19,7 @@ from xump_ext.amqp.envelope cimport AMQP_ANNEX
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.publish cimport EnginePublish
 from xump_ext.engine.rows cimport ROWS_HELD, ROWS_LOGGED, publish_rows, row_begin, row_t
-from xump_ext.state.constants cimport OUTCOME_NO_QUEUE, OUTCOME_STORE_FAILED, OUTCOME_STORE_FULL, OUTCOME_UNROUTABLE
+from xump_ext.state.constants cimport OUTCOME_STORE_FAILED, OUTCOME_STORE_FULL
 
 cdef enum:
     MANDATORY = 1
@@ -151,8 +151,8 @@ cdef class Inlet:
             if self.rows[number].tally.refused or flags & (OUTCOME_STORE_FULL | OUTCOME_STORE_FAILED):
                 refused.append(number)
                 full |= flags & OUTCOME_STORE_FULL != 0
-            if flags & (OUTCOME_UNROUTABLE | OUTCOME_NO_QUEUE) and self.sources[number].bits & MANDATORY:
-                returned.append(number)
+            elif self.rows[number].tally.copies == 0 and self.sources[number].bits & MANDATORY:
+                returned.append(number)     # no flag says so: some ways may lead nowhere, or in a circle, and others to a queue
         return refused, returned, full, done & ROWS_LOGGED != 0
 
     cdef int fill(self, Decoder decoder, uint64_t at, uint64_t count, dict exchanges) except -1:

@@ -35,8 +35,8 @@ class Unacked:
     def tags(self, upto: int) -> list[int]:
         """The tags that are not settled, in order, up to this one; 0: all."""
     def lend(self, tags: list[int]) -> list[tuple[int, Delivery]]:
-        """Deliveries of what these tags name, for a transaction; `take_back` ends that. What is stale, since its queue was
-        deleted, is left out.
+        """Deliveries of what these tags name, for a transaction, without the messages; `take_back` ends that. What is stale,
+        since its queue was deleted, is left out.
 
         Returns:
             (tag, delivery) each.

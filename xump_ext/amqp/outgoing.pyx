@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.amqp.decoder cimport ROW_ACK, ROW_REJECT, Decoder, Row
 from xump_ext.amqp.envelope cimport Envelope, envelope_in
-from xump_ext.engine.delivery cimport Delivery, delivery_of, is_redelivered
+from xump_ext.engine.delivery cimport Delivery, delivery_to_settle, is_redelivered
 from xump_ext.engine.outlet cimport forget_slot, give_back_slot, pay_slot, refuse_slot
 from xump_ext.message.headers cimport annex_of, annex_t, headers_of
 from xump_ext.message.message cimport message_object
@@ -220,8 +220,8 @@ cdef class Unacked:
             self.end()
 
     def lend(self, list tags not None):
-        """Deliveries of what these tags name, for a transaction; `take_back` ends that. What is stale, since its queue was
-        deleted, is left out.
+        """Deliveries of what these tags name, for a transaction, without the messages; `take_back` ends that. What is stale,
+        since its queue was deleted, is left out.
 
         Returns:
             (tag, delivery) each.
@@ -235,7 +235,7 @@ cdef class Unacked:
             for tag in tags:
                 slot = &self.page_of(tag).slots[tag % PAGE_TAGS]
                 if in_hands(slot[0]):
-                    delivery = delivery_of(self.core, slot[0])
+                    delivery = delivery_to_settle(self.core, slot[0])
                     hand_on(slot, &delivery.entry)
                     lent.append((tag, delivery))
         except BaseException:

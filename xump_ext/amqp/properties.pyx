@@ -33,7 +33,7 @@ cdef enum:
     HAS_USER_ID = 1 << 4
     HAS_APP_ID = 1 << 3
     HAS_CLUSTER_ID = 1 << 2
-    HAS_MORE_FLAGS = 3                  # the lowest bits announce more flags, of which the protocol has none
+    HAS_ANY = 0xFFFC                    # what the lowest two bits say, nobody looks at
 
 
 cdef inline const unsigned char *after_text(const unsigned char *at, const unsigned char *end) noexcept nogil:
@@ -121,12 +121,10 @@ cdef bint scan_properties(const unsigned char *at, const unsigned char *end, Pro
     found.priority = found.delivery_mode = -1
     if end - at < 2:
         return False
-    flags = read_u16(at)
+    flags = read_u16(at) & HAS_ANY
     at += 2
     if flags == 0:
         return at == end
-    if flags & HAS_MORE_FLAGS:
-        return False
     if flags & HAS_CONTENT_TYPE:
         at = after_text(at, end)
     if flags & HAS_CONTENT_ENCODING:

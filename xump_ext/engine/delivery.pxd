@@ -65,7 +65,7 @@ cdef inline PyObject* key_counted(entry_t* entry) except? NULL:
 # Of an entry that stands in no line, as an overflow selector has taken it.
 cdef PyObject* key_found(entry_t* entry) except? NULL
 
-cdef Delivery delivery_of(EngineLock core, entry_t* entry)
+cdef Delivery delivery_to_settle(EngineLock core, entry_t* entry)
 cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
 cdef Delivery next_undelivered(EngineLock core, object destination)

@@ -413,7 +413,7 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
     else:
         delivery = <Delivery> spare
         Py_XDECREF(spare)           # the pool's reference; `delivery` holds its own
-    delivery_fill(core, delivery, entry)
+    delivery_fill(core, delivery, entry, content_at(entry))
     delivery.destination = counted(offer.destination.name)
     delivery.selector = counted(selector.handle)
     delivery.settled = selector.infinite
@@ -421,8 +421,8 @@ cdef Delivery hand_over(EngineLock core, offer_t* offer):
     return delivery
 
 
-cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry) except -1:
-    delivery.message = message_new(content_at(entry), entry.id, entry.timestamp, hops_of(&core.e, entry))
+cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry, content_t* content) except -1:
+    delivery.message = message_new(content, entry.id, entry.timestamp, hops_of(&core.e, entry))
     delivery.queue = counted(entry.queue.handle)
     if entry.queue.special:         # else it is NULL, as it was left
         delivery.key = key_counted(entry)
@@ -442,16 +442,23 @@ cdef Delivery hand_by_hand(EngineLock core, entry_t* entry):
     """The delivery of a ready message that your program takes without a selector."""
     cdef Delivery delivery
     content_needed(&core.e, entry)      # it may be an unrouted row of a batch
-    content_at(entry)           # may fail, so it comes before any change
-    delivery = delivery_of(core, entry)
+    delivery = delivery_of(core, entry, content_at(entry))     # may fail, so it comes before any change
     take_by_hand(&core.e, entry, &delivery.entry)
     return delivery
 
 
-cdef Delivery delivery_of(EngineLock core, entry_t* entry):
+cdef content_t* NO_CONTENT = content_new("", b"", None, None, None, NULL)
+
+
+cdef Delivery delivery_to_settle(EngineLock core, entry_t* entry):
+    """The same for whoever only settles it: its message is empty, so that none is read from a disk."""
+    return delivery_of(core, entry, NO_CONTENT)
+
+
+cdef Delivery delivery_of(EngineLock core, entry_t* entry, content_t* content):
     """A delivery without a selector that describes an entry, and has yet to remember it."""
     cdef Delivery delivery = delivery_new()
-    delivery_fill(core, delivery, entry)
+    delivery_fill(core, delivery, entry, content)
     delivery.destination = counted(<void*> None)
     delivery.selector = counted(<void*> None)
     delivery.settled = False
