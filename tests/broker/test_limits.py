@@ -98,6 +98,7 @@ def test_a_consumer_has_only_so_many_messages_that_it_has_not_settled(connect):
 def test_nonsense_is_logged_once(connect, caplog):
     _broker, one = connect()
     bad, good = one(), one()
+    caplog.clear()
     with caplog.at_level(logging.WARNING, "xump"):
         bad.write(b"\xff" * 100)
         bad.write(b"\xff" * 100)

@@ -11,6 +11,7 @@ import pika
 import pytest
 from pika import exceptions
 
+from xump.broker.serve import loop_factory
 from xump.broker.users import BadUsers, hash_password, password_holds, read_users
 
 
@@ -329,3 +330,19 @@ def test_a_virtual_host_that_is_new_comes_with_the_next_start(serve, tmp_path):
     path.write_text(path.read_text() + VHOSTS)
     served.process.send_signal(signal.SIGHUP)
     assert "virtual hosts that are new come with the next start: '/staging'" in served.process.stderr.readline()
+
+
+# ---- the loop
+
+def test_the_loop_is_uvloops_if_that_is_installed_and_not_with_tls(monkeypatch):
+    uvloop = pytest.importorskip("uvloop")
+    assert loop_factory(False) is uvloop.new_event_loop
+    assert loop_factory(True) is None
+    monkeypatch.setitem(sys.modules, "uvloop", None)        # as if it were not installed
+    assert loop_factory(False) is None
+
+
+def test_the_process_runs_in_uvloop(serve):
+    pytest.importorskip("uvloop")
+    with open(f"/proc/{serve().process.pid}/maps") as maps:
+        assert "uvloop" in maps.read()

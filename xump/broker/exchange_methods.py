@@ -35,6 +35,8 @@ def declare(channel: Channel, call: Call) -> None:
             check_name("exchange", name)
             _check_alternate(channel, name, what, call.arguments)
             _check_delayed(call)
+            if call.durable:
+                vhost.note_durable(f"exchange {name!r}")
             vhost.bindings.declare(Exchange(
                 name, call.exchange_type, call.durable, call.auto_delete, call.internal, call.arguments))
         else:

@@ -9,7 +9,7 @@ import signal
 import ssl
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,11 @@ import xump
 from xump.broker.broker import Broker
 from xump.broker.limits import Limits
 from xump.broker.users import BadUsers, Users, hash_password, read_users
+from xump.broker.vhost import HOP_LIMIT
 from xump.cli.exit import CommandError, ExitCode
 from xump.cli.remote import SIDECAR
 from xump.errors import XumpError
 from xump.topology.schema import BROKER_OPTIONS
-
-HOP_LIMIT = 1_024
-"""Kombu's delays are 28 levels of queues, a copy and a dead letter each."""
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -47,12 +45,25 @@ def serve(options: argparse.Namespace) -> int:
                     engine.apply(topology)
                 with engine.building():         # what the store has kept is routed from here on
                     pass
-            return asyncio.run(_serve(engines, users, options))
+            with asyncio.Runner(loop_factory=loop_factory(options.certificate is not None)) as runner:
+                return runner.run(_serve(engines, users, options))
     except (XumpError, BadUsers, OSError, ValueError) as error:
         said = str(error)
         for argument, option in OPTIONS.items():
             said = said.replace(argument, option)
         raise CommandError(said) from None
+
+
+def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the loop of the process: uvloop, if it is installed, since a message is there and back in a tenth less time.
+    None: asyncio, as for TLS (`secure`), of which uvloop has one of its own."""
+    if secure:
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure"}

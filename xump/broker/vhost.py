@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("xump")
 
+HOP_LIMIT = 1024
+"""What an engine for AMQP should have: kombu's delays are 28 levels of queues, a copy and a dead letter each."""
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
 
@@ -59,6 +61,7 @@ class Vhost:
         self.queues: dict[str, BrokerQueue] = {}
         """What is known of the queues, by name."""
         self._read_again = store != "ram"
+        self._said_durable = False
         self._watch: Watch | None = None
         self._timer: asyncio.Task[None] | None = None
         self.graph = ExchangeGraph(engine)
@@ -101,6 +104,13 @@ class Vhost:
             raise not_found(f"exchange '{name}' in vhost '{self.name}'")
         return found
 
+    def note_durable(self, what: str) -> None:
+        """Say once that what was declared durable ends with the process, if there is no store on disk."""
+        if self.store == "ram" and not self._said_durable:
+            self._said_durable = True
+            logger.warning("%s was declared durable, and the broker has no store on disk: what is durable in virtual host %r "
+                           "ends with the process", what, self.name)
+
     # ---- queues
 
     def queue(self, name: str) -> BrokerQueue:
@@ -129,6 +139,8 @@ class Vhost:
     ) -> BrokerQueue:
         """Create a queue."""
         store = self.store if durable and owner is None else "ram"
+        if durable and owner is None:
+            self.note_durable(f"queue {name!r}")
         properties = engine_properties(arguments)
         if string(arguments, "x-dead-letter-exchange") == "":
             self.graph.needs_default()
@@ -326,6 +338,11 @@ class Vhost:
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Be told of queues that the embedding program deletes."""
+        if self.engine._hop_limit < HOP_LIMIT:
+            logger.warning("the engine of virtual host %r has hop_limit=%d: messages that expire from queue to queue, as kombu's "
+                           "delays do, may take more hops; make it with hop_limit=%d", self.name, self.engine._hop_limit,
+                           HOP_LIMIT)
+
         def told(changes: list[Change]) -> None:
             """Some thread's call has changed the graph."""
             gone = [one.thing.name for one in changes if one.what == "queue" and not one.came and one.thing.name is not None]

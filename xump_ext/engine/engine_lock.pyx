@@ -115,6 +115,11 @@ cdef class EngineLock:
             self.state = IDLE
 
     @property
+    def _hop_limit(self):
+        """How many hops a message may take."""
+        return self.e.hop_limit
+
+    @property
     def dead_letter(self):
         """The name of the engine's own dead letter queue, for messages that no queue's own takes; or None."""
         return self._dead_letter
