@@ -117,6 +117,22 @@ def test_a_smaller_message_behind_one_that_found_no_room(tmp_path):
     engine.close()
 
 
+@pytest.mark.parametrize("publish", [
+    lambda engine, rows: engine.publish_many("jobs", rows),
+    lambda engine, rows: [outcome.id for outcome in engine.publish_many("jobs", rows, outcomes=True)],
+    lambda engine, rows: engine.publish_batch("jobs", pyarrow.table({"body": [body for _, body in rows]})),
+])
+def test_a_call_of_many_messages_has_room_made_for_it(tmp_path, publish):
+    """As one message has. What was purged is not written yet."""
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=str(tmp_path / "s"), durability="group", group_ms=60_000, segment_bytes=SEGMENT,
+                            min_bytes=0, max_bytes=8 * SEGMENT)
+        engine.create_queue("jobs", store="s")
+        count = filled(engine, "jobs", 20_000)
+        engine.queues["jobs"].purge()
+        assert list(publish(engine, [("x", bytes(20_000))] * 3)) == [count + 1, count + 2, count + 3]
+
+
 @pytest.mark.parametrize("kind", ["ring", "lmdb"])
 @pytest.mark.parametrize("limit", [None, 1])
 def test_a_smaller_message_that_comes_before_one_that_found_no_room(tmp_path, kind, limit):

@@ -203,7 +203,8 @@ cdef class EnginePublish(EngineStores):
             if queue != NULL and queue.staged:
                 check_takes_rows(queue)
             if queue != NULL and queue.durable:
-                queue = self.with_room(queue, batch.name, batch.bytes(), batch.largest)
+                batch.measure()
+                queue = self.with_room(queue, batch.name, batch.total, batch.largest)
             name = checked_text(name_text(batch.name), "the queue's name")
             for i in range(batch.count):
                 content = batch.items[i].content
@@ -401,7 +402,8 @@ cdef class EnginePublish(EngineStores):
         if queue == NULL and batch.count == 0 and queue_named(&self.e, self._dead_letter) == NULL:
             raise no_queue(name_text(batch.name))
         if queue != NULL and queue.durable:
-            queue = self.with_room(queue, batch.name, batch.bytes(), batch.largest)
+            batch.measure()
+            queue = self.with_room(queue, batch.name, batch.total, batch.largest)
         if batch.limited:
             for i in range(batch.count):
                 batch.items[i].queue = queue

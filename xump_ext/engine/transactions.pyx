@@ -114,8 +114,10 @@ cdef class EngineTransactions(EnginePublishers):
         """Let the store clean its log, if it must. The engine lock is given up meanwhile."""
         cdef Admissions contents = planned.contents
         cdef uint64_t answers = <uint64_t> (len(planned.operations) - contents.count)
-        cdef uint64_t bytes = contents.bytes() + answers * LEVELS * ANSWER_BYTES
+        cdef uint64_t bytes
         cdef queue_t* queue
+        contents.measure()
+        bytes = contents.total + answers * LEVELS * ANSWER_BYTES
         if planned.maps is not None:
             planned.maps.make_room(<int64_t> bytes)
         for name in contents.names.values() if contents.names is not None else ():

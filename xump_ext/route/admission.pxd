@@ -33,7 +33,8 @@ cdef class Admissions:
     cdef dict details           # texts of rejects, by position; None: there is none
     cdef dict names             # of queues that do not exist, by position; None: all do
     cdef object name            # of the queue, if it is the same for all
-    cdef int64_t largest        # bytes that the largest message takes of its store
+    cdef int64_t total          # bytes that all messages take of their stores: `measure`
+    cdef int64_t largest        # those of the largest one
     cdef dict entered           # what the dry run added, by queue with a limit: see NOTHING
     cdef dict marks             # how far the windows of queues that look for duplicates were filled before the dry run
     cdef void* store            # the store that the dry run charged last …
@@ -66,7 +67,7 @@ cdef class Admissions:
     cdef int check(self) except -1
     cdef object name_at(self, Py_ssize_t i)
     cdef object detail_at(self, Py_ssize_t i)
-    cdef uint64_t bytes(self) noexcept
+    cdef void measure(self) noexcept
     cdef bint fits(self, queue_t* queue, content_t* content) except -1
     cdef bint overflow_fits(self, queue_t* queue, content_t* content) except -1
     cdef int enlarge(self) except -1

@@ -100,16 +100,16 @@ cdef class Admissions:
         """The text of a reject, or None."""
         return None if self.details is None else self.details.get(i)
 
-    cdef uint64_t bytes(self) noexcept:
-        """The bytes that all messages take. `largest` is then known."""
-        cdef uint64_t sum = 0, bytes
+    cdef void measure(self) noexcept:
+        """Work out `total` and `largest`."""
+        cdef int64_t bytes
         cdef Py_ssize_t i
+        self.total = 0
         for i in range(self.count):
             if self.items[i].content != NULL:
-                bytes = admission_bytes(self.items[i].content)
-                sum += bytes
-                self.largest = max(self.largest, <int64_t> bytes)
-        return sum
+                bytes = <int64_t> admission_bytes(self.items[i].content)
+                self.total += bytes
+                self.largest = max(self.largest, bytes)
 
     # ---- the dry run
 
