@@ -124,6 +124,8 @@ class FullWorld(World):
             room, charges = before[store]
             if what in ("wait", "overflow") or told.ran_before or told.after or not self.is_at_rest(store):
                 continue
+            if sum(charges) > sum(self.charges(store)):     # something ended, perhaps after the refusal
+                continue
             if what == "push" and error is None:
                 room -= 1.02 * sum(entered) + USUAL_BYTES + 200 * len(entered)
                 bytes = charge(message)

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tests.model.full import FullWorld
-from tests.model.drawing import Drawing, features_drawn
+from tests.model.drawing import WAITS, Drawing, features_drawn
 from tests.model.steps import STEPS
 from tests.model.test_store_programs import NAMES, Flow
 from xump import INFINITE, always, copy_to, default, deliver, discard, match, move_to, overflow
@@ -119,6 +119,10 @@ class FullFlow(Drawing, Flow):
 
     def staged_body(self):
         return self.size()
+
+    def wait(self):
+        """Time does not go back: a call that needs none does not read the clock, so how late it was is not known to the engine."""
+        self.world.wait(max(0, self.chance.choice(WAITS)))
 
     def transact(self):
         answers = [(self.chance.choice(["ack", "ack", "ack", "nack", "reject"]), self.chance.randint(0, 50))
