@@ -121,7 +121,7 @@ class FullFlow(Drawing, Flow):
         return self.size()
 
     def wait(self):
-        """Time does not go back: a call that needs none does not read the clock, so how late it was is not known to the engine."""
+        """Time does not go back: a call that needs none does not read the clock, so the engine may not know how late it was."""
         self.world.wait(max(0, self.chance.choice(WAITS)))
 
     def transact(self):
