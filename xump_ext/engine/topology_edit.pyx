@@ -28,7 +28,7 @@ from xump_ext.route.settling cimport DELETED, settle
 from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
-    lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_it_waits,
+    lane_wake, overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake,
     wake_where_room_varies,
 )
 from xump_ext.select.groups cimport groups_free
@@ -461,7 +461,7 @@ cdef int selector_enable(engine_t* engine, selector_t* selector, bint enabled) e
     else:
         selector.clause.enabled -= 1
         selector_idle(selector)
-        wake_where_it_waits(engine, selector)
+        wake_where_room_varies(engine)      # those behind it may go on where it stands in line
     return selector_wake(engine, selector)
 
 

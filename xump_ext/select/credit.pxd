@@ -47,7 +47,6 @@ cdef bint overflow_would(queue_t* queue, content_t* content, queue_t** target) e
 cdef bint overflow_has_room(queue_t* queue, content_t* content, entry_t* leaving) except -1
 cdef bint may_put(engine_t* engine, selector_t* selector, entry_t* entry, queue_t* target) except -1
 
-cdef int wake_where_it_waits(engine_t* engine, selector_t* selector) except -1
 cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1
 cdef int waiters_look(engine_t* engine, queue_t* queue) except -1
 cdef int woken_waiters_look(engine_t* engine) except -1

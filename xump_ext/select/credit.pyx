@@ -366,15 +366,6 @@ cdef int waiters_wake(engine_t* engine, queue_t* queue) except -1:
     return 0 if queue.waiters_head == NULL else waiters_stand(engine, queue, NULL, LOOK)
 
 
-cdef int wake_where_it_waits(engine_t* engine, selector_t* selector) except -1:
-    """Wakes the waiting lists that the selector is in. If it may put nothing there now, those behind it may go on."""
-    cdef waiter_t* waiter = selector.waiters
-    while waiter != NULL:
-        waiters_wake(engine, waiter.target)
-        waiter = waiter.next_of_selector
-    return 0
-
-
 cdef int waiters_stand(engine_t* engine, queue_t* queue, queue_t* inside, uint64_t key) except -1:
     """Makes the queue's waiting list runnable with this key: about a message of the queue `inside`, if one is known."""
     if inside != NULL and inside.top_priority == 0:
