@@ -10,6 +10,10 @@ its own, which stands still while the messages are published, so nothing falls d
     key         100,000 keys, one of which has nine tenths of all messages: publish; take and ack
     window      each message id is new, and the window is full
 
+What falls due lies anywhere in memory, what is routed at once was written just before. So it is printed what memory takes by
+itself: three cache lines of an entry and its extra are touched, in a compiled loop that does nothing else and fetches them 16
+places ahead, in the order in which they lie, and in any.
+
 `heapq` with tuples, `sched` and APScheduler keep as many (the last two only 10,000): to add one, and to get it back when it is
 due. They do less: nothing is queued, routed or acked. Bars are on ratios of rates.
 
@@ -22,12 +26,14 @@ from __future__ import annotations
 import heapq
 import random
 import statistics
+from array import array
 from collections.abc import Callable
 from functools import cache, partial
 from time import thread_time_ns
 from typing import Any
 
-from benchmarks.harness import BODY, Contestant, compare, describe, parser_of, speed_table, take_turns, verdict
+from benchmarks.harness import BODY, Contestant, Table, compare, describe, parser_of, speed_table, take_turns, verdict
+from benchmarks.peers import build
 from benchmarks.schedule import FEW, HOUR, START, by_apscheduler, by_sched
 from xump import INFINITE, Engine, Queue, always, deliver, field
 from xump_ext.memory.slab import keep_memory
@@ -36,6 +42,9 @@ LEVELS = 256
 KEYS = 100_000
 BIG_KEY_SHARE = 0.9
 KEPT_BYTES = 1 << 30
+AHEAD = 16
+ENTRY_BYTES = 400
+"""A delayed message takes less, without its body."""
 
 
 class Clock:
@@ -172,6 +181,14 @@ def by_heapq(count: int) -> dict[str, float]:
     return {"delayed": timed(add, count), "fall due": timed(fall_due, count)}
 
 
+def memory(lines: Any, count: int) -> dict[str, float]:
+    """What the memory of so many entries takes."""
+    order = list(range(count))
+    in_order = array("q", order)
+    random.Random(11).shuffle(order)
+    return {"in order": lines.touched(in_order, AHEAD), "in any order": lines.touched(array("q", order), AHEAD)}
+
+
 def main() -> None:
     """Parse the command line and run."""
     parser = parser_of(__doc__)
@@ -192,6 +209,8 @@ def main() -> None:
     contestants["ids, no window"] = partial(with_window, count, False)
     contestants["ids, window"] = partial(with_window, count, True)
     times = take_turns(contestants, options.rounds)
+    # After all else: the others would find the memory that it leaves.
+    times |= take_turns({"entries touched": partial(memory, build("cache_lines"), count)}, options.rounds)
     describe("apscheduler")
     report(times, count)
     if not options.quick:
@@ -204,6 +223,9 @@ def report(times: dict[str, list[float]], count: int) -> None:
     compare(table, times, f"{idle}, plain", [f"{idle}, delayed"], 1 / 1.5)
     times["a plain routing"] = [both - one for both, one in zip(times[f"{routed}, plain"], times[f"{idle}, plain"], strict=True)]
     compare(table, times, "a plain routing", [f"{routed}, fall due"], 1 / 1.5)
+    for order in ("in order", "in any order"):
+        name = f"entries touched, {order}"
+        table.print(name, *(f"{figure(times[name]):.0f}" for figure in (statistics.median, min, max)))
     for act, theirs in (("delayed", "add"), ("fall due", "fall due")):
         compare(table, times, f"heapq {count:,}, {act}", [f"{routed}, {act}"], None)
         for other in ("sched", "apscheduler"):
@@ -220,12 +242,16 @@ def report(times: dict[str, list[float]], count: int) -> None:
 
 
 def sizes(most: int) -> None:
-    """The same with few and with many: what there is must not make it dearer."""
+    """The same with few and with many: what there is must not make it dearer. The second run counts, in memory that the first one
+    has left; of the first one only what it shows of memory that is used for the first time."""
     print()
-    table = speed_table(44)
-    for act in ("delayed", "fall due"):
-        for count in (FEW, most):
-            table.print(f"{count:,} not routed, {act}", f"{delayed(count, False)[act]:.0f}")
+    keep_memory(most * ENTRY_BYTES)
+    table = Table(44, "ns", "plain", "new memory", "plain")
+    for count in (FEW, most):
+        first, second = delayed(count, False), delayed(count, False)
+        acts = [one[act] for one in (second, first) for act in ("delayed", "plain")]
+        table.print(f"{count:,} not routed, delayed", *(f"{one:.0f}" for one in acts))
+        table.print(f"{count:,} not routed, fall due", f"{second['fall due']:.0f}", "", f"{first['fall due']:.0f}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.groups cimport group_key
 from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED
 from xump_ext.state.envelope cimport DestinationRef
+from xump_ext.state.index cimport prefetch_page
 from xump_ext.state.graph cimport selector_t
 from xump_ext.state.lazy_content cimport content_at, content_needed
 
@@ -426,6 +427,7 @@ cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry
     delivery.queue = counted(entry.queue.handle)
     if entry.queue.special:         # else it is NULL, as it was left
         delivery.key = key_counted(entry)
+        prefetch_page(&entry.queue.index, entry.id)         # for the ack
     delivery.answered = False
     delivery.checked = 0
     delivery.delivery_count = entry.delivery_count + (entry.delivery_count < DELIVERIES_MAX)

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from xump_ext.log.append cimport log_handed, log_taken_again
 from xump_ext.memory.canaries cimport ROTATION, strikes
 from xump_ext.memory.heap cimport heap_sink
+from xump_ext.memory.prefetch cimport prefetch
 from xump_ext.route.ready cimport counts_apart, detach_ready, leave_ready
 from xump_ext.route.settling cimport PROCESSED, selector_paid, settle
 from xump_ext.select.credit cimport (
@@ -20,7 +21,7 @@ from xump_ext.state.drop_order cimport drop_order_add
 from xump_ext.state.envelope cimport field_text
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport destination_t, engine_t, entry_t, offer_t, queue_t, selector_t, waitset_t
-from xump_ext.state.index cimport list_append, list_remove
+from xump_ext.state.index cimport list_append, list_remove, prefetch_page, prefetch_place
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_bytes
 from xump_ext.state.offers cimport destination_named, offer_append, offer_new, offer_remove
@@ -119,7 +120,13 @@ cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
 
 
 cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
-    """What `offer` does with an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready."""
+    """What `offer` does with an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready. The
+    entry lies anywhere in memory: what is touched when it is taken and paid for is fetched now."""
+    cdef const entry_t* before = selector.holding.tail
+    prefetch(<const void*> entry.content.bits)
+    prefetch_place(&entry.queue.index, entry.id)
+    if before != NULL:
+        prefetch_page(&before.queue.index, before.id)
     if selector.infinite:
         if entry.queue.drop_order != NULL:
             drop_order_add(entry.queue, entry)

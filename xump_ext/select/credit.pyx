@@ -39,6 +39,7 @@ from xump_ext.state.constants cimport (
 )
 from xump_ext.state.envelope cimport content_made, field_text, target_of
 from xump_ext.state.graph cimport member_t
+from xump_ext.state.index cimport prefetch_entry
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport fits_without
 from xump_ext.state.queue_lists cimport queue_list, queue_unlist
@@ -140,14 +141,16 @@ cdef void waiting_remove(waitset_t* waitset, entry_t* entry) noexcept:
     if entry.flags & IN_RETURNED_HEAP:
         returned_remove(waitset, entry)
         return
-    if entry.link.previous == NULL:
-        waitset.head = entry.next
-    else:
-        entry.link.previous.next = entry.next
     if entry.next == NULL:
         waitset.tail = entry.link.previous
     else:
         entry.next.link.previous = entry.link.previous
+    if entry.link.previous == NULL:
+        waitset.head = entry.next
+        if entry.next != NULL:
+            prefetch_entry(entry.next.next)         # it is the next one that is looked at
+    else:
+        entry.link.previous.next = entry.next
 
 
 cdef int lane_wake(engine_t* engine, lane_t* lane) except -1:

@@ -15,11 +15,6 @@ cdef enum:
 
 # ---- pages
 
-cdef inline uint32_t page_home(const index_t* index, uint64_t number) noexcept:
-    # Page numbers come in runs of neighbours, which Fibonacci hashing spreads.
-    return <uint32_t> ((number * 0x9E3779B97F4A7C15ULL) >> 32) & index.mask
-
-
 cdef void table_put(index_t* index, page_t* page) noexcept:
     cdef uint32_t at = page_home(index, page.number)
     while index.table[at] != NULL:
