@@ -35,7 +35,7 @@ def test_neighbours_have_places_of_their_own(homes, size):
 
 @pytest.mark.parametrize("size", [1 << 10, 1 << 14, 1 << 17])
 @pytest.mark.parametrize("step", [2, 3, 8, 16, 64, 144, 377, 1_000, 1_024, 10_946, 1 << 17, 121_393])
-def test_every_so_manieth_is_found_soon(homes, size, step):
+def test_every_nth_is_found_soon(homes, size, step):
     """Fibonacci numbers are the worst for this hash."""
     assert looks(homes(range(7, 7 + step * (size // 2), step), size), size) < 30
 

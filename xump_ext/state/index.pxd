@@ -46,7 +46,7 @@ cdef inline void prefetch_entry(const entry_t* entry) noexcept:
 
 cdef inline uint32_t page_home(const index_t* index, uint64_t number) noexcept:
     # Page numbers come in runs of neighbours, which Fibonacci hashing spreads evenly over the highest bits of the product; over
-    # lower ones, three of four pages meet another one. Only every so manieth page may be left, and if that is a Fibonacci number,
+    # lower ones, three of four pages meet another one. Where only every n-th page is left, and n is a Fibonacci number,
     # many meet; so each run of 65,536 is shifted by something else.
     cdef uint64_t product = number * 0x9E3779B97F4A7C15ULL + (number >> 16) * 0xBF58476D1CE4E5B9ULL
     return <uint32_t> ((product >> 32) * (<uint64_t> index.mask + 1) >> 32)
