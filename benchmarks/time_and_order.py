@@ -8,7 +8,7 @@ its own, which stands still while the messages are published, so nothing falls d
                 one that is not
     priority    256 levels, in any order: publish; take and ack, one by one
     key         100,000 keys, one of which has nine tenths of all messages: publish; take and ack
-    window      each message id is new, and the window is full
+    window      each message id is new, and the window is full; by `publish`, and 1,000 at a time by `publish_many`
 
 What falls due lies anywhere in memory, what is routed at once was written just before. So it is printed what memory takes by
 itself: three cache lines of an entry and its extra are touched, in a compiled loop that does nothing else and fetches them 16
@@ -35,12 +35,13 @@ from typing import Any
 from benchmarks.harness import BODY, Contestant, Table, compare, describe, parser_of, speed_table, take_turns, verdict
 from benchmarks.peers import build
 from benchmarks.schedule import FEW, HOUR, START, by_apscheduler, by_sched
-from xump import INFINITE, Engine, Queue, always, deliver, field
+from xump import INFINITE, Engine, Message, Queue, always, deliver, field
 from xump_ext.memory.slab import keep_memory
 
 LEVELS = 256
 KEYS = 100_000
 BIG_KEY_SHARE = 0.9
+MANY = 1_000
 KEPT_BYTES = 1 << 30
 AHEAD = 16
 ENTRY_BYTES = 400
@@ -150,8 +151,8 @@ def by_key(count: int, keyed: bool) -> dict[str, float]:
     return ordered(publish_all, count, group=field("headers.customer") if keyed else None)
 
 
-def with_window(count: int, window: bool) -> float:
-    """What a publish of a message with an id takes, the window full of others."""
+def with_window(count: int, window: bool, many: bool = False) -> float:
+    """What a publish of a message with an id takes, the window full of others; `many`: by `publish_many`."""
     ids = message_ids(2 * count)
     with Engine() as engine:
         queue: Queue = engine.create_queue("q", dedup=3_600.0, dedup_limit=count) if window else engine.create_queue("q")
@@ -164,7 +165,15 @@ def with_window(count: int, window: bool) -> float:
             for message_id in ids[count:]:
                 publish("q", "resize", BODY, message_id=message_id)
 
-        return timed(act, count)
+        def act_many() -> None:
+            for messages in lists:
+                engine.publish_many("q", messages)
+
+        if not many:
+            return timed(act, count)
+        made = [Message("resize", BODY, message_id=message_id) for message_id in ids[count:]]
+        lists = [made[first : first + MANY] for first in range(0, count, MANY)]
+        return timed(act_many, count)
 
 
 def by_heapq(count: int) -> dict[str, float]:
@@ -208,6 +217,8 @@ def main() -> None:
         contestants[name] = partial(act, count, True)
     contestants["ids, no window"] = partial(with_window, count, False)
     contestants["ids, window"] = partial(with_window, count, True)
+    contestants["ids of many, no window"] = partial(with_window, count, False, True)
+    contestants["ids of many, window"] = partial(with_window, count, True, True)
     times = take_turns(contestants, options.rounds)
     # After all else: the others would find the memory that it leaves.
     times |= take_turns({"entries touched": partial(memory, build("cache_lines"), count)}, options.rounds)
@@ -235,10 +246,11 @@ def report(times: dict[str, list[float]], count: int) -> None:
         bar = 1 / 1.3 if name == "priorities" else None
         for act in ("publish", "take and ack"):
             compare(table, times, f"{name}, ignored, {act}", [f"{name}, {act}"], bar if act != "publish" else None)
-    compare(table, times, "ids, no window", ["ids, window"], None)
-    both = zip(times["ids, window"], times["ids, no window"], strict=True)
-    added = statistics.median(window - none for window, none in both)
-    table.print("the window adds", f"{added:.0f}", "", "", "", "60", verdict(added <= 60))
+    for ids in "ids", "ids of many":
+        compare(table, times, f"{ids}, no window", [f"{ids}, window"], None)
+        both = zip(times[f"{ids}, window"], times[f"{ids}, no window"], strict=True)
+        added = statistics.median(window - none for window, none in both)
+        table.print("the window adds", f"{added:.0f}", "", "", "", "60", verdict(added <= 60))
 
 
 def sizes(most: int) -> None:

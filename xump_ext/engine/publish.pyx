@@ -42,6 +42,9 @@ cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
     PyObject* NONE "Py_None"
 
+cdef enum:
+    AHEAD = 8           # messages, a power of two: by then the memory is there
+
 cdef str NO_TEXT = ""
 cdef bytes NO_BYTES = b""
 cdef str REPLY_TO = "reply_to"          # the same objects as in any call that names them
@@ -398,7 +401,7 @@ cdef class EnginePublish(EngineStores):
         batch.engine = &self.e
         if queue != NULL and queue.staged:
             check_takes_rows(queue)
-        batch.limited = queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL
+        batch.limited = queue == NULL or is_limited(queue) or queue.durable
         if queue == NULL and batch.count == 0 and queue_named(&self.e, self._dead_letter) == NULL:
             raise no_queue(name_text(batch.name))
         if queue != NULL and queue.durable:
@@ -411,7 +414,9 @@ cdef class EnginePublish(EngineStores):
         try:
             if queue != NULL and queue.transit:
                 self.admit_through(batch, queue)
-            elif not batch.limited and not batch.timed:
+            elif not batch.limited and not batch.timed and queue.special == SPECIAL_PUBLISHED:
+                admit_new(batch, queue, &first, &last)
+            elif not batch.limited and not batch.timed and queue.window == NULL:
                 first = queue.next_id if batch.count else 0
                 for i in range(batch.count):
                     content = batch.items[i].content
@@ -455,6 +460,34 @@ cdef class EnginePublish(EngineStores):
         if interruption is not None:
             raise interruption
         return 0
+
+
+cdef int admit_new(Admissions batch, queue_t* queue, uint64_t* first, uint64_t* last) except -1:
+    """Let those messages that are no duplicates into a queue in RAM that refuses none. The memory in which an id is looked for is
+    fetched AHEAD messages before: a large window is in no cache."""
+    cdef early_t early[AHEAD]
+    cdef bint hashed[AHEAD]
+    cdef const content_t* coming
+    cdef content_t* content
+    cdef Py_ssize_t i
+    cdef uint64_t before, id
+    for i in range(-AHEAD, batch.count):
+        if i >= 0:
+            content = batch.items[i].content
+            batch.items[i].content = NULL
+            if hashed[i & (AHEAD - 1)]:
+                hash_known(queue, content, &early[i & (AHEAD - 1)])
+            before = queue.next_id
+            id = enter_once(queue, content)
+            if queue.next_id != before:         # else it is a duplicate
+                first[0] = first[0] or id
+                last[0] = id
+        if i + AHEAD < batch.count:
+            coming = batch.items[i + AHEAD].content
+            hashed[i & (AHEAD - 1)] = coming.message_id != NULL and (
+                hash_early(queue, <PyObject*> coming.message_id, &early[i & (AHEAD - 1)]))
+    return 0
+
 
 # ---- the short way
 

@@ -67,7 +67,7 @@ cdef class Admissions:
             if self.names is None:
                 self.names = {}
             self.names[self.count - 1] = name
-        if queue == NULL or is_limited(queue) or queue.durable or queue.window != NULL:
+        if queue == NULL or is_limited(queue) or queue.durable:
             self.limited = True
         return 0
 

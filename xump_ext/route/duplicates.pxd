@@ -14,7 +14,7 @@ cdef struct early_t:        # the hash of a message_id whose message is not made
     uint64_t more_key
 
 cdef inline bint hash_early(const queue_t* queue, PyObject* message_id, early_t* early) noexcept:
-    """Hashes the message_id of a message that is to be made, and has the memory fetched that `duplicate_of` will read. False: the
+    """Hashes the message_id of a message that comes soon, and has the memory fetched that `duplicate_of` will read. False: the
     queue has no window, or the id is no plain text."""
     cdef const window_t* window = <const window_t*> queue.window
     cdef Py_ssize_t size
