@@ -22,6 +22,7 @@ from xump.durability.committer import uninterrupted
 from xump.transaction import Transaction
 from xump_ext.arrow.batch import publish_batch
 from xump_ext.check.laws import check_laws
+from xump_ext.memory.own_methods import own_methods
 
 if TYPE_CHECKING:
     from xump.queue import Queue
@@ -367,3 +368,6 @@ class Engine(Staged):
                 logger.error("the condition of selector %d raised; that counts as no match", where, exc_info=error)
             else:
                 logger.error("queue %r is held from now on; fix the cause, then call release() on it: %s", where, error)
+
+
+own_methods(Engine)

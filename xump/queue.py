@@ -18,6 +18,7 @@ from xump.types import State
 from xump_ext.arrow.browse import browse_batch
 from xump_ext.engine.handles import QueueHandle
 from xump_ext.match.filter import Filter
+from xump_ext.memory.own_methods import own_methods
 from xump_ext.message.message import Message
 
 if TYPE_CHECKING:
@@ -321,3 +322,6 @@ def _selects(call: Callable[[Message], object], message: Message) -> bool:
         return bool(call(message))
     except Exception:
         return False
+
+
+own_methods(Queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xump._arguments import check_int
 from xump_ext.engine.handles import SelectorHandle
 from xump_ext.infinite import INFINITE
+from xump_ext.memory.own_methods import own_methods
 
 
 class Selector(SelectorHandle):
@@ -134,3 +135,6 @@ class Selector(SelectorHandle):
         Cost: O(messages that return), and the run that follows.
         """
         return self.engine.delete_selector(self, recall=recall)
+
+
+own_methods(Selector)

@@ -224,10 +224,8 @@ class Link:
 
     def confirm(self, channel, name, fields):
         tags = self.confirmed.setdefault(channel, {})
-        first = fields["delivery_tag"]
-        if fields["multiple"]:
-            first = max(tags, default=0) + 1
-        for tag in range(first, fields["delivery_tag"] + 1):
+        last = fields["delivery_tag"]
+        for tag in range(1 if fields["multiple"] else last, last + 1):      # some before may have been answered, some not
             tags.setdefault(tag, name[6:])
 
     def note(self, channel, name, fields, content):
