@@ -24,7 +24,8 @@ def one_after_the_other(engine, ids):
 
 
 def there(engine):
-    return [(message.id, message.address, message.message_id) for message in engine.queues["q"].browse()], stats(engine, "q")["duplicates"]
+    messages = [(message.id, message.address, message.message_id) for message in engine.queues["q"].browse()]
+    return messages, stats(engine, "q")["duplicates"]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ", ".join(options) or "nothing else")
