@@ -207,6 +207,7 @@ def test_the_queues_of_a_topology_are_there(serve, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "said"), [
+    (["--busy-poll", "1001"], "--busy-poll must be from 0 to 1000, got 1001"),
     (["--amqp", "0.0.0.0:0"], "amqp='0.0.0.0:0' lets other machines in: give --certificate and --users, or --insecure"),
     (["--amqp", "5672"], "amqp must be HOST:PORT with a port of at most 65535, got '5672'"),
     (["--store", "ring"], "--store ring needs --path, where it lies on disk"),

@@ -118,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes have come."""
+        self.broker.heard()
         self.received = self.broker.loop.time()
         start = self._read_header(nbytes) if self.state == "header" else 0
         if self.state in ("header", "closed") or start == nbytes:

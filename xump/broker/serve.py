@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import xump
 from xump.broker.broker import Broker
+from xump.broker.busy_poll import served
 from xump.broker.limits import Limits
 from xump.broker.users import BadUsers, Users, hash_password, read_users
 from xump.broker.vhost import HOP_LIMIT
@@ -66,7 +67,7 @@ def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None
     return uvloop.new_event_loop
 
 
-OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure"}
+OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure", "busy_poll": "--busy-poll"}
 """The options of the command in place of the arguments of `Broker` that its errors name."""
 
 
@@ -83,7 +84,7 @@ STORE = "broker"
 
 
 DEFAULTS = {"amqp": "127.0.0.1:5672", "store": "ram", "product": "Xump", "ack_timeout": 5, "private_targets": False,
-            "insecure": False}
+            "insecure": False, "busy_poll": served()}
 """Options that neither the command line nor the topology gives."""
 
 
@@ -113,7 +114,8 @@ async def _serve(engines: dict[str, xump.Engine], users: Users | None, options: 
     broker = Broker(
         engines, options.amqp, store=store, users=users, tls=_tls(options), insecure=options.insecure, product=options.product,
         http=options.http, private_targets=options.private_targets, flight=options.flight, limits=_limits(options),
-        flight_certificate=_pem(options) if options.flight is not None else None)
+        flight_certificate=_pem(options) if options.flight is not None else None,
+        busy_poll=options.busy_poll)
     ending, hurry = asyncio.Event(), asyncio.Event()
 
     def asked() -> None:

@@ -57,6 +57,9 @@ def add_commands(commands: Any, form: Any) -> None:
         "--memory-bytes", metavar="N", type=int, help="publishers wait while messages take more; default: 2/5 of the memory")
     serve.add_argument(
         "--ack-timeout", metavar="S", type=int, help="at the end, wait so long for acks of what was delivered; default: 5")
+    serve.add_argument(
+        "--busy-poll", metavar="US", type=int,
+        help="stay awake for so many microseconds after a client has sent something; default: 50, on one processor 0")
     serve.add_argument("--private-targets", action="store_true", default=None, help="let webhooks call private addresses, too")
     serve.add_argument("--store", choices=("ram", "ring", "lmdb"),
                        help="where durable queues keep their messages; ring and lmdb: on disk, at --path; default: ram, so that "

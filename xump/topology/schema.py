@@ -56,8 +56,8 @@ SELECTOR_KEYS = ("source", "when", "do", "credit", "enabled", "ack_timeout", "ra
 ALL_HISTORY = "all"
 BROKER_OPTIONS: dict[str, type] = {
     "amqp": str, "http": str, "flight": str, "store": str, "path": str, "users": str, "certificate": str, "key": str,
-    "client_ca": str, "product": str, "memory_bytes": int, "ack_timeout": int, "staging_bytes": int, "private_targets": bool,
-    "insecure": bool,
+    "client_ca": str, "product": str, "memory_bytes": int, "ack_timeout": int, "staging_bytes": int, "busy_poll": int,
+    "private_targets": bool, "insecure": bool,
 }
 """The options of `xump serve` that the table `broker` may have, and their types."""
 KINDS: dict[type, str] = {str: "a text", int: "a whole number", bool: "true or false"}
