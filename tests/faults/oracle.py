@@ -23,7 +23,6 @@ from typing import Any
 
 from tests.faults.programs import copied, opened_now
 from tests.model.engine import ModelEngine
-from tests.model.entries import READY
 from tests.model.seen import delivery_seen, differences, seen_of
 from xump import INFINITE, always, deliver
 
@@ -273,11 +272,9 @@ def most_in_a_queue(found: Seen) -> Counter[bytes]:
 
 
 def with_original(model: ModelEngine) -> Counter[bytes]:
-    """How often a message waits as a COPY in its own store, and once more: in the middle of the call that copied it, it waited
-    where it came from, and does again if its end there waited for another store. It is not copied again."""
-    copies = Counter(tag_of(entry.message.body) for queue in model.queues.values() for entry in queue.entries
-                     if entry.copied and entry.state in READY)
-    return copies + Counter(copies.keys())
+    """How often a message was copied within a store, and once more: in the middle of a call all these waited, and do again if
+    their ends waited for another store."""
+    return Counter({tag_of(body): number + 1 for body, number in model.copies.items()})
 
 
 def waiting(found: Seen) -> Counter[bytes]:

@@ -26,12 +26,10 @@ def sight(history_limit=None, entered=(), **queues):
             "properties": {name: (STORES.get(name, "one"), None, history_limit) for name in messages}}
 
 
-def moment(*args, copies=(), made=None, **queues):
-    """`copies`: names of queues whose messages are copies. `made`: which queue of its name each is, if not the first one."""
-    held = {name: SimpleNamespace(made=(made or {}).get(name, 1), entries=[
-        SimpleNamespace(message=SimpleNamespace(body=one[2]), copied=name in copies, state="waiting") for one in found])
-        for name, found in queues.items() if name in STORES}
-    return Moment(SimpleNamespace(strayed=set(), queues=held), sight(*args, **queues))
+def moment(*args, copies=None, made=None, **queues):
+    """`copies`: how often a body was copied within its store. `made`: which queue of its name each is, if not the first one."""
+    held = {name: SimpleNamespace(made=(made or {}).get(name, 1)) for name in queues if name in STORES}
+    return Moment(SimpleNamespace(strayed=set(), copies=copies or {}, queues=held), sight(*args, **queues))
 
 
 def delivered(queue, one, redelivered):
@@ -81,7 +79,7 @@ def test_a_copy_in_its_own_store_needs_no_mark_though_the_original_is_back():
     before, now = moment(a=[message(1)], b=[], c=[]), sight(a=[message(1)], b=[message(1)], c=[])
     emptied = [delivered("a", message(1), False), delivered("b", message(1), False)]
     ended = {"a": 1, "c": 1}.items()
-    judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended, copies={"b"}), emptied=emptied)
+    judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended, copies={message(1)[2]: 1}), emptied=emptied)
     with pytest.raises(Violation, match="twice, and not marked as redelivered"):
         judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended), emptied=emptied)
 
@@ -113,6 +111,18 @@ def test_what_ended_in_between_is_trimmed_too():
     judge(sight(2, a_history=[two, three]), ready, ended, moment(2, a_history=[one, three]))
     with pytest.raises(Violation, match="message 1 of queue 'a' is lost"):
         judge(sight(2, a_history=[two, three]), ready, ready)
+
+
+def test_what_was_copied_and_moved_within_its_store_may_wait_there_twice():
+    """It was copied and moved into b, whose selector copied both into c of another store, which is full: they ended, and that was
+    not durable."""
+    first, second = message(1), message(2)
+    ended = {"a": 1, "b": 2}.items()
+    before, now = moment(a=[first], b=[], c=[]), sight(a=[], b=[first, second], c=[], entered=ended)
+    emptied = [delivered("b", first, False), delivered("b", second, False)]
+    judge(now, before, moment(a=[], b=[], c=[], entered=ended, copies={first[2]: 1}), emptied=emptied)
+    with pytest.raises(Violation, match="twice, and not marked as redelivered"):
+        judge(now, before, moment(a=[], b=[], c=[], entered=ended), emptied=emptied)
 
 
 def test_what_came_twice_into_a_queue_may_wait_there_twice():

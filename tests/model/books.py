@@ -36,7 +36,6 @@ def enter(engine, queue, message, visited, *, parent=None, dead=False, dead_entr
     # With two durable stores, also one that stayed in its own: what it came from may have copies that are on their way.
     entry.foreign = above is not None and queue.durable and (
         above.queue.store != queue.store or above.foreign or len(engine.stores) > 2)
-    entry.copied = above is not None and above.copied and above.queue.store == queue.store
     if came is not None and not queue.durable and parent is owner is None:
         engine.strayed.add(message.body)
     if end is not None:

@@ -39,7 +39,7 @@ back what every object and every list held before: see `transactions.all_or_noth
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 
 from tests.model import (
@@ -79,6 +79,7 @@ class ModelEngine:
         self.store_maps = defaultdict(dict)
         self.reopened = []              # queues that are held until a building block ends
         self.strayed = set()            # bodies of durable messages that were copied into RAM, or taken back: RAM knows no origin
+        self.copies = Counter()         # how often a message, by its body, was copied within a store
         self.publishers = []            # that wait for room, first come first
         self.requests = []              # that wait for replies
         self.request_count = 0

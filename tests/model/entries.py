@@ -81,7 +81,6 @@ class Entry:
         self.owner = None               # in RAM: the durable entry of which this one has the last word
         self.logged = 0, False          # delivery_count and redelivered, as its store has them
         self.foreign = False            # it came by MOVE or COPY from a message that a crash may bring back
-        self.copied = False             # it is a COPY of a message of its store, or came from one there
         self.recovered = False          # it was routed before its store was opened, and its queue is held since
 
     @property

@@ -209,7 +209,7 @@ def copy(engine, selector, entry, visited, replaying=False):
     if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True, copier=selector):
         original = books.owner_of(engine, entry)
         made = books.enter(engine, target, message, visited, dead=entry.dead, came=original)
-        made.copied = original is not None and original.queue.store == target.store
+        engine.copies[message.body] += original is not None and original.queue.store == target.store
         selector.copied += 1
         if rests(engine, target) and not entry.dead:
             tell(visited, copies=1)

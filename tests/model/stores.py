@@ -28,7 +28,7 @@ AHEAD = 1024        # a crash: ids up to so many beyond the highest that was off
 def reopened(model, crashed):
     """A new engine over the stores of this one, whose calls are all over."""
     new = ModelEngine(clock=model.clock, hop_limit=model.hop_limit, dead_letter=model.dead_letter)
-    new.stores, new.strayed = model.stores, model.strayed
+    new.stores, new.strayed, new.copies = model.stores, model.strayed, model.copies
     new.store_maps.update({name: items for name, items in model.store_maps.items() if name != "ram"})
     queues = [queue for queue in model.queues.values() if queue.durable]
     queues.sort(key=lambda queue: model.stores.index(queue.store))
