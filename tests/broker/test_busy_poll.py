@@ -65,8 +65,8 @@ def test_a_broker_that_polls_answers_and_ends(microseconds):
 
 
 @pytest.mark.parametrize("wrong, error, what", [
-    (-1, ValueError, "from 0 to 1000, got -1"), (1_001, ValueError, "got 1001"), (0.5, TypeError, "an int of microseconds, got float"),
-    (None, TypeError, "got NoneType")])
+    (-1, ValueError, "from 0 to 1000, got -1"), (1_001, ValueError, "got 1001"), (None, TypeError, "got NoneType"),
+    (0.5, TypeError, "an int of microseconds, got float")])
 def test_what_is_wrong_is_refused(wrong, error, what):
     with Engine() as engine, pytest.raises(error, match=f"busy_poll must be .*{what}"):
         Broker(engine, amqp="127.0.0.1:0", busy_poll=wrong)

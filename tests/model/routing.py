@@ -208,7 +208,7 @@ def copy(engine, selector, entry, visited, replaying=False):
     message = makes(selector, entry)
     if message.hops <= engine.hop_limit and has_room(engine, target, message, pushes=True, copier=selector):
         original = books.owner_of(engine, entry)
-        made = books.enter(engine, target, message, visited, dead=entry.dead, came=original)
+        books.enter(engine, target, message, visited, dead=entry.dead, came=original)
         engine.copies[message.body] += original is not None and original.queue.store == target.store
         selector.copied += 1
         if rests(engine, target) and not entry.dead:

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from xump import __version__
-from xump.broker import ending
 from xump._arguments import check_count
+from xump.broker import ending
 from xump.broker.addresses import host_and_port, is_loopback
 from xump.broker.busy_poll import MOST, BusyPoll
 from xump.broker.connection import Connection
@@ -55,8 +55,8 @@ class Broker:
         insecure: Whether an address of other machines is allowed without `tls` and `users`.
         product: What clients are told; some behave differently for `"RabbitMQ"`.
         limits: How much a client may ask for.
-        busy_poll: For so many microseconds, at most 1,000, the loop stays awake after a client has sent something, and answers what
-            comes next sooner. `xump serve` has 50. In a program that does other work beside, each is time taken from it.
+        busy_poll: For so many microseconds, at most 1,000, the loop stays awake after a client has sent something, and answers
+            what comes next sooner. `xump serve` has 50. In a program that does other work beside, each is time taken from it.
 
     Raises:
         ValueError: `busy_poll` is out of bounds; `amqp` is wrong, or would let other machines in without `tls` and `users`.

@@ -67,7 +67,8 @@ def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None
     return uvloop.new_event_loop
 
 
-OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure", "busy_poll": "--busy-poll"}
+OPTIONS = {"`flight_certificate`": "--certificate", "`tls`": "--certificate", "`users`": "--users", "insecure=True": "--insecure",
+           "busy_poll": "--busy-poll"}
 """The options of the command in place of the arguments of `Broker` that its errors name."""
 
 
