@@ -1,9 +1,9 @@
 """Busy polling: after something came, the loop looks for more for some microseconds before it sleeps.
 
-To wake a process that sleeps costs its client 4 microseconds a message in a virtual machine, and the message waits 25 or more. Clients
-that wait for each answer, or send many small messages, get a fifth more done if the broker is awake (`benchmarks.broker_clients`).
-The schedulers of Erlang, and so RabbitMQ, do the same (`+sbwt`), and so do sockets of Linux (`SO_BUSY_POLL`). It costs processor
-time only while messages come: up to so much after each.
+To wake a process that sleeps costs its client 4 microseconds a message in a virtual machine, and the message waits 25 or more.
+Clients that wait for each answer, or send many small messages, get a fifth more done if the broker is awake
+(`benchmarks.broker_clients`). The schedulers of Erlang, and so RabbitMQ, do the same (`+sbwt`), and so do sockets of Linux
+(`SO_BUSY_POLL`). It costs processor time only while messages come: up to so much after each.
 """
 
 from __future__ import annotations
