@@ -26,4 +26,4 @@ def finish(query):
 
 if __name__ == "__main__":
     with session() as spark:
-        pipe(spark, *sys.argv[1:])
+        pipe(spark, *sys.argv[1:], timeoutMs=10_000)        # so long its Python worker may outlive it
