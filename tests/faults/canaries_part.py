@@ -29,14 +29,14 @@ something wrong, and to find nothing is the violation.
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Section:
-    columns = ["forgets", "stores", "states", "found wrong", "chains that found it"]
+    columns = ["stores", "forgets", "states", "found wrong", "chains that found it", "violations"]
     section = Section("canaries", "Canaries of power loss", TEXT, columns)
     with worker.folder() as folder:
         task = progress.add_task("canaries", total=len(CANARIES) * len(MIXES) * CHAINS)
-        for forgets in CANARIES:
-            for mix in MIXES:
-                if options.stores not in (None, mix):
-                    continue
+        for mix in MIXES:
+            if options.stores not in (None, mix):
+                continue
+            for forgets in CANARIES:
                 sums = {"states": 0, "wrong": 0, "found": 0}
 
                 def told(job: Job, said: dict[str, Any], sums=sums, what=f"{forgets}, {mix}") -> None:
@@ -48,7 +48,8 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
                 jobs = [{"mix": mix, "seed": options.seed, "forgets": forgets, "first": number, "stride": options.at_once,
                          "folder": str(folder / f"{forgets} {mix} {number}")} for number in range(options.at_once)]
                 worker.run_all("tests.faults.canaries_part", jobs, told, options.at_once)
-                section.rows.append([forgets, mix, sums["states"], sums["wrong"], f"{sums['found']} of {CHAINS}"])
+                section.rows.append([mix, forgets, sums["states"], sums["wrong"], f"{sums['found']} of {CHAINS}",
+                                     int(not sums["found"])])
                 if not sums["found"]:
                     section.violations.append(f"the checker does not notice that {forgets} are forgotten, over {mix}")
     return section

@@ -34,6 +34,8 @@ SHARE = 4           # atheris makes one in so many
 def run(options: argparse.Namespace, progress: Progress) -> Section:
     section = Section("fuzz", "Bytes that are wrong", TEXT, COLUMNS)
     for name in HARNESSES:
+        if options.stores not in (None, name):
+            continue
         done: list[int] = []
         task = progress.add_task(name, total=options.executions)
 

@@ -215,12 +215,39 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
     """It takes the place of the one before."""
     from tests.faults import report
     monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
+    columns = ["stores", "states", "violations"]
     for found in ([], ["bad"]):
-        report.write(Section("one", "One", "What.", ["stores", "states"], [["ring", 1000]], found), "python -m tests.faults one")
-    report.write(Section("two", "Two", "Other."), "python -m tests.faults two")
+        report.write(Section("one", "One", "What.", columns, [["ring", 1000, len(found)]], found), "python -m tests.faults one", 5)
+    report.write(Section("two", "Two", "Other."), "python -m tests.faults two", 6)
     page = (tmp_path / "page.md").read_text()
-    assert page.count("## One") == page.count("## Two") == 1 and "| ring | 1,000 |" in page
+    assert page.count("## One") == page.count("## Two") == 1 and "| ring | 1,000 | 1 | 5 | 20" in page
     assert "**1 violation.**" in page and "No violation." in page
+
+
+def test_a_part_may_be_run_over_some_stores_at_a_time(tmp_path, monkeypatch):
+    """The section keeps the rows over the others."""
+    from tests.faults import report
+    monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
+    columns = ["stores", "by", "violations"]
+
+    def write(seed, *rows):
+        found = ["bad"] * sum(row[-1] for row in rows)
+        report.write(Section("one", "One", "What.", columns, [*rows], found), "python -m tests.faults one", seed, only=True)
+        lines = (tmp_path / "page.md").read_text().splitlines()
+        return [line.split(" | 20")[0] for line in lines if line.startswith("| ") and "stores" not in line], lines[-2]
+
+    assert write(1, ["ring", "a", 0], ["ring", "", 2])[0] == ["| ring | a | 0 | 1", "| ring |  | 2 | 1"]
+    rows, said = write(2, ["lmdb", "a", 1])
+    assert rows == ["| ring | a | 0 | 1", "| ring |  | 2 | 1", "| lmdb | a | 1 | 2"] and said.startswith("**3 violations.**")
+    rows, said = write(3, ["ring", "b", 0])
+    assert rows == ["| lmdb | a | 1 | 2", "| ring | b | 0 | 3"] and said.startswith("**1 violation.**")
+
+
+def test_stores_that_a_part_does_not_have(monkeypatch):
+    from tests.faults import __main__ as battery
+    monkeypatch.setattr("sys.argv", ["faults", "soak", "--stores", "lmbd"])
+    with pytest.raises(SystemExit, match="soak: nothing is called 'lmbd'"):
+        battery.main()
 
 
 def test_the_command_says_what_it_knows(capsys):
