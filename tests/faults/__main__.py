@@ -45,7 +45,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--executions", type=int, default=10_000_000, help="fuzz: of each harness")
     parser.add_argument("--steps", type=int, default=1_000_000, help="machine: of each mix of stores")
     parser.add_argument("--messages", type=int, default=24_000_000, help="soak: of each store")
-    parser.add_argument("--stores", help="only over these, as the tables of the report call them; the report keeps the other rows")
+    parser.add_argument("--stores", help="only over these, as the report calls them; it keeps the rows over others")
     parser.add_argument("--chain", help="power: only this one, as MIX:NUMBER")
     parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--no-report", action="store_true", help="leave docs/reliability.md as it is")
@@ -75,7 +75,7 @@ def main() -> None:
         with Progress(*COLUMNS, disable=not sys.stdout.isatty()) as progress:
             section = importlib.import_module(PARTS[name]).run(options, progress)
         if options.stores is not None and not section.rows:
-            sys.exit(f"{name}: nothing is called {options.stores!r}; the first column of its table in docs/reliability.md has the names")
+            sys.exit(f"{name}: nothing is called {options.stores!r}; its table in docs/reliability.md has the names")
         print(section.markdown(command_of(options, name), options.seed))
         for violation in section.violations[:50]:
             print(f"* {violation}\n")

@@ -217,7 +217,8 @@ def test_a_section_of_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
     columns = ["stores", "states", "violations"]
     for found in ([], ["bad"]):
-        report.write(Section("one", "One", "What.", columns, [["ring", 1000, len(found)]], found), "python -m tests.faults one", 5)
+        one = Section("one", "One", "What.", columns, [["ring", 1000, len(found)]], found)
+        report.write(one, "python -m tests.faults one", 5)
     report.write(Section("two", "Two", "Other."), "python -m tests.faults two", 6)
     page = (tmp_path / "page.md").read_text()
     assert page.count("## One") == page.count("## Two") == 1 and "| ring | 1,000 | 1 | 5 | 20" in page
