@@ -1,6 +1,6 @@
 """The call `browse_batch`: messages of a queue as Arrow columns, none of which is taken."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from xump_ext.arrow.export import ArrowBatch
@@ -36,8 +36,10 @@ def browse_slice(
     bytes_max: int,
     looks_max: int,
     map_headers: bool,
+    columns: Container[str] | None = None,
 ) -> tuple[ArrowBatch, int | None]:
     """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write.pyx`.
+    `columns`: the names of those that are wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
     has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.

@@ -10,7 +10,7 @@ in what is looked at, and says where the next one begins. `id_marks` looks at id
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from xump_ext.arrow.write cimport batch_of_rows, batch_row_t
+from xump_ext.arrow.write cimport batch_of_rows, batch_row_t, columns_named
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.reading cimport PAGE, delayed_until, first_browsed, next_browsed, state_name, states_wanted
@@ -139,9 +139,10 @@ def browse_batch(Core core not None, QueueHandle handle not None, start, state, 
 
 def browse_slice(
     Core core not None, QueueHandle handle not None, start, uint64_t last_id, state, Filter filter, bint reverse,
-    Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers,
+    Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers, columns=None,
 ):
     """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write.pyx`.
+    `columns`: the names of those that are wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it
     has looked at `looks_max` messages, to the page. So it may have no row, and yet not be the last one.
@@ -153,7 +154,9 @@ def browse_slice(
     while start is not None and looked < looks_max and browsed.count < rows_max and browsed.bytes < bytes_max:
         start = browsed.add_page(core, handle, start, reverse, wanted, filter)
         looked += PAGE
-    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers), start
+    if columns is None:
+        return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers), start
+    return batch_of_rows(browsed.rows, browsed.count, INT32_MAX, True, map_headers, columns_named(columns)), start
 
 
 def id_marks(Core core not None, QueueHandle handle not None, uint64_t first_id, uint64_t last_id, uint64_t every):

@@ -254,8 +254,19 @@ NAMES[:] = [
 ]
 
 
+cdef uint32_t columns_named(names) except 0:
+    """Their bits."""
+    cdef uint32_t wanted = 1 << <int> COLUMN_ID
+    cdef int column
+    for column in range(<int> COLUMNS_BROWSED):
+        if NAMES[column].decode() in names:
+            wanted |= <uint32_t> 1 << column
+    return wanted
+
+
 cdef ArrowBatch batch_of_rows(
-    const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed, bint map_headers=False
+    const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max, bint browsed, bint map_headers=False,
+    uint32_t wanted=0xFFFFFFFF
 ):
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef int column, column_count = COLUMNS_BROWSED if browsed else COLUMNS_TAKEN
@@ -270,9 +281,11 @@ cdef ArrowBatch batch_of_rows(
         column_name(&columns[column], NAMES[column])
     write_numbers(columns, rows, count)
     for column in (COLUMN_QUEUE, COLUMN_DESTINATION, COLUMN_ADDRESS, COLUMN_REPLY_TO, COLUMN_MESSAGE_ID):
-        write_texts(&columns[column], column, rows, count, small_bytes_max)
-    write_bodies(&columns[COLUMN_BODY], rows, count, small_bytes_max)
-    if map_headers:
+        write_texts(&columns[column], column, rows, count if wanted >> column & 1 else 0, small_bytes_max)
+    write_bodies(&columns[COLUMN_BODY], rows, count if wanted >> <int> COLUMN_BODY & 1 else 0, small_bytes_max)
+    if not wanted >> <int> COLUMN_HEADERS & 1:
+        no_texts(&columns[COLUMN_HEADERS])
+    elif map_headers:
         write_map(&columns[COLUMN_HEADERS], rows, count, small_bytes_max, True)
     else:
         write_headers(&columns[COLUMN_HEADERS], rows, count, small_bytes_max)
@@ -283,7 +296,7 @@ cdef ArrowBatch batch_of_rows(
     write_moments(&columns[COLUMN_EXPIRES], COLUMN_EXPIRES, rows, count if trailed else 0)
     write_priorities(&columns[COLUMN_PRIORITY], rows, count if ranked else 0)
     if browsed:
-        write_texts(&columns[COLUMN_STATE], COLUMN_STATE, rows, count, small_bytes_max)
+        write_texts(&columns[COLUMN_STATE], COLUMN_STATE, rows, count if wanted >> <int> COLUMN_STATE & 1 else 0, small_bytes_max)
         write_moments(&columns[COLUMN_AT], COLUMN_AT, rows, count)
         write_redelivered(&columns[COLUMN_REDELIVERED], rows, count)
     return batch
@@ -385,6 +398,7 @@ cdef int write_texts(written_t* column, int which, const batch_row_t* rows, Py_s
 
 
 cdef int write_bodies(written_t* column, const batch_row_t* rows, Py_ssize_t count, int64_t small_bytes_max) except -1:
+    """A column of bytes; rows from `count` on are empty."""
     cdef writer_t writer
     cdef const content_t* content
     cdef Py_ssize_t row

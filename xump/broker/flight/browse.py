@@ -109,12 +109,12 @@ class Browse:
         last = self._end if rows else 0
         found, after = browse_slice(
             self._call.engine, self.queue, at, last, None if self._state == "all" else self._state, self._filter, self._reverse,
-            rows, BYTES_MAX, LOOKS_MAX, self._types is None)
+            rows, BYTES_MAX, LOOKS_MAX, self._types is None, self._columns)
         return pyarrow.record_batch(found), after
 
     def _shaped(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """The columns that are wanted, as they are wanted."""
-        if self._types is not None:
+        if self._types is not None and (self._columns is None or "headers" in self._columns):
             rows = with_headers(rows, self._types)
         return rows if self._columns is None else rows.select(self._columns)
 
