@@ -90,8 +90,9 @@ def test_of_no_queue(engine, queue):
         id_marks(engine, queue, 1, 5, 1)
 
 
-@pytest.mark.parametrize("names", [["id"], ["body"], ["headers", "state"], ["address", "at", "priority"],
-                                   ["queue", "destination", "reply_to", "message_id"], ["correlation_id", "expires", "redelivered"]])
+@pytest.mark.parametrize("names", [
+    ["id"], ["body"], ["headers", "state"], ["address", "at", "priority"], ["queue", "destination", "reply_to", "message_id"],
+    ["correlation_id", "expires", "redelivered"]])
 @pytest.mark.parametrize("map_headers", [False, True])
 def test_columns_that_are_wanted_are_as_in_the_whole(engine, names, map_headers):
     queue = engine.create_queue("jobs")
