@@ -100,7 +100,7 @@ def one_of_records(data: bytes) -> None:
         at += described["length"]
     assert at == length
     puts, gone = records.items(log[:length])
-    assert len(puts) + len(gone) <= 4 * (length // kinds.HEAD.size)     # the end of a queue has four
+    assert len(puts) + len(gone) <= 5 * (length // kinds.HEAD.size)     # the end of a queue has five
     for search in (records.next_group, records.next_record):
         found = search(log, POSITION, SALT)
         assert found is None or 0 <= found[0] < len(log)
