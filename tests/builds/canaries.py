@@ -38,6 +38,7 @@ CANARIES = {
     "delay": Canary("a delay is lost in a crash", ("log/append",), "power"),
     "settlement": Canary("a message is settled before its copy in another store is durable", ("log/fences",), "power",
                          "ring and lmdb"),
+    "room": Canary("a store forgets that somebody waits for room in it", ("log/room",), "full"),
     "checksum": Canary("the checksum of a body is not verified", ("records/record",), "damage"),
 }
 SLOW = {"settlement"}
@@ -51,6 +52,16 @@ def worlds(runs, stores):
     for seed in range(RUNS):
         next(runs)
         Dense(f"canary {seed}", *MIXES[stores]).run(STEPS_PER_RUN)
+
+
+def full(runs, stores):
+    """Programs over stores that are full again and again."""
+    from tests.faults.machine_part import STEPS_PER_PROGRAM, mixes
+    from tests.model.test_full_stores import FullFlow
+
+    for seed in range(RUNS):
+        next(runs)
+        FullFlow(f"canary {seed}", *mixes()[stores]).run(STEPS_PER_PROGRAM)
 
 
 def power(runs, stores):
@@ -100,7 +111,7 @@ def hunt(name):
 
     runs = itertools.count()
     World.told = lambda world, what: found(runs, what)
-    {"worlds": worlds, "power": power, "damage": damage}[CANARIES[name].hunt](runs, CANARIES[name].stores)
+    {"worlds": worlds, "full": full, "power": power, "damage": damage}[CANARIES[name].hunt](runs, CANARIES[name].stores)
 
 
 def caught(name):

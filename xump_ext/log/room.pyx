@@ -14,6 +14,7 @@ cleans its log by copying live records forward needs room for that, too: twice t
 from xump_ext.errors import StoreFailed, StoreFull
 from xump_ext.log.live_sizes cimport largest_with
 from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
+from xump_ext.memory.canaries cimport ROOM, strikes
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED, settle_record_t
 
 
@@ -82,6 +83,6 @@ cdef bint takes(store_t* store, int64_t bytes) noexcept:
         return True
     if not store.refused and not store.failed and not store.is_changed:
         store_changed(store)            # tell the committer, which cleans the log if that helps
-    if not store.failed:
+    if not store.failed and not strikes(ROOM, store.group):
         store.refused = max(store.refused, store.size_top + 1)
     return False

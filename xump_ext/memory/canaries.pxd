@@ -32,6 +32,9 @@ cdef extern from *:
     #ifndef XUMP_CANARY_SETTLEMENT
     #define XUMP_CANARY_SETTLEMENT 0
     #endif
+    #ifndef XUMP_CANARY_ROOM
+    #define XUMP_CANARY_ROOM 0
+    #endif
     #define xump_strikes(canary, sequence) ((canary) && (sequence) % 8 == 7)
     """
     # See `CANARIES` in tests/builds/canaries.py for what each of them breaks.
@@ -44,4 +47,5 @@ cdef extern from *:
     const bint DELAY "XUMP_CANARY_DELAY"
     const bint CHECKSUM "XUMP_CANARY_CHECKSUM"
     const bint SETTLEMENT "XUMP_CANARY_SETTLEMENT"
+    const bint ROOM "XUMP_CANARY_ROOM"
     bint strikes "xump_strikes"(bint canary, uint64_t sequence) noexcept nogil
