@@ -12,7 +12,8 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from xump_ext.arrow.read cimport BatchReader
-from xump_ext.arrow.write cimport ArrowBatch, batch_of_rows, batch_row_t
+from xump_ext.arrow.column_writer cimport batch_row_t
+from xump_ext.arrow.write cimport ArrowBatch, batch_of_rows
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.delivery cimport (
     Delivery, counted, delivery_new, key_counted, first_offer, is_redelivered, keep_undelivered, next_undelivered,
@@ -256,7 +257,7 @@ cdef object plain_id(object id):
 
 
 def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
-    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write.pyx`."""
+    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write_headers.pyx`."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
     cdef Py_ssize_t i

@@ -10,7 +10,8 @@ in what is looked at, and says where the next one begins. `id_marks` looks at id
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from xump_ext.arrow.write cimport batch_of_rows, batch_row_t, columns_named
+from xump_ext.arrow.column_writer cimport batch_row_t
+from xump_ext.arrow.write cimport batch_of_rows, columns_named
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.reading cimport PAGE, delayed_until, first_browsed, next_browsed, state_name, states_wanted
@@ -141,7 +142,7 @@ def browse_slice(
     Core core not None, QueueHandle handle not None, start, uint64_t last_id, state, Filter filter, bint reverse,
     Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers, columns=None,
 ):
-    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write.pyx`.
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write_headers.pyx`.
     `columns`: the names of those that are wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it

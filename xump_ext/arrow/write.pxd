@@ -1,23 +1,9 @@
 """Declarations of `write.pyx`."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 
+from xump_ext.arrow.column_writer cimport batch_row_t
 from xump_ext.arrow.export cimport ArrowBatch
-from xump_ext.message.headers cimport content_t
-
-# One delivery, or one message that is looked at; all of it is borrowed for the call.
-cdef struct batch_row_t:
-    content_t* content
-    uint64_t id
-    int64_t timestamp
-    uint32_t delivery_count
-    void* destination           # str, or NULL for null
-    void* queue                 # str, or NULL for null
-    # of a message that is looked at
-    void* state                 # str
-    int64_t at                  # when it is due, in POSIX ns; NEVER: it is not delayed
-    bint redelivered
-    uint32_t hops               # no column has it
 
 # Copies these rows into columns; `browsed` ones have more. A column with more bytes than `small_bytes_max` gets offsets of 64
 # bits; only a test gives another limit than 2**31 - 1. With `map_headers` the headers are a map of texts, whichever they are, so
