@@ -30,7 +30,7 @@ from xump_ext.route.ledger cimport enter, enter_waiting
 from xump_ext.route.offering cimport PAID, accept, in_hands, pay
 from xump_ext.route.settling cimport hops_of
 from xump_ext.route.requeue cimport is_over_limit, nack_entry
-from xump_ext.engine.publish cimport check_takes_rows
+from xump_ext.engine.enqueue cimport check_takes_rows
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.state.constants cimport DELIVERIES_MAX, NEVER
 from xump_ext.state.limits cimport is_limited

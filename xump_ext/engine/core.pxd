@@ -1,6 +1,6 @@
 """Declarations of `core.pyx`.
 
-`Core` is the last of the seven parts of the engine's class: `reading.pxd` has the sixth.
+`Core` is the last of the eight parts of the engine's class: `reading.pxd` has the seventh.
 """
 
 from xump_ext.engine.reading cimport EngineReading

@@ -14,7 +14,7 @@ from xump_ext.log.journal import Journal
 from xump_ext.route.replies import Request
 
 class Core(EngineReading):
-    """The compiled base of `xump.Engine`: all seven parts."""
+    """The compiled base of `xump.Engine`: all eight parts."""
 
     def __del__(self) -> None: ...
     def __reduce__(self) -> NoReturn: ...

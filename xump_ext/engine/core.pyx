@@ -1,6 +1,6 @@
 """The engine's calls on queues, selectors, credit and deliveries: the last part of its class.
 
-The engine is one class in seven files (`engine_lock.pyx` says why). `Core` is the last part, after `EngineReading` in
+The engine is one class in eight files (`engine_lock.pyx` says why). `Core` is the last part, after `EngineReading` in
 `reading.pyx`. It adds the calls that take and ack deliveries, create and delete queues and selectors, enable, grant and pay,
 hold queues and build, ask and answer, delete messages, and close.
 
@@ -27,7 +27,7 @@ from xump_ext.engine.delivery cimport (
 )
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
-from xump_ext.engine.publish cimport check_takes_rows
+from xump_ext.engine.enqueue cimport check_takes_rows
 from xump_ext.engine.reading cimport since
 from xump_ext.engine.staging cimport adopted_shrinks
 from xump_ext.engine.topology_edit cimport (
@@ -69,7 +69,7 @@ cdef extern from "Python.h":
     PyObject* PyList_GET_ITEM(list items, Py_ssize_t at)
 
 cdef class Core(EngineReading):
-    """The compiled base of `xump.Engine`: all seven parts."""
+    """The compiled base of `xump.Engine`: all eight parts."""
 
     def __del__(self):
         # The collector calls this before it takes the objects apart: queues and selectors are still whole.

@@ -1,6 +1,6 @@
 """Declarations of `engine_lock.pyx`, and the fast way through the engine lock.
 
-`EngineLock` is the first of the seven parts of the engine's class; `stores.pxd` has the second.
+`EngineLock` is the first of the eight parts of the engine's class; `stores.pxd` has the second.
 """
 
 from cpython.object cimport PyObject

@@ -1,10 +1,11 @@
 """The engine lock: one call at a time is inside the engine.
 
-The engine is one class in seven files. Cython has no partial classes, and parts that are objects of their own would cost a call
+The engine is one class in eight files. Cython has no partial classes, and parts that are objects of their own would cost a call
 each time, so each file derives a class from the one before:
 
     engine_lock.pyx   EngineLock          the lock; queues by name; consumers that wait for deliveries
     stores.pyx        EngineStores        durable stores come and go
+    enqueue.pyx       EngineEnqueue       letting messages in
     publish.pyx       EnginePublish       publishing
     publishers.pyx    EnginePublishers    publishers that wait for room
     transactions.pyx  EngineTransactions  transactions

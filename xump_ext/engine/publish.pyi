@@ -1,16 +1,16 @@
-"""Publishing: the third part of the engine's class, after `EngineStores`."""
+"""Publishing: the fourth part of the engine's class, after `EngineEnqueue`."""
 
 import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
 from xump_ext.engine.handles import QueueHandle
-from xump_ext.engine.stores import EngineStores
+from xump_ext.engine.enqueue import EngineEnqueue
 from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.outcome import Outcome
 
-class EnginePublish(EngineStores):
-    """The third part of the engine's class: messages come in."""
+class EnginePublish(EngineEnqueue):
+    """The fourth part of the engine's class: messages come in."""
 
     def publish(
         self,

@@ -1,7 +1,7 @@
 """Declarations of `publishers.pyx`.
 
-`EnginePublishers` is the fourth of the seven parts of the engine's class: `publish.pxd` has the third, `transactions.pxd` the
-fifth.
+`EnginePublishers` is the fifth of the eight parts of the engine's class: `publish.pxd` has the fourth, `transactions.pxd` the
+sixth.
 """
 
 from xump_ext.engine.publish cimport EnginePublish

@@ -1,6 +1,6 @@
-"""Publishers that wait for room: the fourth part of the engine's class.
+"""Publishers that wait for room: the fifth part of the engine's class.
 
-The engine is one class in seven files (`engine_lock.pyx` says why). `EnginePublishers` adds what `publish(timeout=)` needs. A
+The engine is one class in eight files (`engine_lock.pyx` says why). `EnginePublishers` adds what `publish(timeout=)` needs. A
 call that may have made room lets publishers in at its end, first come, first served (`let_in`). `transactions.pyx` goes on; its
 transactions wait for room here, too.
 
@@ -10,7 +10,8 @@ is asked whether the publisher still waits, and then it enters without the lock 
 
 from libc.stdint cimport int64_t, uint64_t
 
-from xump_ext.engine.publish cimport ROOM_AS_IT_IS, check_staged_times
+from xump_ext.engine.enqueue cimport ROOM_AS_IT_IS
+from xump_ext.engine.publish cimport check_staged_times
 from xump_ext.errors import QueueFull
 from xump_ext.message.content cimport content_release, content_share, parts_t
 from xump_ext.message.headers cimport content_t
@@ -37,7 +38,7 @@ cdef class Publisher:
 
 
 cdef class EnginePublishers(EnginePublish):
-    """The fourth part of the engine's class: messages that waited for room come in."""
+    """The fifth part of the engine's class: messages that waited for room come in."""
 
     def _publish_later(self, wake, queue, address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires,
                        priority):

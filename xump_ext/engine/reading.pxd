@@ -1,6 +1,6 @@
 """Declarations of `reading.pyx`.
 
-`EngineReading` is the sixth of the seven parts of the engine's class: `transactions.pxd` has the fifth, `core.pxd` the last.
+`EngineReading` is the seventh of the eight parts of the engine's class: `transactions.pxd` has the sixth, `core.pxd` the last.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,6 +1,6 @@
 """Declarations of `stores.pyx`.
 
-`EngineStores` is the second of the seven parts of the engine's class: `engine_lock.pxd` has the first, `publish.pxd` the third.
+`EngineStores` is the second of the eight parts of the engine's class: `engine_lock.pxd` has the first, `enqueue.pxd` the third.
 """
 
 from libc.stdint cimport int64_t, uint64_t

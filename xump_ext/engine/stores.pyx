@@ -1,8 +1,8 @@
 """Durable stores of an engine, and the port between the engine and the committer of a store.
 
-The engine is one class in seven files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
+The engine is one class in eight files (`engine_lock.pyx` says why). `EngineStores` is the second part, after `EngineLock` in
 `engine_lock.pyx`. It adds the calls by which a store comes (`_open_journal`, `_create_recovered`, `_recover`) and goes (`_quiet`,
-`_drop_store`, `_drop_queues`), and for the other files `with_room`. `publish.pyx` goes on.
+`_drop_store`, `_drop_queues`), and for the other files `with_room`. `enqueue.pyx` goes on.
 
 The engine touches no file but to fetch a content, and the committer touches no queue. They meet in the port:
 

@@ -1,7 +1,7 @@
 """Declarations of `transactions.pyx`.
 
-`EngineTransactions` is the fifth of the seven parts of the engine's class: `publishers.pxd` has the fourth, `reading.pxd` the
-sixth.
+`EngineTransactions` is the sixth of the eight parts of the engine's class: `publishers.pxd` has the fifth, `reading.pxd` the
+seventh.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,4 +1,4 @@
-"""Transactions, of which all operations are carried out or none: the fifth part of the engine's class."""
+"""Transactions, of which all operations are carried out or none: the sixth part of the engine's class."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ class Planned:
     """What a transaction is to do."""
 
 class EngineTransactions(EnginePublishers):
-    """The fifth part of the engine's class: transactions."""
+    """The sixth part of the engine's class: transactions."""
 
     def _commit(self, transaction: Any) -> None: ...
     def _enter_later(self, wake: Any, target: str) -> Publisher: ...

@@ -1,6 +1,6 @@
-"""Transactions, of which all operations are carried out or none: the fifth part of the engine's class.
+"""Transactions, of which all operations are carried out or none: the sixth part of the engine's class.
 
-The engine is one class in seven files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, and `_commit_later`,
+The engine is one class in eight files (`engine_lock.pyx` says why). `EngineTransactions` adds `_commit`, and `_commit_later`,
 which waits for room, after `EnginePublishers` in `publishers.pyx`. `reading.pyx` goes on.
 """
 
@@ -10,7 +10,8 @@ from xump_ext.engine.delivery cimport Delivery, check_deliveries
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.publishers cimport EnginePublishers, Publisher
-from xump_ext.engine.publish cimport ROOM_IS_PROMISED, check_staged_times, check_takes_rows, set_times
+from xump_ext.engine.enqueue cimport ROOM_IS_PROMISED, check_takes_rows
+from xump_ext.engine.publish cimport check_staged_times, set_times
 from xump_ext.engine.staging cimport enter_next, make_room_for_next
 from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
@@ -35,7 +36,7 @@ cdef class Planned:
 
 
 cdef class EngineTransactions(EnginePublishers):
-    """The fifth part of the engine's class: transactions."""
+    """The sixth part of the engine's class: transactions."""
 
     def _commit(self, transaction):
         """Carry out a transaction; set its ids and state."""
