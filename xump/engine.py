@@ -353,11 +353,16 @@ class Engine(Staged):
             return "<Engine, closed>"
         return f"<Engine: {len(self._queues)} queues, {len(self._selectors)} selectors>"
 
-    def _report(self, errors: list[tuple[int | str | None, BaseException | str]]) -> None:
-        """Log what went wrong in a run: what user code raised, once a condition; messages that could not be read; and the address
-        of the first message that a queue dropped since nothing matched it."""
+    def _report(self, errors: list[tuple[int | str | None, BaseException | str | tuple[str, str]]]) -> None:
+        """Log what went wrong in a run: what user code raised, once a condition; messages that could not be read; the address of
+        the first message that a queue dropped since nothing matched it; and a dead letter queue that does not exist, with the
+        reason of the first message that was dropped for that."""
         for where, error in errors:
-            if isinstance(error, str):
+            if isinstance(error, tuple):
+                logger.warning(
+                    "queue %r dropped a message (%s), since its dead letter queue %r does not exist: create that queue, or set "
+                    "another dead_letter; further drops are only counted", where, error[1], error[0])
+            elif isinstance(error, str):
                 logger.warning(
                     "queue %r dropped a message with the address %r: no selector matches it, and no dead letter queue takes it. "
                     "Create a selector for it, a dead_letter, or the queue with unmatched='keep'; further drops are only counted",

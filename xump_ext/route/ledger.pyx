@@ -33,7 +33,8 @@ from xump_ext.state.constants cimport (
     REASON_DELIVERY_LIMIT, REASON_EXPIRED, REASON_HOPS, REASON_OVERFLOW, REASON_REJECTED, REASON_UNROUTABLE, REDELIVERED,
     SPECIAL_ENTERED, TIMER_DELAY, TIME_UNREAD, UNLIMITED, UNROUTED,
 )
-from xump_ext.state.envelope cimport content_made, target_of
+from xump_ext.state.constants import REASONS
+from xump_ext.state.envelope cimport content_made, name_text, queue_named, target_of
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport PUTS_INTO, engine_t, entry_t, queue_t, selector_t, tally_t, visited_t
 from xump_ext.state.index cimport entry_new, index_add, index_get, index_reserve, list_append
@@ -393,11 +394,22 @@ cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail
                 tally_left(tally, queue, reason, OUTCOME_DEAD_LETTERED)
             return settle(engine, entry, PROCESSED, 0)
         content_release(content)
+    if letters == NULL and queue.dead_letter != NULL and not queue.has_missed and reason != REASON_UNROUTABLE:
+        warn_of_missing_letters(queue, reason)
     if letters != NULL and letters.durable and letters.store.failed:
         went_to(engine, letters)        # its own store does not hear of its end: it is there again when that one is opened
     if tally != NULL:
         tally_left(tally, queue, reason, OUTCOME_DROPPED)
     return settle(engine, entry, DROPPED, reason)
+
+
+cdef int warn_of_missing_letters(queue_t* queue, int reason) except -1:
+    """The queue drops a message for the first time whose dead letter queue does not exist: its name is misspelt, perhaps."""
+    cdef object name = <object> queue.dead_letter
+    if queue_named(queue.engine, name) == NULL:
+        queue.has_missed = True
+        (<list> queue.engine.user_errors).append(((<object> queue.handle).name, (name_text(name), REASONS[reason])))
+    return 0
 
 
 cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1:

@@ -445,6 +445,7 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     bint keeps_unmatched     # what no selector matches waits
     bint transit             # it keeps nothing: what comes goes on to the targets of its selectors at once
     uint8_t has_warned       # that it dropped what no selector matches
+    uint8_t has_missed       # that it dropped what was for a dead letter queue that does not exist
     uint8_t awaits_release   # its store was opened again: what falls due here waits until the queue is released …
     uint8_t has_awaiting     # … and there is such a thing
     uint8_t hands_unsaid     # your program took messages by hand that are not routed, and the log does not say so
