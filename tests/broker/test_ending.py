@@ -15,6 +15,8 @@ from tests.broker.test_consumers import consume, delivered, read_deliveries
 from tests.broker.test_serve import serve  # noqa: F401 — a fixture
 from xump import Engine
 from xump.broker import Broker
+from xump.broker.connection import Connection
+from xump.broker.limits import Limits
 from xump.watch import Watch
 
 LONG = 60.0
@@ -169,3 +171,20 @@ def test_without_amqp(engine):
         assert first.address == second.address == ("", 0)
         assert Client(second.http.url)("PUT", "/queues/jobs", {}).status == 201
         assert [queue["name"] for queue in Client(first.http.url)("GET", "/overview").json["queues"]] == ["jobs"]
+
+
+def test_a_connection_that_was_let_in_just_before_the_end_is_closed(engine):
+    """The broker listens no more, but the loop hears of the client only now."""
+    async def last_words():
+        broker = Broker(engine, amqp="127.0.0.1:0", limits=Limits(handshake_seconds=10 * LONG))
+        await broker.start()
+        await broker.stop()
+        near, far = socket.socketpair()
+        with far:
+            far.setblocking(False)
+            await broker.loop.connect_accepted_socket(lambda: Connection(broker), near)
+            async with asyncio.timeout(LONG):
+                said = await broker.loop.sock_recv(far, 100)
+        return said, len(broker.connections)
+
+    assert asyncio.run(last_words()) == (b"", 0)

@@ -61,10 +61,10 @@ class Tap:
                     self.cut.set()
                 if not data:
                     break
+                self._tails[one] = seen[-100:]      # first: whoever gets the data may arm it anew
                 other.sendall(data)
             except OSError:
                 break
-            self._tails[one] = seen[-100:]
         self._shut(one)
         self._shut(other)
 

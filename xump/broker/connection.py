@@ -107,7 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         """The client is there."""
         self.transport = cast("asyncio.Transport", transport)
         self.broker.connections[self] = None
-        if len(self.broker.connections) > self.limits.connections_max:
+        # The listening socket may have let one in just before it was closed: nobody would end that connection.
+        if self.broker.is_ending or len(self.broker.connections) > self.limits.connections_max:
             self.abort()
             return
         self._deadline = self.broker.loop.call_later(self.limits.handshake_seconds, self._too_slow)
