@@ -10,7 +10,7 @@ def publish_batch(core: Core, queue: object, data: object) -> range:
 def take_batch(
     core: Core, n: int, destination: str | tuple[str, ...] | None, map_headers: bool = False
 ) -> DeliveryBatch:
-    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write_headers.pyx`."""
+    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers`: `write_headers.pyx`."""
 
 class DeliveryBatch:
     """Deliveries as Arrow columns. Created by `Engine.take_batch`.

@@ -257,7 +257,7 @@ cdef object plain_id(object id):
 
 
 def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
-    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers` is as in `write_headers.pyx`."""
+    """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers`: `write_headers.pyx`."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
     cdef Py_ssize_t i

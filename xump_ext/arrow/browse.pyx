@@ -142,7 +142,7 @@ def browse_slice(
     Core core not None, QueueHandle handle not None, start, uint64_t last_id, state, Filter filter, bint reverse,
     Py_ssize_t rows_max, int64_t bytes_max, Py_ssize_t looks_max, bint map_headers, columns=None,
 ):
-    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers` is as in `write_headers.pyx`.
+    """A slice of what `browse_batch` gives: (columns, where the next one begins, or None). `map_headers`: `write_headers.pyx`.
     `columns`: the names of those that are wanted, None: all; what is in the others is left open.
 
     It goes no further than `last_id`, and ends with `rows_max` rows, with the row that has its `bytes_max`-th byte, or when it

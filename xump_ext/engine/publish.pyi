@@ -4,8 +4,8 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
-from xump_ext.engine.handles import QueueHandle
 from xump_ext.engine.enqueue import EngineEnqueue
+from xump_ext.engine.handles import QueueHandle
 from xump_ext.message.message import Message, _Body, _HeaderValue
 from xump_ext.outcome import Outcome
 

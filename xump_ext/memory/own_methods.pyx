@@ -1,7 +1,7 @@
 """A class owns the compiled methods that it inherits, so that a call need not look for their class.
 
-A compiled method checks at each call that its `self` is of the class where it stands. Python compares the two classes, and if they
-differ it walks the bases of the first: 5 instructions for each base, 60 a call for the lowest of twelve.
+A compiled method checks at each call that its `self` is of the class where it stands. Python compares the two classes, and if
+they differ it walks the bases of the first: 5 instructions for each base, 60 a call for the lowest of twelve.
 """
 
 from types import MethodDescriptorType
