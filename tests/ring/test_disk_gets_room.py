@@ -26,9 +26,12 @@ def disk(monkeypatch):
 
 
 def filled(engine):
+    """Fills the store a message at a time. A disk that lies about its free space fails a store which has taken more messages than
+    its file can be made for, before the file has tried to grow."""
     while True:
         try:
             engine.publish("q", "", bytes(5_000))
+            engine.sync()
         except StoreFull:
             return
 

@@ -122,6 +122,37 @@ def count_of(database, table):
         return None
 
 
+def test_x1_a_worker_that_begins_while_the_server_is_away(own_server, made, monkeypatch, caplog):
+    """It says with its first beat that it is there, and does what waits."""
+    monkeypatch.setattr("xump.sql.worker.BEAT_SECONDS", 0.05)
+    database = create_engine(own_server.url())
+    init(database)
+    BUSINESS.metadata.create_all(database)
+    tasks = Tasks(database)
+
+    @tasks.task()
+    def note(what):
+        with database.begin() as connection:
+            business(connection, what)
+
+    with database.begin() as connection:
+        note.enqueue(connection, "done")
+    database.dispose()
+    own_server.stop("fast")
+    worker = tasks.worker(poll=0.05)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        until(lambda: "it says so with its next beat" in caplog.text)
+        own_server.start()
+        until(lambda: worker.finished == 1 and count_of(database, made.worker) == 1)
+    finally:
+        worker.stop()
+        thread.join()
+    assert count_of(database, BUSINESS) == 1 and count_of(database, made.worker) == 0
+    database.dispose()
+
+
 # ---- a connection that is cut while it commits
 
 COMMIT = {"arrived": {"answer": b"COMMIT\0"}, "did_not_arrive": {"request": b"COMMIT\0"}}

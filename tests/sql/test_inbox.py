@@ -349,7 +349,8 @@ def test_a_memory_that_is_too_short_is_warned_of(database, engine, caplog):
         for name in ("long", "retried", "long"):
             engine.publish(name, message_id=f"{retain}")
             inbox.receive(database, engine.take(1, name))
-        assert [record.args[0] for record in caplog.records] == names.split()
+        told = [record.args[0] for record in caplog.records if record.name == "xump.sql"]
+        assert told == names.split()
 
 
 def test_a_processor_that_runs_looks_when_the_next_attempt_is_due_and_forgets_what_is_old(database, engine, made, monkeypatch):

@@ -10,9 +10,9 @@ import math
 import struct
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
+from xump.sql.connections import end
 from xump.sql.errors import ConfigurationError
 from xump.sql.outcomes import Down, Later, Outcome, Pressed, Refused, Row, by_halves, delay_of, ttl_of
 from xump.sql.payload import unpack
@@ -87,9 +87,10 @@ class AmqpTarget:
         return Refused(said) if getattr(error, "reply_code", 0) in MALFORMED else Down(said)
 
     def _open(self) -> None:
-        if self._connection is None or self._connection.is_closed:
+        if self._connection is not None and self._connection.is_closed:
+            self._abandon()
+        if self._connection is None:
             self._connection = self._pika.BlockingConnection(self._parameters)
-            self._channel = None
             if self._transactions is None:
                 product = self._connection._impl.server_properties.get("product")
                 self.atomic = product in ("Xump", b"Xump")
@@ -208,9 +209,8 @@ class AmqpTarget:
 
     def _abandon(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None and connection.is_open:
-            with suppress(self._pika.exceptions.AMQPError, OSError):       # it is given up, whatever state it is in
-                connection.close()
+        if connection is not None:
+            end(connection)
 
     def warn(self, rows: Sequence[Row], lease: float) -> None:
         """A broker does not tell what its queues recognise."""

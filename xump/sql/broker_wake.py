@@ -11,17 +11,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from xump.sql.connections import end
 from xump.sql.errors import ConfigurationError
 from xump.sql.payload import new_id
-from xump.sql.wake import LISTEN_SECONDS, REOPEN_SECONDS, Wake
+from xump.sql.sender import LISTEN_SECONDS, REOPEN_SECONDS, Sender
+from xump.sql.wake import Wake
 
 logger = logging.getLogger("xump.sql")
 NOT_FOUND = 404
 UNSEEN_LOOKS = 10
 """A worker that has no queue after so many looks is woken by something else."""
+
+
+class _Messages:
+    """See `Hints`. Empty messages to an exchange."""
+
+    def __init__(self, connection: Any, channel: Any, exchange: str) -> None:
+        self._connection, self._channel, self._exchange = connection, channel, exchange
+
+    def give(self) -> None:
+        self._channel.basic_publish(self._exchange, "", b"")
+
+    def look_after(self) -> None:
+        """Heartbeats; a broker that wants to end."""
+        self._connection.process_data_events(0)
 
 
 class BrokerWake(Wake):
@@ -41,8 +59,7 @@ class BrokerWake(Wake):
         except ImportError as error:
             raise ConfigurationError("Wake.queue with a URL needs pika, which is not installed: pip install pika") from error
         self._pika, self._parameters, self._exchange = pika, pika.URLParameters(url), exchange
-        self._asked = threading.Event()
-        self._sender: threading.Thread | None = None
+        self._sender = Sender("xump-wake-send", self._connected, partial(self._failed, "a message that wakes was not sent"))
         self._listener: threading.Thread | None = None
         self._names: dict[str, Any] = {}        # events of those who wait, by the names of their queues
         self._seen: set[str] = set()
@@ -51,6 +68,14 @@ class BrokerWake(Wake):
 
     def _failed(self, what: str, error: Exception) -> None:
         logger.warning("%s: %s: %s; relays and workers look by themselves within their poll", what, type(error).__name__, error)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        connection = self._pika.BlockingConnection(self._parameters)
+        try:
+            yield connection
+        finally:
+            end(connection)
 
     def _channel(self, connection: Any) -> Any:
         channel = connection.channel()
@@ -62,27 +87,12 @@ class BrokerWake(Wake):
     def signal(self) -> None:
         """Ask the thread that publishes; one message is for all that ask meanwhile."""
         super().signal()
-        with self._lock:
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._send, name="xump-wake-send", daemon=True)
-                self._sender.start()
-        self._asked.set()
+        self._sender.ask()
 
-    def _send(self) -> None:
-        pause = threading.Event()
-        while True:
-            try:
-                with self._pika.BlockingConnection(self._parameters) as connection:
-                    channel = self._channel(connection)
-                    while True:
-                        if not self._asked.wait(LISTEN_SECONDS):
-                            connection.process_data_events(0)       # heartbeats; a broker that wants to end
-                            continue
-                        self._asked.clear()
-                        channel.basic_publish(self._exchange, "", b"")
-            except Exception as error:
-                self._failed("a message that wakes was not sent", error)
-                pause.wait(REOPEN_SECONDS)
+    @contextmanager
+    def _connected(self) -> Iterator[_Messages]:
+        with self._opened() as connection:
+            yield _Messages(connection, self._channel(connection), self._exchange)
 
     # ---- waiting
 
@@ -110,7 +120,7 @@ class BrokerWake(Wake):
         pause = threading.Event()
         while self._wanted():
             try:
-                with self._pika.BlockingConnection(self._parameters) as connection:
+                with self._opened() as connection:
                     channel, joined = self._channel(connection), dict[str, str]()
                     while (wanted := self._wanted()) or joined:
                         for queue in [queue for queue in joined if queue not in wanted]:
@@ -156,7 +166,7 @@ class BrokerWake(Wake):
                 return set()
             try:
                 # Not kept open: somebody would have to answer its heartbeats until the next look.
-                with self._pika.BlockingConnection(self._parameters) as connection:
+                with self._opened() as connection:
                     there = {name for name in sorted(asked) if self._is_there(connection, self._queue(name))}
             except Exception as error:
                 self._failed("the broker does not say which workers are there", error)

@@ -19,11 +19,9 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from xump.sql.errors import ConfigurationError
+from xump.sql.sender import LISTEN_SECONDS, REOPEN_SECONDS, Sender
 
 logger = logging.getLogger("xump.sql")
-LISTEN_SECONDS = 0.5
-"""After how long a thread that listens looks whether it should end."""
-REOPEN_SECONDS = 1.0
 NOTICES_MAX = 1000
 
 
@@ -127,6 +125,20 @@ def _after_rollback(session: Session) -> None:
         session.info["xump_wakes"].clear()
 
 
+class _Notices:
+    """See `Hints`. One NOTIFY each `every` seconds at most."""
+
+    def __init__(self, connection: Connection, channel: str, every: float) -> None:
+        self._connection, self._channel, self._every = connection, channel, every
+
+    def give(self) -> None:
+        self._connection.exec_driver_sql(f"NOTIFY {self._channel}")
+        time.sleep(self._every)
+
+    def look_after(self) -> None:
+        """PostgreSQL asks nothing of a connection that is idle."""
+
+
 class Notify(Wake):
     """NOTIFY after the commit."""
 
@@ -138,33 +150,22 @@ class Notify(Wake):
         if not channel.isidentifier() or not channel.islower():
             raise ValueError(f"channel must be a word of small letters, got {channel!r}")
         self._engine, self._every, self._channel = engine, every, channel
-        self._sender: threading.Thread | None = None
-        self._asked = threading.Event()
+        self._sender = Sender("xump-notify", self._connected, self._failed)
         self._listener: threading.Thread | None = None
 
     def signal(self) -> None:
         """Ask the thread that notifies; it sends one NOTIFY for all that ask within `every`."""
         super().signal()
-        with self._lock:
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._send, name="xump-notify", daemon=True)
-                self._sender.start()
-        self._asked.set()
+        self._sender.ask()
 
-    def _send(self) -> None:
-        autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        while True:
-            self._asked.wait()
-            try:
-                with autocommit.connect() as connection:
-                    while True:
-                        self._asked.wait()
-                        self._asked.clear()
-                        connection.exec_driver_sql(f"NOTIFY {self._channel}")
-                        time.sleep(self._every)
-            except Exception:
-                logger.exception("NOTIFY failed; relays and workers look by themselves within their poll")
-                time.sleep(REOPEN_SECONDS)
+    @contextmanager
+    def _connected(self) -> Iterator[_Notices]:
+        with self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            yield _Notices(connection, self._channel, self._every)
+
+    @staticmethod
+    def _failed(error: Exception) -> None:
+        logger.error("NOTIFY failed; relays and workers look by themselves within their poll", exc_info=error)
 
     def join(self, event_: Any, name: str | None = None) -> Callable[[], None]:
         """Listen, too, from the first one that joins on."""

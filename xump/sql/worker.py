@@ -131,7 +131,7 @@ class Worker:
             self._direct = Direct(self._host.engine)
         self._event = event = self._host.event()
         leave = self._tasks.wake.join(event, self.id)
-        in_own(self._engine, self._arrive)
+        self._announce()
         beating = self._host.every(min(BEAT_SECONDS, min(leases.values(), default=LEASE) / 3e6), self._beat)
         places = self._host.places(self._concurrency, self._places)
         pause = self._host.event()
@@ -281,6 +281,12 @@ class Worker:
             self._lost(job)
 
     # ---- presence
+
+    def _announce(self) -> None:
+        try:
+            in_own(self._engine, self._arrive)
+        except AWAY:
+            logger.exception("the worker could not say that it is there: it says so with its next beat")
 
     def _arrive(self, connection: Connection) -> None:
         worker = self._tables.worker
