@@ -2,6 +2,7 @@
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from tests.sql.conftest import count
 from xump.sql import Tasks
@@ -45,6 +46,24 @@ def test_its_connection_is_not_one_of_the_pool_and_is_made_anew_when_cut(databas
         direct.run(ARRAYS, given)
     assert raised.type.__module__.startswith("sqlalchemy")
     assert direct.run(ARRAYS, given)[0][2] != first
+
+
+def test_a_connection_that_cannot_be_prepared_is_closed(database, direct, monkeypatch):
+    given = {"numbers": numbers([]), "texts": texts([])}
+    opened, raw = [], database.raw_connection
+
+    def raw_connection():
+        made = raw()
+        opened.append(made.driver_connection)
+        return made
+
+    monkeypatch.setattr(database, "raw_connection", raw_connection)
+    with monkeypatch.context() as broken:
+        broken.setattr("xump.sql.direct.PLANS", "SET what_is_not = 1")
+        with pytest.raises(DBAPIError, match="what_is_not"):
+            direct.run(ARRAYS, given)
+    assert opened[0].closed
+    assert direct.run(ARRAYS, given)[0][2] == opened[1].info.backend_pid
 
 
 def test_a_worker_goes_on_when_its_connection_was_cut(database, made, caplog):

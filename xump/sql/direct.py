@@ -84,19 +84,20 @@ class Direct:
             time.sleep(PAUSE * tries)
 
     def _once(self, statement: str, parameters: dict[str, Any], result: Callable[[Any], Any]) -> Any:
+        if self._connection is None:
+            self._open()
         connection = self._connection
-        if connection is None:
-            connection = self._connection = self._opened()
         found = result(connection.execute(statement, parameters, prepare=True, binary=self._binary))
         if self._commits:
             connection.commit()
         return found
 
-    def _opened(self) -> Any:
+    def _open(self) -> None:
         from psycopg import IsolationLevel
 
         pooled = self._engine.raw_connection()
         connection: Any = pooled.driver_connection
+        self._connection = connection       # at once: whatever fails below closes it
         pooled.detach()         # the pool may be as small as the user's own threads need
         connection.autocommit = True        # one round trip: the statement is its own transaction
         connection.execute(PLANS)
@@ -105,7 +106,6 @@ class Direct:
         if self._commits:
             connection.autocommit = False
             connection.isolation_level = IsolationLevel.READ_COMMITTED
-        return connection
 
     def close(self) -> None:
         """Close the connection, if one is open."""
