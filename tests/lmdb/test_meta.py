@@ -56,7 +56,8 @@ def test_opening_goes_on_with_the_newer_group(tmp_path, caplog):
     for path, said in failed_writes(tmp_path):
         caplog.clear()
         assert says(path) == said
-        assert [record.levelno for record in caplog.records] == [logging.WARNING] and "meta page" in caplog.text
+        [told] = [record for record in caplog.records if record.name == "xump"]
+        assert told.levelno == logging.WARNING and "meta page" in told.getMessage()
 
 
 @pytest.mark.parametrize("tool", ["repair", "compact"])
@@ -66,7 +67,7 @@ def test_so_do_the_tools(tmp_path, caplog, tool):
         assert len(damage) == 1 and damage[0].harmless and "meta page" in damage[0].what
         report = getattr(LmdbStore, tool)(str(path))
         assert not report.remains and report.quarantine is None and len(report.damage) == (tool == "repair")
-        assert says(path) == said and not caplog.records
+        assert says(path) == said and not [record for record in caplog.records if record.name == "xump"]
 
 
 def test_not_if_the_newer_tree_is_damaged(tmp_path):

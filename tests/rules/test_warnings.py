@@ -11,7 +11,7 @@ from xump import Engine, discard, match
 @pytest.fixture
 def warned(caplog):
     caplog.set_level(logging.WARNING, "xump")
-    return lambda: [record.getMessage() for record in caplog.records]
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "xump"]
 
 
 def test_a_dead_letter_queue_that_does_not_exist_is_named_once(warned):
