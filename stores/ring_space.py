@@ -22,7 +22,7 @@ The space that stays free
 C: bytes of a segment; A: of all slots; R: of the largest live message, which the engine knows. `room` keeps 2C free, and the
 engine leaves 2R of the room because this store copies forward (`copies_forward`):
 
-    C + R    at most copied forward before a slot gets free: a segment, and the record that goes on in the next. What lies before
+    C + R    at most copied forward before a slot gets free: a segment, and the record that goes on in the next. The part before
              the beginning of the log in its segment is not copied: it counts as free, and gets free with the slot
     C/2      settled in between, since a group that settles has at most half a segment: ids that follow each other are one record
     C/2 + R  the rest of a segment, and what a record takes that begins in it

@@ -145,7 +145,7 @@ def test_every_module_says_what_it_is_for(path):
 
 
 NAMED = re.compile(r"(?:[\w.]+/)*\w+\.(?:pyx|pxd|py|md)\b")
-ELSEWHERE = {"PEERS.md", "page.md", "plugged_in.py", "setup.py", "source.py"}
+ELSEWHERE = {"CHANGELOG.md", "PEERS.md", "page.md", "plugged_in.py", "setup.py", "source.py"}
 """Files outside the folders that are read, and files that tests write."""
 
 

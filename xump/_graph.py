@@ -197,19 +197,19 @@ class Graph(Windows):
             dedup_limit: How many of these it remembers at most.
             limit_bytes: The queue has room while the bodies of ready and delayed messages have fewer bytes together; None: any
                 number.
-            when_full: What a publish into a full queue does, if no overflow selector takes the message. `"refuse"`: it raises
+            when_full: How a publish into a full queue ends, if no overflow selector takes the message. `"refuse"`: it raises
                 `QueueFull`, or goes to the dead letter queue. `"drop_oldest"`: it enters, and the oldest ready ones make room.
                 `"drop_to_fit"`: it enters, and what no selector takes then is dropped, the oldest first, until no more is left
                 than `limit` and `limit_bytes` say, be it the message itself.
-            unmatched: What happens to a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
+            unmatched: How the queue treats a message that neither a selector nor `default` matches. `"drop"`: it goes to the dead
                 letter queue, or is dropped. `"keep"`: it waits for a selector that matches it.
             transit: Whether the queue keeps nothing, as an exchange: what comes goes on at once to the targets of its selectors,
                 which only copy or discard. One with no way on is `unroutable`. Beside it only `auto_delete`, `dead_letter` and
                 `rewriter` may be given.
             staged: Whether the queue keeps what is published into it, as it came, until another queue of its store adopts it
                 (`Engine.adopt`). It has no selectors, routes nothing, and is held always. Beside it only `store` may be given.
-            meta: What `Queue.meta` has from the start, in one step with the queue. It is no property: if the queue exists, its
-                map stays as it is.
+            meta: The names and values that `Queue.meta` has from the start, in one step with the queue. It is no property: if the
+                queue exists, its map stays as it is.
 
         Returns:
             The queue. If one with the same name and properties exists, that one.
@@ -304,8 +304,8 @@ class Graph(Windows):
             credit: The prefetch window: how many messages the selector may have taken that are not settled (acked, rejected or
                 dropped); 0 takes none yet, `INFINITE` any number. COPY and DISCARD use no credit.
             enabled: Whether the selector copies and takes from the start.
-            ack_timeout: For `deliver` to your program with finite credit: in how many seconds a delivery must be answered. What
-                is late is nacked, and its delivery stale. None: there is no limit.
+            ack_timeout: For `deliver` to your program with finite credit: in how many seconds a delivery must be answered. A
+                late message is nacked, and its delivery stale. None: there is no limit.
             rank: Of selectors that can take a message, one with a higher rank goes first, -32,768 to 32,767.
             ahead: For `deliver` to your program: how many messages the selector may offer that your program has not taken yet.
                 The others wait in their queue, for any selector. None: as many as its credit allows.
@@ -455,8 +455,8 @@ class Graph(Windows):
 
         Args:
             selector: The selector's id, or the `Selector`. A `Selector` means itself, also if another engine has one of that id.
-            recall: False, for a selector that delivers to your program: only what it has offered returns. What your program has
-                taken stays valid, and can be acked, nacked or rejected as before.
+            recall: False, for a selector that delivers to your program: only what it has offered returns. A delivery that your
+                program has taken stays valid, and can be acked, nacked or rejected as before.
 
         Returns:
             Whether there was such a selector.

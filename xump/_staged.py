@@ -26,7 +26,7 @@ class Staged(Telling):
             target: The queue whose messages they are from here on. They enter it when you call `enter`.
             queues: The staged queues in the order in which their messages enter, each as `(queue, rows)`: `rows` is how many
                 messages it has, so that none is missing. They are in the store of the target.
-            meta: What changes in the target's `meta` in the same step, so that your program knows after a crash whether the step
+            meta: The changes of the target's `meta` in the same step, so that your program knows after a crash whether the step
                 was done; a value of None deletes its name.
 
         Raises:

@@ -68,8 +68,8 @@ class Telling(Durable):
         """Be told of queues and selectors that come and go.
 
         Args:
-            call: Called with a list of `Change(what, came, thing)`, in order: what calls have changed. What came and went at
-                once is not mentioned.
+            call: Called with a list of `Change(what, came, thing)`, in order: what calls have changed. A queue or
+                selector that came and went at once is not mentioned.
 
         Returns:
             A `Watch`: call its `stop`, or use it as a context manager.

@@ -67,8 +67,8 @@ class Engine(Staged):
         clock: A function that returns the time in POSIX nanoseconds; it is called once a call.
         hop_limit: How many times a message may be copied, moved or bounced before it goes to the dead letter queue, 1 to 65,534.
         dead_letter: The name of the queue for messages that are unroutable, rejected, or past a limit of deliveries or hops where
-            no queue on their way has a dead letter queue of its own, and for messages to queues that do not exist. What a full
-            queue turns away goes only to that queue's own. It may be created later.
+            no queue on their way has a dead letter queue of its own, and for messages to queues that do not exist. A message
+            that a full queue turns away goes only to that queue's own. It may be created later.
 
     Raises:
         TypeError, ValueError: An argument is wrong.

@@ -50,13 +50,13 @@ WhenFull: TypeAlias = Literal["refuse", "drop_oldest", "drop_to_fit"]
 """How a publish into a full queue ends: it raises, or it enters, and the queue drops its oldest messages."""
 
 Unmatched: TypeAlias = Literal["drop", "keep"]
-"""What happens to a message that no selector matches: it is dropped (or dead-lettered), or waits."""
+"""How a queue treats a message that no selector matches: it is dropped (or dead-lettered), or waits."""
 
 FilterFunction: TypeAlias = "Callable[[Message], bool]"
 """A filter as a Python function of the message."""
 
 FilterSource: TypeAlias = "str | Mapping[str, HeaderValue | Sequence[HeaderValue] | AbstractSet[HeaderValue]] | FilterFunction"
-"""What `where` accepts: text in the JMS selector syntax, a dict of headers and the values that they must have, or a function."""
+"""A filter for `where`: text in the JMS selector syntax, a dict of headers and the values that they must have, or a function."""
 
 Operator: TypeAlias = Literal["eq", "prefix", "topic"] | str
 """The name of a match operator: a built-in one, or one that was registered."""
@@ -169,7 +169,7 @@ class WindowStats(TypedDict):
 
 
 class Stats(TypedDict):
-    """What `Engine.stats()` returns."""
+    """The answer of `Engine.stats()`."""
 
     engine: EngineStats
     """Of the engine."""
@@ -196,4 +196,4 @@ class ArrowArray(Protocol):
 
 
 ArrowData: TypeAlias = ArrowStream | ArrowArray
-"""What `Engine.publish_batch` accepts: anything with the Arrow PyCapsule interface."""
+"""Columns as `Engine.publish_batch` accepts them: anything with the Arrow PyCapsule interface."""

@@ -1,4 +1,4 @@
-"""The options of `xump sql`. What they do is in `xump.sql.commands`, which needs the extra `sql`."""
+"""The options of `xump sql`. Their work is done in `xump.sql.commands`, which needs the extra `sql`."""
 
 from __future__ import annotations
 

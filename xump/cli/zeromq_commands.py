@@ -1,4 +1,4 @@
-"""The options of `xump zeromq`. What its commands do is in `xump.zeromq.commands`, which needs the extra `zeromq`."""
+"""The options of `xump zeromq`. The work of its commands is done in `xump.zeromq.commands`, which needs the extra `zeromq`."""
 
 from __future__ import annotations
 

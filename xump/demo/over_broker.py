@@ -60,7 +60,7 @@ class Client:
         return self.first.total() + self.again.total()
 
     def hear(self) -> None:
-        """Reads what it tells, until it ends. What the kill has cut is not counted."""
+        """Reads what it tells, until it ends. A line that the kill has cut is not counted."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             number, _, redelivered = line.decode().strip().partition(" ")

@@ -1,8 +1,8 @@
 """Call-backs of a store: what your program wants to be told when its changes are durable, or when the store has caught up.
 
 A call-back waits for a **ticket**, the number of the group that has the changes, and for the records of the store that wait
-behind fences. Whoever writes that group finds it due; the thread of the store calls it, without any lock. The rest is called
-when the store is closed. Each is called once.
+behind fences. The thread that writes that group finds it due; the thread of the store calls it, without any lock. The rest is
+called when the store is closed. Each is called once.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Committer:
             self._calls.call()
 
     def _has_work(self) -> bool:
-        """Whether there is something to write. What was gathered while the store was opened counts if somebody waits for it."""
+        """Whether there is something to write. A group gathered while the store was opened counts if somebody waits for it."""
         return self._port.waiting or (self._calls.hurry and self._port.ticket == self._port.open_group)
 
     def _catch_up(self, wanted: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What every store must do, as tests: for authors of stores. Subclass `StoreConformance`."""
+"""The contract of stores as tests: for authors of stores. Subclass `StoreConformance`."""
 
 from xump.testing.conformance import StoreConformance
 

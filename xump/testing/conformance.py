@@ -542,7 +542,7 @@ class StoreConformance(EngineConformance):
             pass
 
     def look(self, kind: Any, path: str, model: Model) -> None:
-        """What is seen is what the model says, also when something was written, which is forgotten."""
+        """Readers see what the model says, also when something was written, which is forgotten."""
         store = kind.view(path)
         try:
             driver = Driver(store)

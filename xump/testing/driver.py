@@ -68,7 +68,7 @@ class Model:
                 self.states.pop(queue, None)
 
     def check_queues(self) -> None:
-        """Whatever there is belongs to a queue. Its record may stand behind, where it was carried forward."""
+        """Each record belongs to a queue. Its record may stand behind, where it was carried forward."""
         for queue in (*self.states, *(queue for queue, _ in self.entries)):
             assert self.lenient or queue in self.queues, f"there are records of queue {queue}, and no queue"
 

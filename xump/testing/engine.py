@@ -82,7 +82,7 @@ class EngineConformance:
             assert sorted(engine.queues) == ["in", "work"]
 
     def test_a_crash_of_an_engine_over_it(self, tmp_path: Path) -> None:
-        """What was synced is there, what was settled is not; of what came later: a beginning, whole calls."""
+        """Synced messages are there, settled ones are not; of those that came later: a beginning, whole calls."""
         for number in range(5):
             child = os.fork()
             if child == 0:
