@@ -204,7 +204,9 @@ def mentions(value: Any, key: str) -> bool:
 
 # ---- Arrow
 
-ROOM = 1 << 17      # bytes behind each buffer: the interface does not say how long buffers are, so no offset points further
+# The interface says neither how long buffers are nor how many there are but for `n_buffers`, which views may have any number of.
+ROOM = 1 << 17      # bytes behind each buffer: no offset points further
+VIEWS = (b"vu", b"vz")
 FORMATS = [b"u", b"U", b"z", b"Z", b"vu", b"vz", b"i", b"l", b"b", b"g", b"L", b"C", b"n", b"tsn:UTC", b"tdD", b"d:9,2", b"+s",
            b"", b"+l", b"x", b"w:4"]
 NAMES = [b"address", b"body", b"headers", b"reply_to", b"message_id", b"at", b"expires", b"priority", b"correlation_id", b"n",
@@ -218,7 +220,7 @@ def column_of(source: Bytes, depth: int = 0) -> Column:
     if kind < 3:
         made = texts(values, source.choice([b"u", b"z", b"U", b"Z"]), name)
     elif kind == 3:
-        made = views(values, source.choice([b"vu", b"vz"]), name)
+        made = views(values, source.choice([*VIEWS]), name)
     elif kind == 4 and depth < 2:
         made = Column(b"+s", len(values), [None], name, [column_of(source, depth + 1) for _ in range(source.byte() % 3)])
     elif kind == 5 and depth < 2:
@@ -243,8 +245,9 @@ def damaged_column(source: Bytes, column: Column) -> Column:
         changed[at : at + struct.calcsize(wide)] = numbers(wide, source.number())
         return column.but(buffers=[column.buffers[0], bytes(changed), *column.buffers[2:]])
     number = source.number()
+    buffers = min(number, len(column.buffers)) if column.format in VIEWS else number
     return column.but(**source.choice([
-        {"length": min(number, 64)}, {"null_count": number}, {"offset": min(number, 64)}, {"n_buffers": number},
+        {"length": min(number, 64)}, {"null_count": number}, {"offset": min(number, 64)}, {"n_buffers": buffers},
         {"name": None}, {"format": source.choice(FORMATS)}, {"schema_children": number}, {"array_children": number},
         {"buffers_missing": True}, {"children_missing": True}, {"dictionary_missing": True},
         {"buffers": [None] * len(column.buffers)}, {"buffers": [bytes([source.byte()] * 20), *column.buffers[1:]]},
@@ -253,9 +256,9 @@ def damaged_column(source: Bytes, column: Column) -> Column:
 
 def roomy(column: Column) -> Column:
     """With room behind each buffer, but for the lengths of views' blocks, which the interface does say."""
-    buffers = column.buffers if column.format in (b"vu", b"vz") else [
+    buffers = column.buffers if column.format in VIEWS else [
         None if buffer is None else buffer + bytes(ROOM) for buffer in column.buffers]
-    if column.format in (b"vu", b"vz") and column.buffers:
+    if column.format in VIEWS and column.buffers:
         buffers = [None if buffer is None else buffer + bytes(4096) for buffer in column.buffers[:2]] + column.buffers[2:]
     return column.but(buffers=buffers, children=[child and roomy(child) for child in column.children],
                       dictionary=column.dictionary and roomy(column.dictionary))
