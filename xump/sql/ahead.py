@@ -21,7 +21,7 @@ class Ahead:
 
     Args:
         engine: For PostgreSQL with psycopg.
-        reader: What knows how far it has read.
+        reader: Knows how far it has read.
     """
 
     def __init__(self, engine: Engine, reader: Reader) -> None:
@@ -77,7 +77,7 @@ class Behind:
         self._rows = 0
 
     def begin(self, rows: int, statement: str, parameters: dict[str, Any]) -> None:
-        """Begin to delete so many rows. What was begun before must have ended."""
+        """Begin to delete so many rows. The deletion that was begun before must have ended."""
         self._rows, self._begun = rows, self._thread.submit(self._direct.change, statement, parameters)
 
     def ended(self) -> tuple[int, int]:

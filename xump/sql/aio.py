@@ -40,7 +40,7 @@ class Running:
 
     def __init__(self, loop: relay.Relay | processor.Processor | worker.Worker | cleaner.Cleaner | scaler.Scaler) -> None:
         self.loop: Any = loop
-        """What runs in the greenlet."""
+        """The object whose calls run in the greenlet."""
 
     async def run(self) -> None:
         """Run until `stop()`."""
@@ -60,16 +60,16 @@ class Running:
 
 
 class Looked:
-    """What the three have for those who look after them."""
+    """The calls of all three for those that look after them."""
 
     _sync: Any
 
     async def stats(self, connection: Connecting) -> dict[str, Any]:
-        """What is there, in numbers."""
+        """How much is there, in numbers."""
         return dict(await connection.run_sync(self._sync.stats))
 
     async def dead(self, connection: Connecting, limit: int = 100) -> list[dict[str, Any]]:
-        """What is dead, with its `error`."""
+        """The dead rows, each with its `error`."""
         return list(await connection.run_sync(self._sync.dead, limit))
 
     async def revive(self, connection: Connecting, ids: Iterable[int]) -> Any:
@@ -102,7 +102,7 @@ class Outbox(Looked):
 
     def relay(self, target: Any, *, engine: AsyncEngine, batch: int = 2000, poll: float = 1.0, lease: float = 30.0,
               max_attempts: int = 5, retry_delay: float | tuple[float, ...] = (1, 5, 30), on_dead: str = "block") -> Running:
-        """Make a relay. What it sends to may block: it is called in a thread."""
+        """Make a relay. Its target may block: it is called in a thread."""
         return Running(relay.Relay(self._sync, target, LoopHost(engine), batch=batch, poll=poll, lease=lease,
                                    max_attempts=max_attempts, retry_delay=retry_delay, on_dead=on_dead))
 

@@ -24,11 +24,11 @@ UNROUTABLE = {312, 313}
 MALFORMED = {501, 502, 505}
 """Codes with which a broker ends a connection for what a row made of it."""
 NO_ROOM = "no room"
-"""What Xump's broker says, also with 406, when the disk is full: that will be otherwise tomorrow."""
+"""The words of Xump's broker, also with 406, when the disk is full: that will be otherwise tomorrow."""
 PERSISTENT = 2
 SHORT_BYTES_MAX = 255
 SHORT = ("queue", "address", "message_id", "reply_to")
-"""What AMQP has one byte for the length of."""
+"""The longest text of which AMQP has the length in one byte."""
 CHAR_BYTES_MAX = 4
 KINDS = {bool: ">c?", int: ">cq", float: ">cd"}
 TAGS = {bool: b"t", int: b"l", float: b"d", str: b"S", bytes: b"x", type(None): b"V"}
@@ -81,7 +81,7 @@ class AmqpTarget:
                 self._abandon()
 
     def _gone(self, error: Exception) -> Refused | Down:
-        """What a connection that has ended means: mostly that the broker went away, and else that it got what it cannot read."""
+        """Why a connection has ended: mostly because the broker went away, and else because it got what it cannot read."""
         self._abandon()
         said = f"{type(error).__name__}: {error}"
         return Refused(said) if getattr(error, "reply_code", 0) in MALFORMED else Down(said)

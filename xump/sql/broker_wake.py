@@ -1,9 +1,9 @@
-"""Waking through a broker, over AMQP 0-9-1 with pika: commits in any process, on any host, wake who waits in any other.
+"""Waking through a broker, over AMQP 0-9-1 with pika: commits in any process, on any host, wake those that wait in any other.
 
-Who notifies publishes an empty message to a fanout exchange; whoever waits has a queue of its own there, which ends with its
-connection. So a queue that is gone says that its worker is gone, too, long before three beats are missed: the cleaner looks. That
-is a hint like the message itself. A broker that starts again has lost all queues, and no worker has ended: what lives renews its
-leases within the grace that a cleaner gives, and its queue is made anew.
+A process that notifies publishes an empty message to a fanout exchange; one that waits has a queue of its own there, which ends
+with its connection. So a queue that is gone says that its worker is gone, too, long before three beats are missed: the cleaner
+looks. That is a hint like the message itself. A broker that starts again has lost all queues, and no worker has ended: what
+lives renews its leases within the grace that a cleaner gives, and its queue is made anew.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ SELECT true AS was_mine, id, NULL AS lane, NULL AS name, NULL::bytea AS payload,
 UNION ALL SELECT false, {claimed_fields} FROM claimed"""
 PARAMETERS = ("ids", "attempts", "lanes", "priorities", "since", "lease", "names", "leases", "places", "worker")
 JUST_MICROS = 1_000_000
-"""What became due since the claim is not forgotten; what another one has locked is looked for again for so long."""
+"""Rows that became due since the claim are not forgotten; rows that another one has locked are looked for again for so long."""
 JUST_SECONDS = 0.05
 DUE = """
 SELECT min(found.due) - {now} FROM unnest(CAST({lanes} AS text[]), CAST({priorities} AS smallint[])) AS pair(lane, priority),
@@ -108,7 +108,7 @@ class Claimed(NamedTuple):
 
 
 class Claims:
-    """What one worker does to the table of tasks."""
+    """The statements of one worker on the table of tasks."""
 
     def __init__(
         self, made: Tables, worker: str, lanes: Sequence[str], lease: int, keep: bool, leases: Mapping[str, int] | None = None,

@@ -1,4 +1,4 @@
-"""What `xump sql` does: creates tables, and runs relays, workers, cleaners and scalers until it is told to end."""
+"""The work of `xump sql`: creates tables, and runs relays, workers, cleaners and scalers until it is told to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `xump.sql` raises beside the errors of the database, which reach you unchanged."""
+"""The errors that `xump.sql` raises beside those of the database, which reach you unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where loops run: in a thread that may block, or in an event loop. What they do is written once, for both.
+"""Where loops run: in a thread that may block, or in an event loop. Their code is written once, for both.
 
 In an event loop the work runs in SQLAlchemy's greenlet: its statements wait through the loop as those of `AsyncEngine` do, and so
 does what this module waits for.
@@ -22,7 +22,7 @@ logger = logging.getLogger("xump.sql")
 
 
 def _guarded(function: Callable[[], None]) -> None:
-    """What renews leases goes on, whatever was wrong once: without it, others would take what runs here."""
+    """The renewal of leases goes on, whatever was wrong once: without it, others would take what runs here."""
     try:
         function()
     except Exception:

@@ -101,7 +101,7 @@ def _authorization(place: SplitResult) -> dict[str, str]:
 
 
 def _together(row: Row) -> tuple[str, float | None, int | None]:
-    """What rows of one request have in common: their queue, the delay, and for how many seconds they live from then on."""
+    """All that rows of one request share: their queue, the delay, and for how many seconds they live from then on."""
     ttl = ttl_of(row, unpack(row.props))
     return row.queue, delay_of(row), None if ttl is None else math.ceil(ttl)
 

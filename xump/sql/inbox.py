@@ -1,6 +1,6 @@
 """The inbox: a message whose effect in the database happens once, although the message comes twice.
 
-Theory: the row of a message is unique by a digest of its source and id. Whoever inserts it first has the message; a copy waits
+Theory: the row of a message is unique by a digest of its source and id. The first one to insert it has the message; a copy waits
 for the first one's transaction, and has it if that is rolled back. So the effect and the row are committed together, or not at
 all, and what comes after that is a copy. The ack comes last: what is lost before it comes again.
 """
@@ -76,7 +76,7 @@ class Inbox:
         self.order = order
         """Which order it keeps."""
         self.on_dead = on_dead
-        """What becomes of the key of a dead message."""
+        """How the key of a dead message goes on."""
         self._retain, self._key, self._id_of = micros(retain, "retain"), key, id_of
         self._inserts: dict[tuple[str, bool], Any] = {}
         self._warned: set[str] = set()
@@ -273,7 +273,7 @@ class Inbox:
     # ---- looking after it
 
     def stats(self, connection: Connection | Session) -> dict[str, Any]:
-        """What is in the inbox: `waiting`, `dead`, `oldest_seconds`. Cost: O(waiting rows), by index."""
+        """How much is in the inbox: `waiting`, `dead`, `oldest_seconds`. Cost: O(waiting rows), by index."""
         core, table = usable(connection, self.tables), self.tables.inbox
         waiting, oldest, now = core.execute(
             select(func.count(table.c.id), func.min(table.c.received), cast(Now(), BigInteger))

@@ -23,7 +23,7 @@ from xump.sql.transactions import AWAY, in_own, own
 logger = logging.getLogger("xump.sql")
 
 COUNTS = {"outbox": "sent", "inbox": "handled", "tasks": "finished"}
-"""What a relay, a processor and a worker count."""
+"""The counts of a relay, a processor and a worker."""
 Numbers = dict[str, float]
 """By name."""
 
@@ -33,7 +33,7 @@ class Metrics:
 
     Args:
         engine: The database.
-        outbox, inbox, tasks: What to look at.
+        outbox, inbox, tasks: The ones to look at.
         loops: The relays, processors and workers of this process: their counts give the rates.
         every: After how many seconds `run` looks again.
 
@@ -69,7 +69,7 @@ class Metrics:
         """Ask the database now. Cost: that of `stats()` of each.
 
         Returns:
-            What `stats()` of each says, and `per_second`: how much its `loops` did since the last look.
+            The answer of each one's `stats()`, and `per_second`: how much its `loops` did since the last look.
         """
         found = in_own(self._engine, lambda connection: {name: one.stats(connection) for name, one in self._each.items()})
         now = time.monotonic()

@@ -32,7 +32,7 @@ SECONDS_MAX = 1e9
 
 
 class Now(ColumnElement[int]):
-    """What the database says that the time is."""
+    """The time by the database's clock."""
 
     inherit_cache = True
     """It has no state: statements with it can be cached."""

@@ -27,7 +27,7 @@ from xump.sql.wake import Wake
 
 ORDERS = ("key", "all", None)
 ALL = "\x01all"
-"""What `order="all"` locks; no key of a user's, since keys are compared by a digest of their own."""
+"""The key that `order="all"` locks; no key of a user's, since keys are compared by a digest of their own."""
 KEY_OF_ALL = "all"
 FIELDS = ("slot", "queue", "address", "key", "body", "headers", "reply_to", "message_id", "props")
 PRIORITY_MAX = 255
@@ -38,8 +38,7 @@ class Outbox:
 
     Args:
         tables: Which tables; None: those of `tables()`.
-        order: What is sent in order of id: `"key"`, the rows of one key; `"all"`, all rows, with one writer at a time; None:
-            nothing.
+        order: Which rows are sent in order of id: `"key"`, those of one key; `"all"`, all, with one writer at a time; None: none.
         wake: How a commit wakes relays; None: those of this process that wait on this object.
 
     A message is sent at least once. It enters a queue with `dedup` exactly once, within that queue's window.
@@ -104,7 +103,7 @@ class Outbox:
             SchemaMismatch: The tables are not there, or of another version.
             ConfigurationError: A savepoint of SQLite is open that would be committed on its own.
 
-        What the database raises comes to you unchanged. Cost: one INSERT; with `lock`, a wait for other writers of the key.
+        Errors of the database come to you unchanged. Cost: one INSERT; with `lock`, a wait for other writers of the key.
         """
         row = self._row(queue, address, body, headers, key, message_id, reply_to, correlation_id, delay, ttl, priority)
         self._write(usable(connection, self.tables), [row], {key} if lock else set())
@@ -214,7 +213,7 @@ class Outbox:
     # ---- looking after it
 
     def stats(self, connection: Connection | Session) -> dict[str, Any]:
-        """What is in the outbox: `waiting`, `parked`, `dead`, `oldest_seconds`, and `oldest_snapshot_seconds` of PostgreSQL.
+        """How much is in the outbox: `waiting`, `parked`, `dead`, `oldest_seconds`, and `oldest_snapshot_seconds` of PostgreSQL.
 
         The oldest is the oldest of those that wait and those that are parked. Cost: O(both), by index; sent rows are not there.
         """

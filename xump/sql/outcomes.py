@@ -1,4 +1,4 @@
-"""What became of a row that was sent: nothing more to do, refused, or to be sent later; and finding the row that is at fault."""
+"""The outcome of a row that was sent: nothing more to do, refused, or to be sent later; and finding the row that is at fault."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = Any
 
 
 class Target(Protocol):
-    """What rows are sent to. `warn` and `close` may be left out."""
+    """A target that rows are sent to. `warn` and `close` may be left out."""
 
     atomic: bool
     """Whether a call of `send` whose rows are all fine sends all of them or none."""

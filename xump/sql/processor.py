@@ -52,7 +52,7 @@ class Processor:
         """How many messages it has handled."""
 
     def run(self) -> None:
-        """Handle messages until `stop()`, in as many threads as `workers` says. What is old is deleted each minute."""
+        """Handle messages until `stop()`, in as many threads as `workers` says. Old rows are deleted each minute."""
         self._event = self._host.event()
         renewing = self._host.every(self._lease / 3e6, self._renew)
         purging = self._host.every(PURGE_SECONDS, self._purge)
@@ -154,7 +154,7 @@ class Processor:
         return []
 
     def _chosen(self) -> Any:
-        """What may be claimed, locked."""
+        """The rows that may be claimed, locked."""
         table = self._inbox.tables.inbox
         chosen = (select(table.c.id, table.c.attempts, table.c.lease_until).where(
             table.c.done_at.is_(None), table.c.dead_at.is_(None), table.c.retry_at <= Now(),

@@ -4,8 +4,8 @@ Theory: rows that were sent and deleted stay in the index while somebody's snaps
 send goes on behind what it had. It does so slot by slot. One mark for all of them would lose the order of a key: a slot with many
 rows is read in part while the others are read to their ends, whose ids are behind rows of it that are still to be sent.
 
-What becomes visible late, with an id below the mark, is read when the slot begins again: at once when it has no more rows, else
-after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
+A row that becomes visible late, with an id below the mark, is read when the slot begins again: at once when it has no more rows,
+else after `STREAM_SECONDS`. That turns the order of no key whose writers exclude each other. It would turn that of a key that was
 parked and is released, so while rows are parked every read begins at the front.
 
 `go_on` reads behind rows that are still there, since they are just being sent. So it begins no slot again: one that has no more
@@ -65,7 +65,7 @@ class Waiting(NamedTuple):
     queue: str
     """The queue, or the exchange, that it is for."""
     address: str
-    """What it is routed by."""
+    """The text that it is routed by."""
     key: str | None
     """Rows of one key are sent in order."""
     body: bytes
@@ -113,7 +113,7 @@ class Place:
 
 
 class Reader:
-    """What one relay reads of the slots that it has."""
+    """The rows that one relay reads of the slots that it has."""
 
     def __init__(self, made: Tables, batch: int) -> None:
         self._table, self._batch = made.outbox, batch
@@ -150,7 +150,7 @@ class Reader:
         return None if self.parked else self._rounds(direct)
 
     def go_on(self, direct: Direct) -> list[Any]:
-        """What is behind the last batch, which is still there. Nothing, if that must be settled first."""
+        """The rows behind the last batch, which is still there. None, if that must be settled first."""
         if any(place.is_old() for place in self._places):
             return []
         if self._sees_parked(direct):

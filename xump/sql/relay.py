@@ -61,7 +61,7 @@ def jittered(seconds: float) -> float:
 
 
 class LeaseOver(Exception):
-    """What was sent could not be deleted: another relay may have its slot."""
+    """The rows that were sent could not be deleted: another relay may have its slot."""
 
 
 class Relay:
@@ -100,7 +100,7 @@ class Relay:
         """Why the last round could not send all; None: it could."""
 
     def run(self) -> None:
-        """Send until `stop()`. What the database or the target cannot do now is tried again each `poll`."""
+        """Send until `stop()`. A step that the database or the target cannot do now is tried again each `poll`."""
         with self._working() as event:
             while not self._stopped:
                 event.clear()

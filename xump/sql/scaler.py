@@ -1,4 +1,4 @@
-"""The scaler: processes of workers, started and ended as the load asks. What it decides by is in `scaling`.
+"""The scaler: processes of workers, started and ended as the load asks. The rule by which it decides is in `scaling`.
 
 Any number may run, and one decides: it has a lease in a row. Workers are counted by their own rows, so it does not matter who
 started them: after a scaler was killed, its workers go on, and the next one counts them, and tells them to stop by their rows.
@@ -75,7 +75,7 @@ class Scaler:
         self._stopped = False
         self._event: Any = None
         self.id = new_id()
-        """What it writes beside its lease."""
+        """Its name beside its lease."""
         self.workers = 0
         """How many workers it saw last."""
 
@@ -163,7 +163,7 @@ class Scaler:
         return True
 
     def _seen(self, rows: list[Any], waiting: int, running: int) -> Seen:
-        """What became of the counts since the look before. Those of a worker that has gone since then are not known."""
+        """The change of the counts since the look before. Those of a worker that has gone since then are not known."""
         before, self._counts = self._counts, {row.id: (row.finished, row.failed, row.taken) for row in rows}
         finished, failed, taken, busy = 0, 0, 0.0, 0.0
         for row in rows:

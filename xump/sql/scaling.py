@@ -13,7 +13,7 @@ from dataclasses import dataclass
 TAU_SECONDS = 30.0
 """Rates are means over about so long."""
 CLEAR_SECONDS = 60.0
-"""What waits should be done in so long."""
+"""The tasks that wait should be done in so long."""
 UP_LOOKS = 2
 """So many looks in a row must ask for more."""
 DOWN_SECONDS = 60.0
@@ -26,7 +26,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look at the tables found. Counts of what ended are those since the look before."""
+    """The result of a look at the tables. Counts of tasks that ended are those since the look before."""
 
     workers: int
     """How many run, or were started just now."""

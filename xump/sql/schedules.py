@@ -1,7 +1,8 @@
 """Tasks that come again and again, at times that cron's five fields say.
 
-What is due when is a row; any worker or cleaner that knows the schedule looks at it and enqueues the task, in the transaction
-that writes down the next time. So each time counts once, however many look, and none of them leads. The time is the database's.
+The next time of each task is a row; any worker or cleaner that knows the schedule looks at it and enqueues the task, in the
+transaction that writes down the next time. So each time counts once, however many look, and none of them leads. The time is the
+database's.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Schedule:
     payload: Any
     """With which arguments."""
     missed: str
-    """What becomes of times at which nobody looked."""
+    """How times at which nobody looked are treated."""
 
 
 def schedule_of(name: str, cron: str, task: str, payload: Any, missed: str, zone: str) -> Schedule:
@@ -178,7 +179,7 @@ class Schedules:
         return sum(self._one(connection, known[row.name], row) for row in due if row.cron == known[row.name].cron.text)
 
     def _write(self, connection: Connection, missing: Iterable[Schedule]) -> None:
-        """The rows of these, once a program. What has other times than before begins anew."""
+        """The rows of these, once a program. A schedule with other times than before begins anew."""
         table = self._tasks.tables.schedule
         now = connection.execute(select(cast(Now(), BigInteger))).scalar_one()
         for each in missing:

@@ -1,8 +1,8 @@
 """The tables as SQLAlchemy metadata. They are written by `xump.sql` only; read them as you like.
 
 Times are microseconds since 1970 by the database's clock. Bodies, headers and payloads are bytes: text refuses NUL, and JSON has
-neither bytes nor NaN. What waits has partial indexes, which rows that are done leave: a poll costs the same with ten million of
-them.
+neither bytes nor NaN. Rows that wait have partial indexes, which rows that are done leave: a poll costs the same with ten million
+of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tables:
     worker: Table
     """Workers, and when they were last seen."""
     schedule: Table
-    """What is due when."""
+    """The next time of each schedule."""
     scaler: Table
     """Which scaler decides."""
 
@@ -74,7 +74,7 @@ def tables(schema: str | None = None, prefix: str = "xump_", metadata: MetaData 
 
     Args:
         schema: The database schema that they are in; None: the connection's own.
-        prefix: What their names begin with: small letters, digits and underscores.
+        prefix: The beginning of their names: small letters, digits and underscores.
         metadata: Yours, so that Alembic sees them; None: a new one. If it has them already, these are returned.
 
     Raises:

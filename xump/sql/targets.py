@@ -1,4 +1,4 @@
-"""What a relay sends to: an engine, a broker, or an object of yours."""
+"""The targets of a relay: an engine, a broker, or an object of yours."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Spec:
     timeout: int = 3_600_000_000
     """After how many microseconds its lease is not renewed any more."""
     on_crash: str = "retry"
-    """What the cleaner does: retry, dead, or the name of a task that compensates."""
+    """The cleaner's choice: retry, dead, or the name of a task that compensates."""
     transaction: bool = False
     """Whether it runs in the transaction that ends it."""
 
@@ -106,11 +106,11 @@ class Tasks:
         self.dead_queue = None if dead_queue is None else text_column(dead_queue, "dead_queue")
         """The queue that is told of dead tasks."""
         self.outbox = Outbox(tables=self.tables)
-        """What notices of dead tasks go through."""
+        """The outbox that notices of dead tasks go through."""
         self.specs: dict[str, Spec] = {}
         """The tasks by name."""
         self.schedules: dict[str, Schedule] = {}
-        """What comes again and again, by name."""
+        """The schedules, by name."""
         _table = self.tables.task
         _values: dict[str, Any] = {name: bindparam(name, type_=_table.c[name].type) for name in FIELDS}
         _due = case((bindparam("at", type_=BigInteger).is_not(None), bindparam("at", type_=BigInteger)),
@@ -143,7 +143,7 @@ class Tasks:
             retry_delay: Seconds until the next attempt, one after the other.
             lease: For how many seconds a claim holds; renewed each third while the task runs.
             timeout: After how many seconds it is not renewed any more: the code hangs, and another worker may run the task.
-            on_crash: What becomes of a task whose worker died: `"retry"`, `"dead"`, or the name of a task that compensates, which
+            on_crash: How a task whose worker died goes on: `"retry"`, `"dead"`, or the name of a task that compensates, which
                 is enqueued with the same arguments.
             transaction: The function gets a connection first, and the task ends in its transaction.
 
@@ -337,7 +337,7 @@ class Tasks:
         """Make a scaler, which starts and ends processes of workers as the load asks. Of several, one decides.
 
         Args:
-            command: What starts a worker: a list of words, or a text that is split as a shell does.
+            command: The command that starts a worker: a list of words, or a text that is split as a shell does.
             minimum, maximum: How many workers there are at least and at most.
             drain: For how many seconds a worker that is to end may go on with what it runs; then it is killed.
             interval: After how many seconds it looks again.

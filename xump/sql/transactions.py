@@ -26,7 +26,7 @@ ISOLATION = {"postgresql": "READ COMMITTED", "mysql": "READ COMMITTED", "mariadb
 IN_ERROR = 3        # what libpq calls PQTRANS_INERROR
 AGAIN = {"40001", "40P01"}
 AWAY = (DBAPIError, PoolTimeout)
-"""What a loop meets if the database is away, or all connections of the pool are taken: it tries again."""
+"""The errors that a loop meets if the database is away, or all connections of the pool are taken: it tries again."""
 TRIES_MAX = 20
 PAUSE = 0.005
 

@@ -52,13 +52,13 @@ class Job:
     """A task that runs here."""
 
     row: Any
-    """What was claimed."""
+    """The row that was claimed."""
     started: float
     """By the clock that never goes back."""
     spec: Spec | None
     """How it is run; None: no such task is known here."""
     error: BaseException | None = None
-    """What it raised."""
+    """The exception that it raised."""
     ended_itself: bool = False
     """Whether it ended in its own transaction."""
 
@@ -87,7 +87,7 @@ class Worker:
         self._lanes = None if lanes is None else sorted(set(lanes))
         self._poll, self._retry_time, self._giveup_time = poll, retry_time, giveup_time
         self.id = new_id()
-        """What it writes beside the tasks that it has claimed."""
+        """Its name beside the tasks that it has claimed."""
         self.finished = 0
         """How many tasks it has finished."""
         self.failed = 0
@@ -247,7 +247,7 @@ class Worker:
         self._event.set()
 
     def _within(self, connection: Connection, job: Job, arguments: list[Any], named: dict[str, Any]) -> None:
-        """No lock is held while the user's code runs: it would hold up whoever renews leases. What holds only once is the end."""
+        """No lock is held while the user's code runs: it would hold up the renewal of leases. The end alone decides."""
         assert job.spec is not None
         if not is_mine(connection, self._tables, job.row):
             raise LeaseLost
