@@ -29,7 +29,7 @@ WRITING = ("address", "delivery", "txnAppId", "txnVersion")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What was asked for. It is pickled to the executors, which need not have the files that it names."""
+    """The options that were asked for. They are pickled to the executors, which need not have the files that it names."""
 
     endpoint: str
     """Where the broker listens, `grpc://HOST:PORT` or `grpc+tls://HOST:PORT`."""
@@ -38,7 +38,7 @@ class Options:
     address: str | None = None
     """The address of all rows, if they have no column for it."""
     token: str | None = dataclasses.field(default=None, repr=False)
-    """What the broker knows the user by."""
+    """The token by which the broker knows the user."""
     tls_root_certs: bytes | None = dataclasses.field(default=None, repr=False)
     """The certificates, PEM, that the broker's one is checked with."""
     selector: str | None = None

@@ -1,6 +1,6 @@
 """Reads a queue as a dataframe, in parts: each part is a range of ids, with about as many messages as the others.
 
-Nothing is taken. What is above the last durable id, or part of a commit that is still entering, is not read.
+Nothing is taken. Messages above the last durable id, or of a commit that is still entering, are not read.
 """
 
 from __future__ import annotations

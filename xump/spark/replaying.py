@@ -2,7 +2,7 @@
 
 Tasks run side by side on machines whose clocks differ, so the broker does the ordering and the timing. A replay has a queue of
 its own, `xump.replay/ID`, from which a selector moves everything into the target. Rows come into it delayed: each has the time
-`at` at which it is due, by the broker's clock. What is due goes on at that time, in order.
+`at` at which it is due, by the broker's clock. Rows that are due go on at that time, in order.
 
 The frame is sorted by time and cut into slices of so many seconds. The driver publishes one slice after the other, each whole and
 once, and early enough. So what is late keeps its order, and the broker need not hold a replay that takes a day. When the replay
@@ -64,7 +64,7 @@ class Progress(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What a replay has done."""
+    """The result of a replay."""
 
     rows: int
     """How many rows are in the target."""
@@ -257,8 +257,8 @@ class _Replay:
         client.lease(self._queue, LEASE_SECONDS)
 
     def _renew(self, ended: threading.Event) -> None:
-        """Say that the driver is there, until the replay has ended: a broker that hears nothing deletes the replay's queue. What
-        is wrong meanwhile the replay itself hears of."""
+        """Say that the driver is there, until the replay has ended: a broker that hears nothing deletes the replay's queue. The
+        replay itself hears of errors meanwhile."""
         with self._given.client as client:
             while not ended.wait(LEASE_SECONDS / 4):
                 with suppress(BrokerUnreachable, QueueNotFound):
@@ -323,7 +323,7 @@ class _Replay:
             return now, waiting + self._entering
 
     def _end(self) -> None:
-        """Delete the queue. What was not due by now is gone with it; all else is in the target."""
+        """Delete the queue. Rows that were not due by now are gone with it; all others are in the target."""
         client, deadline = self._client, time.monotonic() + self._given.timeout
         left = 0
         while (found := _counts(client, self._queue)) is not None:

@@ -25,7 +25,7 @@ class XumpDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Its name for `format`."""
         return "xump"
 
     def schema(self) -> StructType:

@@ -1,4 +1,4 @@
-"""What a worker of Spark's does once, when it has imported this package.
+"""The one thing that a worker of Spark's does when it has imported this package: it freezes its objects.
 
 Such a worker collects garbage after each task, all generations of it: it looks through everything that pyarrow, numpy and this
 package have brought, none of which is garbage, for some 20 ms. So that is frozen.

@@ -36,20 +36,20 @@ ELSEWHERE = ("behind queue {queue!r} are durable queues in another store than it
 
 @dataclasses.dataclass
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task that has written."""
 
     run: str
     """The run of its writer."""
     key: tuple[str, int] | None
     """(application, version), if there is one."""
     staged: Staged | None
-    """What the commit has to name; None: it is published already."""
+    """The staged queue that the commit has to name; None: the rows are published already."""
     rows: int
     """How many rows."""
 
 
 class _Writing:
-    """What both kinds of writers do."""
+    """The steps of both kinds of writers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """Raises what is wrong with the columns, the queue or the broker."""

@@ -47,7 +47,7 @@ class Calls:
 
     def __init__(self, vocabulary: Vocabulary = TIGHT) -> None:
         self.vocabulary = vocabulary
-        """What they are drawn from."""
+        """The pools that they are drawn from."""
         self._name(vocabulary)
         self._properties(vocabulary)
         self._message(vocabulary)
@@ -61,7 +61,7 @@ class Calls:
         self.queues = drawn([*names[:4], *names[:4], *names[:4], *names, "missing"])
         """Names of queues, mostly of the first four; seldom one that never is."""
         self.destinations = drawn([None, *vocabulary.destinations, vocabulary.destinations])
-        """What `take` accepts: any, one, all by their names."""
+        """Destinations for `take`: any, one, all by their names."""
         self.owners: Strategy = strategies.one_of(self.queues, just(("store", "ram")))
         """Whose map: a queue's, or that of the store named ram."""
         self.map_names, self.map_values = drawn(vocabulary.map_names), drawn(vocabulary.map_values)
@@ -109,7 +109,7 @@ class Calls:
             | {"correlation_id": just("c")})
         """Columns of a row: no delay and no `ttl`, since a row has moments."""
         self.messages: Strategy = strategies.tuples(self.addresses, self.bodies, self.headers, self.replies, self.message_ids)
-        """What `publish_many` takes."""
+        """Messages for `publish_many`."""
         publishing = strategies.tuples(just("publish"), self.queues, self.addresses, self.headers, self.terms)
         nacking = strategies.tuples(just("nack"), self.indexes, drawn([{}, {"delay": 4 * NANOSECOND}, {"requeue": False}]))
         self.operations: Strategy = strategies.one_of(
@@ -130,7 +130,7 @@ class Calls:
         self.verdicts: Strategy = drawn([
             "ack", "ack", "ack", "nack", "drop", "reject", ("nack", {"delay": 5 * NANOSECOND}), ("nack", {"delay": 0}),
             ("extend", {"seconds": 9 * NANOSECOND}), ("reply", {"body": b"r"})])
-        """What is said of a delivery: a method, with its arguments if it has any; or `drop`: nothing, it is forgotten."""
+        """The answer to a delivery: a method, with its arguments if it has any; or `drop`: nothing, it is forgotten."""
 
 
 def _each(pools: Mapping[str, Pool]) -> dict[str, Strategy]:

@@ -34,14 +34,14 @@ class Step(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """What `play` carries out."""
+    """The steps that `play` carries out."""
 
     topology: Topology
     """The graph, as a dict for `Engine.apply`."""
     profile: str
     """One of `PROFILES`."""
     steps: tuple[Step, ...]
-    """What a round consists of."""
+    """The steps of a round."""
     rounds: int
     """How often the steps come; few rounds make deep queues."""
     seed: int
@@ -51,7 +51,7 @@ class Workload(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     published: int
     """Messages that entered a queue by a call of `publish`."""
@@ -101,7 +101,7 @@ def play(
 
 
 class _Player:
-    """Carries out steps. What a step changes of the graph, it changes back at its end."""
+    """Carries out steps. A step that changes the graph changes it back at its end."""
 
     def __init__(self, engine: Engine, workload: Workload, messages: int) -> None:
         self.engine = engine

@@ -1,7 +1,7 @@
 """Measures a topology under load: throughput, latency, memory, where messages wait, and which selector costs most.
 
 All is measured in one engine of this process. The stores of the topology are created anew in a folder for the purpose, so no
-store of yours is touched. What a selector costs is what the same messages cost less, if the graph does not have it.
+store of yours is touched. The cost of a selector is how much less the same messages cost if the graph does not have it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Waiting:
 
 @dataclass
 class Cost:
-    """What the messages cost less without the selector: as a share of the whole, and in nanoseconds a message."""
+    """How much less the messages cost without the selector: as a share of the whole, and in nanoseconds a message."""
 
     selector: str
     """Its name, or its number, source and action."""
@@ -64,7 +64,7 @@ class Cost:
 
 @dataclass
 class Report:
-    """What `bench` found. `dataclasses.asdict` makes plain data of it."""
+    """The results of `bench`. `dataclasses.asdict` makes plain data of it."""
 
     topology: str
     """The name that it was given."""
@@ -119,7 +119,7 @@ def bench(
 
 
 def machine_description() -> dict[str, Any]:
-    """What a figure says little without."""
+    """The circumstances, without which a figure says little."""
     model = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:

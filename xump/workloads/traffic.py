@@ -27,7 +27,7 @@ _KEYWORDS = frozenset(["AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL"
 
 
 class Content(NamedTuple):
-    """What a message has, in the order in which `publish` takes it."""
+    """The parts of a message, in the order in which `publish` takes it."""
 
     address: str
     """The address."""
@@ -38,8 +38,8 @@ class Content(NamedTuple):
 
 
 class Traffic:
-    """Draws messages for a topology; `size` is that of all bodies, None: of many sizes. What headers and bodies a filter does not
-    ask for come from the vocabulary.
+    """Draws messages for a topology; `size` is that of all bodies, None: of many sizes. Headers and bodies that no filter asks
+    for come from the vocabulary.
 
     >>> import random
     >>> topology = {"selectors": [{"source": "q", "when": {"match": "topic", "pattern": "flight.*.#"}, "do": "discard"}]}

@@ -1,4 +1,4 @@
-"""What workloads are made of: names, conditions, actions, properties of queues and terms of messages, as pools to draw from.
+"""The material of workloads: names, conditions, actions, properties of queues and terms of messages, as pools to draw from.
 
 Graphs (`shapes`), messages (`traffic`) and single calls (`calls`) draw from the same pools, so that they meet. A value that
 should come more often stands in its pool more often. There are two vocabularies:

@@ -42,7 +42,7 @@ class Star(enum.IntEnum):
 
 
 class Event(enum.Enum):
-    """What changes the state of a server."""
+    """An event that changes the state of a server."""
 
     PEER_PRIMARY = 1
     """The peer has just started, as the primary."""
@@ -106,7 +106,7 @@ class BinaryStar:
         self.changed: Callable[[Star], object] | None = None
         """Is called with each new state."""
         self.ignored = 0
-        """What came over the link and was no state."""
+        """Messages that came over the link and were no states."""
         self._tell = tell
         self._activate = activate
         self._interval = heartbeat

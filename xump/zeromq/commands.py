@@ -1,4 +1,4 @@
-"""What `xump zeromq` does: opens a broker or a worker, says that it is ready, and serves until a signal ends it."""
+"""The work of `xump zeromq`: opens a broker or a worker, says that it is ready, and serves until a signal ends it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _pair(options: argparse.Namespace) -> Pair | None:
 
 
 def _heartbeat(options: argparse.Namespace) -> dict[str, Any]:
-    """What was given of --heartbeat and --liveness; the rest are the system's own."""
+    """The options that were given of --heartbeat and --liveness; the rest are the system's own."""
     given = {name: getattr(options, name, None) for name in ("heartbeat", "liveness")}
     return {name: value for name, value in given.items() if value is not None}
 

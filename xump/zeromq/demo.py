@@ -34,14 +34,14 @@ STEPS = (
 
 @dataclass
 class Story:
-    """What happened, in seconds since the beginning."""
+    """The events, in seconds since the beginning."""
 
     seconds: float
     """How long clients ask."""
     lives: dict[str, list[list[float]]] = field(default_factory=dict)
     """Of each process: from when until when it was alive."""
     steps: list[tuple[float, str]] = field(default_factory=list)
-    """What was done to them."""
+    """The steps that were taken against them."""
     answers: list[tuple[float, float, str]] = field(default_factory=list)
     """Of each request: when it was asked, when it was answered, by whom."""
     wrong: int = 0
@@ -102,7 +102,7 @@ class Show:
         out.readline()
 
     def ask(self, number: int) -> None:
-        """What a client does until the time is over."""
+        """Ask as a client until the time is over."""
         story = self._story
         with Client(*self._fronts, timeout=0.4, retries=1000) as client:
             asked = 0
@@ -142,7 +142,7 @@ def tell(seconds: float) -> Story:
 
 
 def table(story: Story) -> list[str]:
-    """What happened, line by line: after each step, until the next, how many answers came, and the longest wait for one."""
+    """The events, line by line: after each step, until the next, how many answers came, and the longest wait for one."""
     lines = [f"{'seconds':>8}  {'what':18}{'answers':>8}{'longest wait':>14}"]
     moments = [(0.0, "all are there"), *story.steps, (story.seconds, "")]
     for (since, what), (until, _) in itertools.pairwise(moments):

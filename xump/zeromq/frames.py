@@ -1,4 +1,4 @@
-"""The frames of all protocols, one table each. What a broker does with them stands elsewhere.
+"""The frames of all protocols, one table each. The brokers' use of them stands elsewhere.
 
 A ROUTER socket puts the peer's identity before what stands here. `""` is an empty frame.
 
@@ -86,7 +86,7 @@ def check_service(name: bytes) -> None:
 
 
 Answer = bytes | Sequence[bytes]
-"""What the function of a worker or a server returns: the frames of a reply, or one."""
+"""The result of a worker's or a server's function: the frames of a reply, or one."""
 
 
 def reply_frames(answer: Answer) -> list[bytes]:
@@ -103,7 +103,7 @@ def reply_frames(answer: Answer) -> list[bytes]:
 
 
 class Command(enum.IntEnum):
-    """What a Majordomo worker and its broker say to each other, whatever the dialect."""
+    """The commands between a Majordomo worker and its broker, in any dialect."""
 
     READY = 1
     """The worker is there, for one service."""
@@ -124,7 +124,7 @@ class ClientDialect:
     """How a client speaks Majordomo."""
 
     number: int
-    """What is kept of it with each request, also on Titanic's disk."""
+    """The number of the dialect that is kept with each request, also on Titanic's disk."""
     before: tuple[bytes, ...]
     """The frames before the command, the empty one among them."""
     request: bytes | None

@@ -44,7 +44,7 @@ def _first_frame(body: Body) -> tuple[bytes, Body]:
 
 
 def _key(identity: bytes) -> str:
-    """What stands for an identity, which may be any bytes, and of any length."""
+    """The name of an identity, which may be any bytes, and of any length."""
     return identity.hex() if len(identity) <= PLAIN_BYTES_MAX else "sha256:" + hashlib.sha256(identity).hexdigest()
 
 
@@ -134,8 +134,8 @@ def idempotent(
     Args:
         replies: Where the replies are kept.
         identify: Splits a body into the identity of the request and the rest, which the function gets.
-        with_transaction: Whether the function gets a transaction of the engine as its second argument. What it publishes and acks
-            there happens together with its reply, also if the machine fails: exactly once.
+        with_transaction: Whether the function gets a transaction of the engine as its second argument. Its publishes and acks
+            there happen together with its reply, also if the machine fails: exactly once.
 
     Without a transaction, a program that dies between the work and its reply does the work again.
 

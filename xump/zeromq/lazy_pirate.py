@@ -20,7 +20,7 @@ from xump.zeromq.sockets import Keys, check_endpoint, connect
 
 
 class Asking:
-    """What clients with one request at a time have in common. Subclasses say what stands around a body.
+    """The common part of clients with one request at a time. Subclasses say what stands around a body.
 
     Args:
         endpoints: The servers; after a try without a reply the next one is asked.

@@ -1,7 +1,7 @@
-"""Who was heard of last, and to whom was something sent last: heartbeats for any number of peers, at O(1) a message.
+"""Heartbeats for any number of peers, at O(1) a message: when each was heard of last, and when something was sent to it last.
 
-Both lists are in the order of their moments, so that only their heads are looked at. What is heard and told only puts off the
-next moment at which there is something to do, so that moment is kept, and found anew when it has come.
+Both lists are in the order of their moments, so that only their heads are looked at. A message that comes or goes only puts off
+the next moment at which there is something to do, so that moment is kept, and found anew when it has come.
 
 >>> alive = Liveness(interval=1.0, liveness=3)
 >>> alive.add(b"worker", 10.0)

@@ -23,7 +23,7 @@ _AT_ONCE, _MORE_AT_ONCE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 class Messages(Protocol):
-    """What both ways have in common."""
+    """The common part of both ways."""
 
     def receive(self, wait: bool = False) -> list[bytes] | None:
         """The frames of the next message, at most `FRAMES_MAX` and one; None: there is none, or none came in time.

@@ -38,7 +38,7 @@ class PackWorker:
         self.delivery: Delivery | None = None
         """The request that it has; None: it waits for one."""
         self.client = b""
-        """Who asked that."""
+        """The client that asked."""
         self.kind = 0
         """The number that was packed with the request: how its client speaks."""
 
@@ -81,7 +81,7 @@ class Pack:
         return PackWorker(identity, self, selector)
 
     def leave(self, worker: PackWorker, *, redispatch: bool = True) -> None:
-        """A worker goes. What it had returns to its old place, or, without `redispatch`, goes to the dead letters."""
+        """A worker goes. Its request returns to its old place, or, without `redispatch`, goes to the dead letters."""
         self.workers -= 1
         delivery, worker.delivery = worker.delivery, None
         worker.selector.disable()               # so that its request is not offered to it again

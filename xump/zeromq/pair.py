@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a server must know of its pair.
+    """A server's knowledge of its pair.
 
     Args:
         role: "primary" or "backup".
@@ -79,7 +79,7 @@ class Paired:
 
     Args:
         machine: The server's own.
-        pair: What is known of the pair.
+        pair: The other server, and the link to it.
         context, clock: Those of the server.
         activate: Is called before the server becomes active; if it returns False, the server does not.
     """

@@ -1,8 +1,8 @@
 """Paranoid Pirate (RFC 6): a queue between REQ clients and DEALER workers, with heartbeats both ways.
 
 A worker's first message is READY. From then on the queue sends it a heartbeat whenever it has sent nothing for an interval, busy
-or not, and forgets it when nothing came for some intervals: its request goes to the next worker. What comes from a worker that
-the queue does not know is ignored, so that the worker sees a dead queue and says READY again. A worker that has a request and
+or not, and forgets it when nothing came for some intervals: its request goes to the next worker. Messages of a worker that the
+queue does not know are ignored, so that the worker sees a dead queue and says READY again. A worker that has a request and
 says what is neither a heartbeat nor its reply is forgotten, too: it takes its request for done, and would be busy for ever.
 """
 

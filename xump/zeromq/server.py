@@ -34,7 +34,7 @@ Handler = Callable[[list[bytes], float], None]
 
 
 class Machine(Protocol):
-    """What a loop needs of a machine."""
+    """The part of a machine that a loop needs."""
 
     admits: Callable[[], bool] | None
     """Says whether a request of a client is let in; None: each is."""

@@ -87,7 +87,7 @@ class Worker:
         """Serve until `stop`. `function` gets the frames of a request and returns the frames of its reply, or one.
 
         Raises:
-            Exception: What the function raised. The worker has left its brokers.
+            Exception: The function raised it. The worker has left its brokers.
         """
         with ThreadPoolExecutor(1, "xump-worker") as hands:
             try:
@@ -155,7 +155,7 @@ class _Line:
     def __init__(self, endpoint: str, machine: Callable[[Callable[[Sequence[bytes]], object], float], WorkerMachine],
                  back_off: tuple[float, float]) -> None:
         self.work: Future[Answer] | None = None
-        """What the function does for this broker."""
+        """How to call the function for this broker."""
         self.socket: zmq.Socket[bytes] | None = None
         """None: the connection is over, and the next one begins when it is due."""
         self.due = 0.0

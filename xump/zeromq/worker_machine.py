@@ -16,7 +16,7 @@ PROTOCOLS = ("mdp", "mdp2", "ppp")
 """Majordomo 0.1, Majordomo 0.2, Paranoid Pirate."""
 
 Request = tuple[tuple[bytes, ...], list[bytes]]
-"""What stands before the body of the request, and of its reply: who asks. And the frames of the body."""
+"""The frames before the body of the request, and of its reply, which say who asks; and the frames of the body."""
 
 
 class Over(enum.Enum):

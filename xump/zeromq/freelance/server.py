@@ -64,7 +64,7 @@ class FreelanceServer(Server):
         """Serve until `stop` is called.
 
         Raises:
-            Exception: What the function raised.
+            Exception: The function raised it.
         """
         with ThreadPoolExecutor(self._threads, "xump-freelance") as self._hands:
             super().run()

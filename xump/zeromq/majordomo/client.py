@@ -38,7 +38,7 @@ class Reply:
         self._partial = None if dialect.partial is None else dialect.reply(dialect.partial, service)
 
     def add(self, frames: Sequence[bytes]) -> bool:
-        """A message came; returns whether the reply is complete. What is no reply to this request is ignored."""
+        """A message came; returns whether the reply is complete. A message that is no reply to this request is ignored."""
         head = tuple(frames[: len(self._final)])
         if head in (self._final, self._partial):
             self.frames += frames[len(self._final):]

@@ -1,7 +1,8 @@
 """The Majordomo broker, as a machine without sockets: frames and moments go in, frames come out.
 
 A service is a queue and the pack of its workers. A request enters the queue of its service, which is made by the first request or
-the first worker, and ends when it has neither. What a worker may say depends on whether it is known and whether it has a request:
+the first worker, and ends when it has neither. The commands that a worker may send depend on whether it is known and whether it
+has a request:
 
                   READY       PARTIAL, FINAL  malformed ones  HEARTBEAT   DISCONNECT          REQUEST     silence
     unknown       joins       sent away       dropped         sent away   -                   sent away   -
@@ -64,7 +65,7 @@ _FINAL, _PARTIAL = Command.FINAL, Command.PARTIAL       # a member of an enum co
 
 @dataclass(frozen=True, slots=True)
 class ServiceRule:
-    """What becomes of the requests of a service."""
+    """How the requests of a service are treated."""
 
     redispatch: bool = True
     """Whether a request goes to another worker when its worker is gone. With False it goes to the dead letters, for work that
@@ -93,7 +94,7 @@ class Service(Pack):
         self.ttl = rule.request_ttl
         """Seconds that a request waits for a worker. It is said with each, and not to the queue: those of Titanic wait on."""
         self.rule = rule
-        """What becomes of its requests."""
+        """How its requests are treated."""
         self.replies = {
             dialect.number: (
                 () if dialect.partial is None else dialect.reply(dialect.partial, name), dialect.reply(dialect.final, name))
@@ -118,9 +119,9 @@ class Majordomo:
         send: Is called with the frames of a message for a peer, its identity first.
         heartbeat: Seconds between heartbeats.
         liveness: After so many intervals of silence a worker is gone.
-        rule: What becomes of the requests of services that are not in `rules`.
-        rules: What becomes of the requests of some services, by name.
-        prefix: What the names of the queues of services begin with.
+        rule: How to treat the requests of services that are not in `rules`.
+        rules: How to treat the requests of some services, by name.
+        prefix: The beginning of the names of the queues of services.
 
     Raises:
         ValueError: The heartbeat or the liveness is wrong, or the queue for dead letters does not exist.
@@ -420,7 +421,7 @@ class Majordomo:
                 self._titanic.sweep()
 
     def shut(self) -> None:
-        """Tell all workers that the broker goes. What waits stays in its queues."""
+        """Tell all workers that the broker goes. Requests that wait stay in their queues."""
         for identity in list(self._workers):
             self._send_away(identity, self._workers[identity].dialect)
 

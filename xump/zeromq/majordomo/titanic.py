@@ -57,7 +57,7 @@ class Titanic:
         prepare: Makes the queue of a service if there is none, and returns its name; None if there may be no more services.
         send: Is called with the frames of a message for a client, its identity first.
         wake: Is called from the store's thread when `pump` has something to do.
-        prefix: What the names of the queues of services begin with.
+        prefix: The beginning of the names of the queues of services.
         keep: Seconds that a reply is kept if nobody closes it.
     """
 
