@@ -61,7 +61,7 @@ class AsyncClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *given, **options))
 
     async def _each(self, begin: Callable[[], Iterator[T]], end: Callable[[], object] | None = None) -> AsyncIterator[T]:
-        """What an iterator yields, of which each step waits in a thread; `end` wakes it when nobody waits for it any more."""
+        """The values of an iterator, of which each step waits in a thread; `end` wakes it when nobody waits for it any more."""
         items = await self._call(begin)
         try:
             while (item := await self._call(next, items, None)) is not None:

@@ -1,4 +1,4 @@
-"""What a broker answers a client over Flight, and its errors."""
+"""The answers of a broker to a client over Flight, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AccessRefused(XumpError, PermissionError):
 
 
 class Published(NamedTuple):
-    """What was published."""
+    """The rows that were published."""
 
     rows: int
     """How many rows."""
@@ -44,7 +44,7 @@ class Published(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """What a reader by id wants to know of a queue."""
+    """A queue as a reader by id sees it."""
 
     incarnation: int
     """Which queue of this name it is: ids of another one mean nothing here."""
@@ -68,7 +68,7 @@ class Offsets(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a writer wants to know of a queue."""
+    """A queue as a writer sees it."""
 
     is_transit: bool
     """Whether the queue keeps nothing, so that nothing can be committed into it."""
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """What an attempt has staged."""
+    """The rows that an attempt has staged."""
 
     run: str
     """The run."""
@@ -105,7 +105,7 @@ class Staged(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a commit has done."""
+    """The result of a commit."""
 
     rows: int
     """How many rows were committed."""
@@ -114,12 +114,12 @@ class Committed(NamedTuple):
     entered: bool
     """Whether all are in the target; else they enter as soon as it has room."""
     warning: str | None
-    """What is strange, or None."""
+    """A warning, or None."""
 
 
 THEIRS: dict[str, type[Exception]] = {"Refused": AccessRefused, "Unknown": AccessRefused, "Gone": BrokerUnreachable,
                                       "Defect": BrokerFailed}
-"""What errors of the broker's own are raised as."""
+"""The classes as which errors of the broker's own are raised."""
 
 
 def raised(error: Any, endpoint: str) -> Exception:
@@ -141,7 +141,7 @@ def raised(error: Any, endpoint: str) -> Exception:
 
 
 def details(error: Any) -> dict[str, Any] | None:
-    """What the broker says of an error, or None."""
+    """The broker's description of an error, or None."""
     given = getattr(error, "extra_info", None)
     if not given:
         return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump")
 
 BUFFER_BYTES = 256 << 10
-"""What is read at once; all connections share it."""
+"""So much is read at once; all connections share it."""
 
 LATE_SECONDS = 60.0
 """How often deliveries are looked for that were not answered in time."""
@@ -46,14 +46,14 @@ class Broker:
         amqp: Where to listen, `HOST:PORT`; port 0: any that is free. `address` says which it is. None: nowhere, as for a program
             that only wants the live page.
         store: The store of the engine for durable queues.
-        users: Who may log in; None: `guest` with the password `guest`, from this machine.
-        tls: What makes connections secure; None: they are not.
+        users: Those that may log in; None: `guest` with the password `guest`, from this machine.
+        tls: The context that makes connections secure; None: they are not.
         http: Where to listen for HTTP, `HOST:PORT`; None: nowhere. `url` is then the address of the live page.
         private_targets: Whether webhooks may call private addresses, such as those of this machine.
         flight: Where to listen for Arrow Flight, `grpc://HOST:PORT`; None: nowhere. `flight.url` is then what clients connect to.
-        flight_certificate: What makes Flight secure: certificates and private key in PEM, as bytes.
+        flight_certificate: The certificate that makes Flight secure: certificates and private key in PEM, as bytes.
         insecure: Whether an address of other machines is allowed without `tls` and `users`.
-        product: What clients are told; some behave differently for `"RabbitMQ"`.
+        product: The name that clients are told; some behave differently for `"RabbitMQ"`.
         limits: How much a client may ask for.
         busy_poll: For so many microseconds, at most 1,000, the loop stays awake after a client has sent something, and answers
             what comes next sooner. `xump serve` has 50. In a program that does other work beside, each is time taken from it.
@@ -98,13 +98,13 @@ class Broker:
             name: Vhost(name, one, store) for name, one in (engine if isinstance(engine, Mapping) else {"/": engine}).items()}
         """The virtual hosts by name."""
         self.users = guest() if users is None else users
-        """Who may log in."""
+        """Those that may log in."""
         self.is_open = users is None
         """Whether nobody said who may log in: then whoever is on this machine may, as guest."""
         self.tls = tls
-        """What makes connections secure, or None."""
+        """The certificate and key that make connections secure, or None."""
         self.product = product
-        """What clients are told that it is."""
+        """The name of the product that clients are told."""
         self.is_ending = False
         """Whether it ends: no consumer comes any more."""
         self.version = __version__ if product == "Xump" else "3.13.0"
@@ -122,7 +122,7 @@ class Broker:
         self.confirmed = self.refused = 0
         """How many publishes of theirs were confirmed so far, and how many refused by a confirm."""
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
-        """What all connections read into. A view, since asyncio's TLS reads into slices of it."""
+        """The buffer that all connections read into. A view, since asyncio's TLS reads into slices of it."""
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens for AMQP; `("", 0)`: nowhere."""
         self.http: Http | None = None
@@ -155,7 +155,7 @@ class Broker:
         self.is_ending = False
         self.loop = asyncio.get_running_loop()
         self.heard = BusyPoll(self.loop, self._busy_poll).heard
-        """What a connection calls when something has come."""
+        """A connection calls it when something has come."""
         self.thread = threading.get_ident()
         """The thread of the loop."""
         self._ended = asyncio.Event()
@@ -185,8 +185,8 @@ class Broker:
 
         Args:
             timeout: So many seconds at most to write what was published, and again to wait for answers of clients.
-            ack_timeout: So many seconds at most to wait until clients have acknowledged what was delivered to them. What is left
-                then is delivered again after the next start, if its queue is durable.
+            ack_timeout: So many seconds at most to wait until clients have acknowledged what was delivered to them. A message
+                that is left then is delivered again after the next start, if its queue is durable.
             hurry: Set it to end that wait.
         """
         if not self._runs:

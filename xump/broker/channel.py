@@ -1,6 +1,6 @@
 """A channel: its consumers, what was sent to them and not settled, confirms, transactions.
 
-What is published, acked, nacked and rejected comes as rows of the codec, a batch for each read of the socket. Everything else is
+Publishes, acks, nacks and rejects come as rows of the codec, a batch for each read of the socket. Everything else is
 a method, and is carried out by the modules `exchange_methods`, `queue_methods` and `basic_methods`.
 """
 
@@ -56,7 +56,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         """Its consumers by tag."""
         self.unacked = Unacked(self.vhost.engine)
-        """What was sent and not settled, by tag."""
+        """Messages that were sent and not settled, by tag."""
         self.last_queue = ""
         """The queue that was declared last here, which an empty name means."""
         self.prefetch = 0
@@ -74,7 +74,7 @@ class Channel:
         self.transactional = False
         """Whether tx.select came."""
         self.transaction = ChannelTransaction(self)
-        """What waits for tx.commit."""
+        """The calls that wait for tx.commit."""
         self.answers = Answers(self)
         """To methods, if one waits for a disk."""
         self.reply_queue: BrokerQueue | None = None
@@ -199,7 +199,7 @@ class Channel:
             expiration_ms=None if row.expiration is None else _expiration(row.expiration))
 
     def _with_reply_queue(self, properties: bytes) -> bytes:
-        """Whoever answers finds the queue of the consumer of replies here."""
+        """A client that answers finds the queue of the consumer of replies here."""
         if self.reply_queue is None:
             raise precondition("fast reply consumer does not exist")
         given = split(properties)
@@ -268,7 +268,7 @@ class Channel:
             self._settle_at_commit(cast("Settle", decoder.row(number)))
 
     def _settle_at_commit(self, row: Settle) -> None:
-        """What is unknown, or settled in this transaction, is refused now."""
+        """A tag that is unknown, or settled in this transaction, is refused now."""
         if row.multiple:
             tags = [tag for tag in self.unacked.tags(row.tag) if not self.transaction.settles(tag)]
             if row.tag and (not tags or row.tag > self.unacked.last_tag):

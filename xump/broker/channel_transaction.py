@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from xump_ext.engine.delivery import Delivery
 
 PUBLISH_BYTES, ACK_BYTES = 1024, 192
-"""What a publish takes beside its body and properties, and an ack, at most."""
+"""Bytes that a publish takes beside its body and properties, and an ack, at most."""
 
 
 class ChannelTransaction:
-    """What a channel has gathered since tx.select, or since the last commit or rollback."""
+    """The calls that a channel has gathered since tx.select, or since the last commit or rollback."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

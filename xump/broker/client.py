@@ -53,7 +53,7 @@ class Client:
     Args:
         endpoint: Where the broker listens: `grpc://HOST:PORT`, or `grpc+tls://HOST:PORT`.
         token: A token that the broker gave, instead of user and password.
-        user, password: Who logs in; None: whoever is on the broker's machine, if the broker has no file of users.
+        user, password: Log in as this user; None: whoever is on the broker's machine, if the broker has no file of users.
         tls_root_certs: The certificates, PEM, that the broker's one is checked with; None: those of the system.
         vhost: The virtual host.
         timeout: After how many seconds without an answer the broker counts as unreachable.
@@ -170,7 +170,7 @@ class Client:
                 batch that is sent again with its number enters once, also after a crash of the broker.
             sequence: As above.
             on_full: `"wait"`: while the queue has no room, the stream waits; `"error"`: a batch that does not fit whole raises
-                `QueueFull`, and does not enter. What entered before is `error.published`.
+                `QueueFull`, and does not enter. The rows that entered before are `error.published`.
 
         Returns:
             How many rows, and the ids of the first and the last one; 0: none is known, as for rows that had entered before.
@@ -319,7 +319,7 @@ class Client:
             timeout: The stream ends when nothing has come for so many seconds; None: never.
 
         Returns:
-            A context manager, and an iterator of record batches. What is not answered when the block ends goes back.
+            A context manager, and an iterator of record batches. Messages not answered when the block ends go back.
 
         Raises:
             QueueNotFound: There is no such queue.
@@ -382,13 +382,13 @@ class Client:
         self._ask("sync", queue=queue)
 
     def target(self, queue: str) -> Target:
-        """What a writer wants to know of a queue, for which it needs no permission to read."""
+        """A queue as a writer sees it, for which it needs no permission to read."""
         return Target(**self._ask("target", queue=queue))
 
     # ---- for readers by id
 
     def offsets(self, queue: str) -> Offsets:
-        """What a reader by id wants to know of a queue."""
+        """A queue as a reader by id sees it."""
         found = self._ask("offsets", queue=queue)
         return Offsets(**{name: found[name] for name in Offsets._fields})
 
@@ -414,7 +414,7 @@ class Client:
             key: (application, version): if this version was committed before, the rows are counted, and not sent.
 
         Returns:
-            What `commit` wants to know. All of it is durable, as the target's store is.
+            The attempt, which `commit` asks for. All of it is durable, as the target's store is.
 
         Raises:
             TransactionError: The run was committed, aborted or dropped before; or `version` is before the last one.
@@ -454,11 +454,11 @@ class Client:
     ) -> Committed:
         """Let what was staged enter its target: whole, once, in the order of `winners`.
 
-        What the run has staged beside them is dropped.
+        Other rows that the run has staged are dropped.
 
         Args:
             run, target: As for `stage`.
-            winners: What `stage` returned.
+            winners: The answers of `stage`.
             key: (application, version). A version that was committed before is not published again, whatever its run.
             timeout: How many seconds to ask for it, on new connections if there is no answer; None: for ever.
 

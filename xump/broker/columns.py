@@ -1,4 +1,4 @@
-"""What a program gives to be published over Flight, as record batches."""
+"""The columns that a program publishes over Flight, as record batches."""
 
 from __future__ import annotations
 

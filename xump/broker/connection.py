@@ -1,8 +1,8 @@
 """A connection: the handshake, frames in and out, heartbeats, and its end.
 
-All connections of a loop read into one buffer; what is cut, the codec keeps aside. What a read brings is carried out in the order
-of the wire: rows, which are most of it, by their channels, and methods one by one. An error ends a channel or the connection;
-what came before it counts.
+All connections of a loop read into one buffer; what is cut, the codec keeps aside. The frames of a read are carried out in the
+order of the wire: rows, which are most of it, by their channels, and methods one by one. An error ends a channel or the
+connection; what came before it counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("xump")
 T = TypeVar("T")
 
 FLUSH_BYTES = 64 << 10
-"""What deliveries gather before it is written."""
+"""Deliveries gather so many bytes before they are written."""
 IDLE_SECONDS = 2.0
 """After so long without a read or a write the buffers of a connection go."""
 
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
     vhost: Vhost
     """The virtual host that it opened."""
     user: User
-    """Who logged in."""
+    """The user that logged in."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -436,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def outgoing(self) -> Outgoing:
-        """What its consumers get."""
+        """The messages of its consumers."""
         if self._outgoing is None:
             self._outgoing = Outgoing(self.vhost.engine.outlet(self._offered), self.output, _other)
         return self._outgoing

@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.02
 
 
 def shutdown() -> ProtocolError:
-    """What clients are told."""
+    """The words that clients are told."""
     return ProtocolError(320, "broker forced connection closure with reason 'shutdown'", 0)
 
 

@@ -1,4 +1,4 @@
-"""What goes with a body: the exchange that a message was published to, and its properties as they came.
+"""The envelope of a body: the exchange that a message was published to, and its properties as they came.
 
 Both travel through the engine as the annex of a message: the name of the exchange after an octet of length, then property flags
 and list. Routing keys of CC and BCC stand before them, so that a dead letter goes to all of them. A message that the embedding
@@ -31,7 +31,7 @@ FLAGS = {
 
 @dataclass
 class Envelope:
-    """What a delivery says beside its body."""
+    """The envelope of a delivery."""
 
     exchange: bytes
     """The exchange that the message was published to."""
@@ -42,7 +42,7 @@ class Envelope:
 
 
 def annex(exchange: bytes, properties: bytes, keys: tuple[bytes, ...] = ()) -> tuple[int, bytes]:
-    """What travels with the body; `keys`: the further routing keys."""
+    """The bytes that travel with the body; `keys`: the further routing keys."""
     plain = bytes([len(exchange)]) + exchange + properties
     if not keys:
         return KIND, plain

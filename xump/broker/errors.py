@@ -29,7 +29,7 @@ class ProtocolError(Exception):
 
 
 def reply_text(code: int, text: str) -> str:
-    """What a close says: the name of the code, and the text, in at most 255 bytes."""
+    """The text of a close: the name of the code, and the text, in at most 255 bytes."""
     said = f"{NAMES[code]} - {text}".encode()
     if len(said) > REPLY_TEXT_BYTES_MAX:
         said = said[: REPLY_TEXT_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."

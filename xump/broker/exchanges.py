@@ -151,7 +151,7 @@ def check_binding(source: Exchange, arguments: Table) -> None:
 
 
 def type_name(typed: Typed) -> str:
-    """What RabbitMQ calls the type of a value."""
+    """RabbitMQ's name for the type of a value."""
     return shown(typed).rpartition(" type ")[2].strip("'")
 
 

@@ -4,8 +4,9 @@ Values are compared as RabbitMQ 3.10.8 does: numbers and timestamps by their val
 bytes; tables and lists by their fields in order, whose types count. Void means that a header is there.
 
 The engine finds what headers hit by an index, so that many bindings cost as little as few: a binding becomes selectors whose
-condition has an equality. What no equality says (void, tables, lists, decimals) is left to the check, after the index. A text
-may come as a text or as a binary, which are two values to the engine, so it takes two selectors; a message is copied once.
+condition has an equality. Values that no equality knows (void, tables, lists, decimals) are left to the check, after the index.
+A text may come as a text or as a binary, which are two values to the engine, so it takes two selectors; a message is copied
+once.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ DELAY_MAX = 10**12
 
 
 class Entering(NamedTuple):
-    """What is to enter a queue: the arguments of `Transaction.publish`."""
+    """A message that is to enter a queue: the arguments of `Transaction.publish`."""
 
     queue: Queue
     """The queue."""
@@ -40,7 +40,7 @@ class Incoming:
     keys: tuple[str, ...]
     """The routing key, and those in CC and BCC."""
     annex: tuple[int, bytes]
-    """What travels with its body."""
+    """The bytes that travel with its body."""
     properties: bytes
     """Property flags and list."""
     body: bytes
@@ -90,7 +90,7 @@ class Incoming:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a message."""
+    """The outcome of a message."""
 
     queues: int = 0
     """How many queues it was for."""

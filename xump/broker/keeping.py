@@ -1,4 +1,4 @@
-"""What outlives the process: durable exchanges, bindings and the arguments of queues, in the maps of the store and its queues.
+"""Durable exchanges, bindings and arguments of queues, which outlive the process in the maps of the store and its queues.
 
 A binding stands in the map of the queue that it leads to, so it goes with the queue in one step; exchanges, and bindings between
 them, stand in the map of the store. An exchange has a serial, drawn when it is declared, which its bindings name: a binding of an
@@ -50,7 +50,7 @@ def new_serial() -> bytes:
 
 
 def queue_map(auto_delete: bool, arguments: Table) -> dict[str, bytes]:
-    """What the map of a queue has from the start."""
+    """The entries that the map of a queue has from the start."""
     return {QUEUE: bytes([auto_delete]) + _fields(arguments)}
 
 

@@ -25,14 +25,14 @@ UNCOMMITTED_SHARE = 0.25
 KEPT_SHARE, KEPT_BYTES_MAX = 1 / 16, 256 << 20
 """Of the bound, and at most, what stays ready for new messages when others have gone: the system clears what it gives out."""
 KEPT_SECONDS = 10.0
-"""What was not needed for so long goes back to the system."""
+"""Memory that was not needed for so long goes back to the system."""
 LOOK_SECONDS = 0.05
 """How often it is looked at while publishers wait."""
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 """Without POLLRDHUP, which only Linux has, a client that closes in good order is noticed when it is read again."""
 GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 REASON = "low on memory"
-"""What clients are told; RabbitMQ's words."""
+"""The words that clients are told, which are RabbitMQ's."""
 
 
 def bytes_max(given: int | None) -> int:
@@ -122,7 +122,7 @@ class Memory:
         return self.is_high or memory_bytes() > self.bytes_max
 
     def said(self) -> str:
-        """What is said to those who cannot be made to wait."""
+        """The words for those that cannot be made to wait."""
         return (f"the broker's messages take {memory_bytes()} bytes of memory, and its bound is {self.bytes_max} "
                 "(Limits.memory_bytes): try again when some were consumed")
 

@@ -50,7 +50,7 @@ def purge_in_thread(queue: Queue, upto: int | None = None) -> int:
 
 
 def slices(queue: Queue, upto: int) -> Iterator[int]:
-    """Delete slice by slice, and yield how many messages each had. Whoever iterates lets others have their turn in between."""
+    """Delete slice by slice, and yield how many messages each had. The caller lets others have their turn in between."""
     engine, looked_at, ended = queue.engine, 0, False
     while not ended:
         count = 0

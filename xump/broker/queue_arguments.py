@@ -95,10 +95,10 @@ COMPARED = (
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-max-priority", "x-overflow", "x-queue-mode",
     "x-queue-version", "x-single-active-consumer", "x-delivery-limit", "x-queue-type", "x-quorum-initial-group-size",
 )
-"""What a second declaration must say as the first did, if the type of the queue knows it."""
+"""Arguments in which a second declaration must be like the first, if the type of the queue knows it."""
 
 LOCATOR = _one_of("invalid_queue_locator_arg", b"client-local", b"balanced", b"random", b"least-leaders")
-"""What `x-queue-leader-locator` may be, where it is known."""
+"""Values of `x-queue-leader-locator`, where it is known."""
 
 OF_STREAMS = frozenset({"x-max-age", "x-initial-cluster-size", "x-stream-max-segment-size-bytes"})
 UNKNOWN = {
@@ -108,7 +108,7 @@ UNKNOWN = {
     "quorum": OF_STREAMS | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
     "stream": frozenset(),
 }
-"""What a type of queue does not know, and refuses, though others do."""
+"""Arguments that a type of queue does not know, and refuses, though others do."""
 
 
 def check_arguments(what: str, arguments: Table, durable: bool, exclusive: bool, auto_delete: bool) -> None:
@@ -198,7 +198,7 @@ def string(arguments: Table, name: str) -> str | None:
 
 
 def engine_properties(arguments: Table) -> dict[str, Any]:
-    """What the arguments are as arguments of `Engine.create_queue`."""
+    """The same as arguments of `Engine.create_queue`."""
     properties: dict[str, Any] = {}
     refuses = string(arguments, "x-overflow") in ("reject-publish", "reject-publish-dlx")
     ttl = number(arguments, "x-message-ttl")

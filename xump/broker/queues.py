@@ -28,7 +28,7 @@ class BrokerQueue:
         self.name = handle.name
         """Its name."""
         self.what = f"queue '{self.name}' in vhost '{vhost}'"
-        """What texts of errors call it."""
+        """Its name in texts of errors."""
         self.handle = handle
         """The queue of the engine."""
         self.durable = durable
@@ -54,7 +54,7 @@ class BrokerQueue:
         self.dead_letter_key = string(arguments, "x-dead-letter-routing-key")
         """The routing key of its dead letters; None: their own."""
         self.overflow = string(arguments, "x-overflow")
-        """What happens when it is full."""
+        """How it treats messages when it is full."""
         self.is_quorum = queue_type(arguments) == "quorum"
         """Whether it was declared as a quorum queue: then what comes again says how often it came."""
         self.limit = number(arguments, "x-max-length")

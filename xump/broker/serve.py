@@ -56,8 +56,8 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def loop_factory(secure: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop of the process: uvloop, if it is installed, since a message is there and back in a tenth less time.
-    None: asyncio, as for TLS (`secure`), of which uvloop has one of its own."""
+    """The function that makes the loop of the process: uvloop, if it is installed, since a message is there and back in a tenth
+    less time. None: asyncio, as for TLS (`secure`), of which uvloop has one of its own."""
     if secure:
         return None
     try:

@@ -28,7 +28,7 @@ TYPE_NAMES = {
     "D": "decimal", "F": "table", "A": "array", "b": "byte", "B": "unsignedbyte", "s": "short", "u": "unsignedshort",
     "i": "unsignedint", "V": "void", "x": "binary",
 }
-"""What RabbitMQ calls the types in its texts."""
+"""RabbitMQ's names of the types in its texts."""
 
 INTEGERS = "IlLbBsui"
 """The types of whole numbers."""

@@ -65,7 +65,7 @@ class User:
 
 
 class Users:
-    """Who may log in."""
+    """Those that may log in."""
 
     def __init__(self, users: Mapping[str, User], loopback_only: frozenset[str] = frozenset()) -> None:
         self._users = dict(users)
@@ -100,7 +100,7 @@ class Users:
 
 
 def hash_password(password: str, n: int = SCRYPT_N) -> str:
-    """What a file of users has instead of a password. `n` is what it costs to try one, a power of 2."""
+    """The text that a file of users has instead of a password. `n` is what it costs to try one, a power of 2."""
     salt = os.urandom(16)
     return _joined(n, salt, hashlib.scrypt(password.encode(), salt=salt, n=n, r=8, p=1))
 

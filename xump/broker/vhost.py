@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("xump")
 
 HOP_LIMIT = 1024
-"""What an engine for AMQP should have: kombu's delays are 28 levels of queues, a copy and a dead letter each."""
+"""The hop limit that an engine for AMQP should have: kombu's delays are 28 levels of queues, a copy and a dead letter each."""
 USERS_MAX = 1000
 """Of so many users it is remembered which exchanges they may write to."""
 
@@ -59,7 +59,7 @@ class Vhost:
         self.exchanges = {exchange.name: exchange for exchange in standard()}
         """The exchanges by name."""
         self.queues: dict[str, BrokerQueue] = {}
-        """What is known of the queues, by name."""
+        """The queues, by name."""
         self._read_again = store != "ram"
         self._said_durable = False
         self._watch: Watch | None = None

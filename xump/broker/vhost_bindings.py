@@ -36,7 +36,7 @@ class Place(NamedTuple):
     name: str
     """Its name there."""
     value: bytes
-    """What stands there."""
+    """The binding that stands there."""
 
 
 class VhostBindings:

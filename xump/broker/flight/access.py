@@ -1,4 +1,4 @@
-"""Who may call what: the users, passwords and permissions of AMQP.
+"""Permissions of calls: the users, passwords and permissions of AMQP.
 
 A client sends `authorization: Basic ...` with each call, as over HTTP, or asks for a token once, as Flight's
 `authenticate_basic_token` does, and sends `authorization: Bearer TOKEN`. Without a file of users whoever is on this machine is

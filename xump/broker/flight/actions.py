@@ -134,7 +134,7 @@ def sync(call: Call, options: Options) -> Any:
 
 
 def target(call: Call, options: Options) -> Any:
-    """What a writer wants to know of a queue."""
+    """A queue as a writer sees it."""
     only(options, "queue")
     queue = call.queue("write", text(options, "queue"))
     return {"is_transit": queue.transit, "is_durable": is_stored(queue), "durable_elsewhere": any(
@@ -152,7 +152,7 @@ def below(call: Call, queue: Queue) -> list[Queue]:
 
 
 def offsets(call: Call, options: Options) -> Any:
-    """What a reader by id wants to know of a queue."""
+    """A queue as a reader by id sees it."""
     only(options, "queue")
     queue = call.queue("read", text(options, "queue"))
     return {

@@ -46,7 +46,7 @@ KNOWN = ("queue", "start", "end", "where", "state", "reverse", "columns", "heade
 
 
 class Browse:
-    """What a ticket asks for."""
+    """The request of a ticket."""
 
     def __init__(self, call: Call, options: dict[str, Any]) -> None:
         if set(options) - set(KNOWN) or not isinstance(options.get("queue"), str):

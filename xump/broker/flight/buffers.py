@@ -16,12 +16,12 @@ import sys
 KEPT_SECONDS = 10
 KEPT_BYTES = 256 << 20
 MAPPED_BYTES = 32 << 20
-"""What is larger is mapped by itself: the most that malloc allows."""
+"""A larger block is mapped by itself: the most that malloc allows."""
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """The numbers of these settings in malloc.h."""
 THRESHOLD_BYTES = 128 << 10
-"""What both are before anything is changed."""
+"""The values of both before anything is changed."""
 
 MIMALLOC = "MIMALLOC_PURGE_DELAY"
 
@@ -38,7 +38,7 @@ def import_pyarrow() -> None:
 
 
 class Buffers:
-    """What malloc keeps, while a face of Flight listens."""
+    """The bytes that malloc keeps, while a face of Flight listens."""
 
     def __init__(self) -> None:
         self._library = _glibc()

@@ -45,7 +45,7 @@ class Call:
         self.face = face
         """The face."""
         self.peer: str = context.peer()
-        """Who calls, as gRPC names it."""
+        """The caller, as gRPC names it."""
         self.waits_since: float | None = None
         """Since when it waits for the client, monotonic; None: it does not."""
         self.stages = False

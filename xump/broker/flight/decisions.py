@@ -1,10 +1,10 @@
-"""What is remembered of runs that were decided, in the map of their target: a commit that is asked for again does nothing.
+"""The memory of runs that were decided, in the map of their target: a commit that is asked for again does nothing.
 
     flight.key/APP      the last version that APP has committed, with its run, its rows, the time, and when it was asked for last.
                         A lower one is an error
     flight.run/RUN      what became of a run without a key: committed, aborted, or dropped since it took too long
 
-They are bounded: keys by 30 days, 500 and their bytes, runs by 24 hours and 100. What was used longest ago goes first, and is
+They are bounded: keys by 30 days, 500 and their bytes, runs by 24 hours and 100. The one used longest ago goes first, and is
 logged.
 """
 
@@ -42,7 +42,7 @@ Key = tuple[str, int]
 
 
 class Decision(NamedTuple):
-    """What became of a run."""
+    """The end of a run."""
 
     state: str
     """Committed, aborted or dropped."""
@@ -57,7 +57,7 @@ class Decision(NamedTuple):
 
 
 def find(meta: Mapping[str, bytes], run: str, key: Key | None) -> Decision | None:
-    """What was decided of this run, or of this version. Raises `TransactionError` for a version before the last one."""
+    """The decision about this run, or this version. Raises `TransactionError` for a version before the last one."""
     if key is not None and (kept := meta.get(KEY + key[0])) is not None:
         known = json.loads(kept)
         if known["version"] == key[1]:
@@ -71,7 +71,7 @@ def find(meta: Mapping[str, bytes], run: str, key: Key | None) -> Decision | Non
 
 
 def find_run(meta: Mapping[str, bytes], run: str) -> Decision | None:
-    """What was decided of this run."""
+    """The decision about this run."""
     kept = meta.get(RUN + run)
     if kept is not None:
         known = json.loads(kept)

@@ -42,8 +42,8 @@ MEMORY_BYTES = 16 << 20
 """So much memory at most is ready before it is needed, for the rows that still enter: see `prepare_memory`."""
 
 ENTRY_BYTES = 160
-"""What a row that has entered takes beside the bytes of its columns: an entry of 96 bytes, a place in the index, and the head of
-its content."""
+"""Bytes that a row that has entered takes beside the bytes of its columns: an entry of 96 bytes, a place in the index, and
+the head of its content."""
 
 LOOK_SECONDS = 0.5
 """How often a thread that waits for what enters looks whether its client is still there."""
@@ -52,7 +52,7 @@ ROOM_SECONDS_MIN, ROOM_SECONDS_MAX = 0.01, 0.25
 """So long it waits for room in the store before it looks again: each time twice as long."""
 
 LONGER = "rows are still entering"
-"""What is said if it takes longer than somebody waits."""
+"""The error if it takes longer than somebody waits."""
 
 
 class Target:
@@ -76,7 +76,7 @@ class Target:
         self.timer: asyncio.TimerHandle | None = None
         """The timer for that."""
         self.publisher: Publisher | None = None
-        """What stands in line for room in the queue."""
+        """The streams that stand in line for room in the queue."""
 
     def count_line(self) -> None:
         """Count the row that stood in line, if it has entered."""
@@ -137,7 +137,7 @@ class Entering:
             check_open()
 
     def close(self) -> None:
-        """Stop. What is left enters after the next start."""
+        """Stop. The rows that are left enter after the next start."""
         with self._changed:
             self._ended = True
             for target in self._targets.values():

@@ -18,7 +18,7 @@ class Refused(Exception):
 
 
 class Unknown(Exception):
-    """Nobody knows this user, or the password is wrong."""
+    """The user is not known, or the password is wrong."""
 
 
 class Gone(Exception):

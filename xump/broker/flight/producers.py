@@ -33,7 +33,7 @@ BYTES_MAX = 16 << 10
 """so many of the 64 KiB that its map has. Decisions have 40 (`decisions.py`)."""
 
 STATE_BYTES = 100
-"""What is remembered of a producer has fewer: four numbers and their names."""
+"""The memory of a producer has fewer bytes: four numbers and their names."""
 
 NAME_CHARACTERS_MAX = 200
 """A producer's name has at most so many."""

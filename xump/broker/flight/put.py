@@ -5,7 +5,7 @@ A stream's descriptor is the path of a queue, or a JSON object as command:
     queue       the queue
     on_full     "wait" holds the stream back while the queue has no room; "error" refuses a batch that does not fit whole
     producer    a name of the sender's own, and
-    sequence    the number of the first batch; the others follow it. What is sent again with its number enters once
+    sequence    the number of the first batch; the others follow it. A batch that is sent again with its number enters once
 
 The answer to a batch is a JSON object: `rows`, and the ids `first` and `last`, with those of other publishers in between if the
 batch had to wait for room; `again` if its number was known. A message without a batch is a sign of life, and gets no answer.
@@ -36,7 +36,7 @@ PENDING_MAX = 64
 
 
 def chunks(call: Call, reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
-    """What the client sends, until it says that this was all, or is gone."""
+    """The batches that the client sends, until it says that this was all, or is gone."""
     while True:
         with call.waiting():
             try:
@@ -48,7 +48,7 @@ def chunks(call: Call, reader: flight.MetadataRecordBatchReader) -> Iterator[fli
 
 
 def options_of(descriptor: flight.FlightDescriptor) -> dict[str, Any]:
-    """What the descriptor says. Raises ValueError."""
+    """The request in the descriptor. Raises ValueError."""
     if descriptor.descriptor_type == flight.DescriptorType.PATH:
         if len(descriptor.path) != 1:
             raise ValueError(f"the path of a stream is one name, of a queue; got {len(descriptor.path)}")
@@ -114,7 +114,7 @@ def later(engine: Engine, name: str, batch: pyarrow.RecordBatch) -> Later:
 
 
 def waits(call: Call, on_full: str) -> Wait | None:
-    """What a stream does that finds no room: it waits, though not for ever, or (None) it fails."""
+    """How a stream that finds no room goes on: it waits, though not for ever, or (None) it fails."""
     if on_full == "error":
         return None
 

@@ -40,7 +40,7 @@ LOOK_AFTER_SECONDS = 5.0
 
 
 class Certificate(NamedTuple):
-    """What makes Flight secure: it has no use for an `ssl.SSLContext`."""
+    """The certificate that makes Flight secure: it has no use for an `ssl.SSLContext`."""
 
     certificate: bytes
     """The certificates, PEM."""
@@ -54,7 +54,7 @@ class Flight:
     Args:
         broker: The broker.
         address: Where to listen, `grpc://HOST:PORT` or `HOST:PORT`; port 0: any that is free.
-        certificate: What makes connections secure, or None.
+        certificate: Makes connections secure; None: they are not.
 
     Raises:
         ValueError: `address` is wrong, or would let other machines in without a certificate and users.
@@ -75,13 +75,13 @@ class Flight:
         self.address: tuple[str, int] = (self._host, self._port)
         """Where it listens."""
         self.access = Access(broker)
-        """Who calls."""
+        """The permissions of callers."""
         self.calls = Calls(self)
         """The calls that are open."""
         self.sessions = Sessions()
         """The streams that take."""
         self.producers = Producers()
-        """Who publishes with numbers."""
+        """The producers that publish with numbers."""
         self.ending = False
         """Whether it ends."""
         self._buffers = Buffers()
@@ -98,12 +98,12 @@ class Flight:
 
     @property
     def url(self) -> str:
-        """What clients connect to."""
+        """The address that clients connect to."""
         host, port = self.address
         return f"{'grpc' if self._certificate is None else 'grpc+tls'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def staging_of(self, vhost: Vhost) -> Staging:
-        """What is staged in a virtual host."""
+        """The attempts that are staged in a virtual host."""
         return self._staging[vhost.name]
 
     def leases_of(self, vhost: Vhost) -> Leases:
@@ -181,7 +181,7 @@ class Flight:
 
 
 class Server(flight.FlightServerBase):      # type: ignore[misc]
-    """What Flight calls, in threads of its own."""
+    """The calls of Flight, in threads of its own."""
 
     face: Flight
     """The face that it is of."""

@@ -1,4 +1,4 @@
-"""What becomes visible whole: attempts are staged, each in a queue of its own; a commit decides; then all enters, step by step.
+"""Commits, visible whole: attempts are staged, each in a queue of its own; a commit decides; then all enters, step by step.
 
     stage       a do_put stream into `xump.staging/RUN/PARTITION-ATTEMPT`, in the store of the target; `seal` ends it, and is
                 answered when all of it is durable. A stream that breaks off leaves nothing
@@ -48,7 +48,7 @@ COMMIT_SECONDS = 20.0
 
 
 class Attempt:
-    """What one task stages."""
+    """The rows that one task stages."""
 
     def __init__(self, run: str, partition: int, attempt: int, target: str, key: Key | None) -> None:
         self.run, self.partition, self.attempt, self.target, self.key = run, partition, attempt, target, key
@@ -67,7 +67,7 @@ class Attempt:
         return f"{PREFIX}{self.run}/{self.partition}-{self.attempt}"
 
     def kept(self) -> bytes:
-        """What stands in the map of its queue."""
+        """Its description in the map of its queue."""
         return json.dumps({
             "run": self.run, "partition": self.partition, "attempt": self.attempt, "target": self.target, "key": self.key,
             "rows": self.rows if self.sealed else None, "bytes": self.bytes}).encode()
@@ -82,7 +82,7 @@ class Attempt:
 
 
 class Staging:
-    """What is staged in an engine."""
+    """The attempts that are staged in an engine."""
 
     def __init__(self, engine: Engine, limits: Limits, entering: Entering) -> None:
         self._engine = engine
@@ -298,8 +298,8 @@ class Staging:
                 logger.warning("a commit of run %r will not be told why it was dropped: %s", run, error)
 
     def _drop_run(self, run: str, key: Key | None = None, target: str | None = None) -> None:
-        """Drop what is staged of a run; and for a target, of the same application with a version that is not later. What is
-        staged for another target has a commit of its own."""
+        """Drop what is staged of a run; and for a target, of the same application with a version that is not later. Rows
+        staged for another target have a commit of their own."""
         for attempt in list(self._attempts.values()):
             if attempt.run == run or (key is not None and attempt.key is not None and attempt.target == target
                                       and attempt.key[0] == key[0] and attempt.key[1] <= key[1]):
@@ -332,7 +332,7 @@ def run_of(options: dict[str, Any]) -> str:
 
 
 def attempt_of(options: dict[str, Any]) -> Attempt:
-    """What a stream stages. Raises ValueError."""
+    """The attempt that a stream stages. Raises ValueError."""
     unknown = set(options) - {"run", "partition", "attempt", "target", "key"}
     if unknown:
         raise ValueError(f"an attempt has run, partition, attempt, target and perhaps key; got {', '.join(sorted(unknown))}")

@@ -8,7 +8,7 @@ A ticket is a JSON object:
     timeout     the stream ends when nothing has come for so many seconds; without it, never
 
 A batch without rows is a sign of life.
-What is not answered when the stream ends returns to its queue.
+A message that is not answered when the stream ends returns to its queue.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_ROWS_MAX = 2048
 SIGN_SECONDS = 30.0
 """So often a stream without messages sends a batch without rows."""
 SIGN = pyarrow.py_buffer(bytes(64 << 10))
-"""What it has as metadata: a client that is frozen is seen when some megabytes wait for it, so this is not small."""
+"""Bytes of its metadata: a client that is frozen is seen when some megabytes wait for it, so this is not small."""
 
 DESTINATION = "xump.flight/"
 """The destinations of consumers that are made for a stream, before its session."""
@@ -104,7 +104,7 @@ class Taking:
         return self._unanswered
 
     def batches(self) -> Iterator[Any]:
-        """What is taken: record batches, and signs of life as (batch, metadata)."""
+        """The messages that are taken: record batches, and signs of life as (batch, metadata)."""
         engine = self._call.engine
         if self._queue is not None:
             self._selector = engine.create_selector(
@@ -175,7 +175,7 @@ class Taking:
         raise ValueError(f"{given!r} is no id: expected an int, for a stream that takes from one queue, or [queue, id]")
 
     def end(self) -> None:
-        """What is not answered goes back."""
+        """Messages that are not answered go back."""
         with self._lock:
             self._ended = True
             left, self._batches = self._batches, []

@@ -128,4 +128,4 @@ def http_headers(headers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"')
-"""What stands in a header as it is: printable ASCII without space, the double quote and the percent sign (section 3.1.3.2)."""
+"""These stand in a header as they are: printable ASCII without space, the double quote and the percent sign (section 3.1.3.2)."""

@@ -1,4 +1,4 @@
-"""Who is connected, with which windows: how many messages each consumer may have unanswered, and how many it has."""
+"""The clients that are connected, and their windows: how many messages each consumer may have unanswered, and how many it has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHY = {
 """Why nothing is read from a connection, in words."""
 
 FLIGHT, HTTP = "Arrow Flight", "HTTP"
-"""What the clients of the other faces are called, which do not say what they are."""
+"""Names for the clients of the other faces, which do not say what they are."""
 
 
 def connections(call: Call, all_of_them: bool) -> Iterator[dict[str, Any]]:

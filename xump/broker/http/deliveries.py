@@ -44,9 +44,9 @@ class Lease(NamedTuple):
     """A message that was taken."""
 
     delivery: Delivery
-    """What answers for it."""
+    """The delivery that is answered."""
     user: User
-    """Who took it."""
+    """The user that took it."""
     seconds: float
     """How long it is leased."""
     end: asyncio.TimerHandle

@@ -49,7 +49,7 @@ async def publish(call: Call) -> web.Response:
 
 
 def _properties(call: Call) -> dict[str, Any]:
-    """What the request says of the message, as AMQP names it."""
+    """The properties of the message in the request, as AMQP names them."""
     headers = headers_of(call.request)
     found: dict[str, Any] = {
         key: value for key in ("reply_to", "message_id", "correlation_id") if (value := call.parameter(key, str)) is not None}

@@ -76,7 +76,7 @@ def _before_death(letter: Message, death: Mapping[str, Any]) -> Message:
 
 
 def properties_shown(message: Message) -> dict[str, Any] | None:
-    """What a message that came by AMQP has beside its headers: exchange and properties, as JSON; None: it came otherwise."""
+    """The envelope of a message that came by AMQP: exchange and properties, as JSON; None: it came otherwise."""
     came = unpacked(message)
     if came is None:
         return None

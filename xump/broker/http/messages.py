@@ -1,4 +1,4 @@
-"""Messages as JSON: one an object, many a line each (NDJSON). What `GET …/messages` gives, `POST` takes."""
+"""Messages as JSON: one an object, many a line each (NDJSON). `POST` takes messages as `GET …/messages` gives them."""
 
 from __future__ import annotations
 

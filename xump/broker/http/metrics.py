@@ -112,7 +112,7 @@ async def _sent(request: web.Request, pieces: list[bytes]) -> web.StreamResponse
 
 
 async def _collect(call: Call, pieces: dict[str, list[bytes]]) -> None:
-    """What the user may read of a virtual host."""
+    """The queues of a virtual host that the user may read."""
     engine = call.engine
     host = f'vhost="{escaped(call.vhost.name)}"'
     reads_all = call.user.may_all(call.vhost.name, "read")
@@ -211,7 +211,7 @@ def _clients(broker: Broker) -> Families:
 
 
 def _beside(broker: Broker) -> Iterator[str]:
-    """What others show: gauges named after whose they are."""
+    """The figures of others: gauges named after whose they are."""
     for whose, look in broker.beside.items():
         for number, value in look().items():
             name = re.sub(r"\W", "_", f"xump_{whose}_{number}", flags=re.ASCII)

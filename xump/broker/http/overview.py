@@ -85,7 +85,7 @@ async def overview(call: Call) -> web.Response:
 
 
 async def _each(found: Mapping[Any, Any], look: Callable[[Any], dict[str, Any] | None]) -> AsyncIterator[dict[str, Any]]:
-    """What there is to say of all queues or selectors. After a few of them others have their turn."""
+    """The description of all queues or selectors. After a few of them others have their turn."""
     for place, key in enumerate(list(found)):
         if place % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)

@@ -78,7 +78,7 @@ class Http:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """What makes connections secure, or None."""
+        """The certificate and key that make connections secure, or None."""
         return self.broker.tls
 
     def rates_of(self, vhost: Vhost) -> Rates:

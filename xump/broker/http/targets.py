@@ -105,7 +105,7 @@ def _may_be_public(host: str) -> bool:
 
 
 def session(private: bool) -> aiohttp.ClientSession:
-    """What calls targets."""
+    """The session that calls targets."""
     options: dict[str, Any] = {} if private else {"resolver": PublicOnly()}
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=32, **options), timeout=aiohttp.ClientTimeout(total=SECONDS),

@@ -35,7 +35,7 @@ KEPT = "http.webhook/"
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 CREDIT_MAX = 1000
 PROPERTIES = {"queue": None, "url": None, "where": None, "credit": 10, "secret": None}
-"""What a webhook is made of, and what it is if it is not given; queue and url must be."""
+"""The options of a webhook, and their defaults; queue and url must be."""
 
 
 @dataclass
@@ -45,12 +45,12 @@ class Webhook:
     about: dict[str, Any]
     """Its properties."""
     selector: Selector
-    """What gives it messages."""
+    """The consumer that gives it messages."""
     outgoing: Outgoing
-    """What sends them."""
+    """The task that sends them."""
 
     async def stop(self) -> None:
-        """What it has not finished goes to the others of its queue."""
+        """Messages that it has not finished go to the others of its queue."""
         await self.outgoing.stop()
         self.selector.delete()
 
@@ -70,7 +70,7 @@ class Webhooks:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """What calls targets."""
+        """The session that calls targets."""
         if self._session is None:
             self._session = session(self._http.private_targets)
         return self._session

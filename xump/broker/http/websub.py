@@ -3,8 +3,8 @@
 A topic is a queue together with a pattern of addresses, and its URL is `…/topics/QUEUE/PATTERN`: `#` is the whole queue. The
 topic says in its `Link` headers where the hub is, and what its own URL is. A subscription is a queue of its own, beside that of
 the topic and in the same store, into which a selector copies what matches. So a target that is slow, or down for hours, holds
-up nobody, and it loses nothing. What the hub must know again is in that queue's map. It ends when its lease ends, when it is
-cancelled, when its target answers 410, or when the topic's queue is deleted and all was sent that was in it.
+up nobody, and it loses nothing. The hub keeps what it must know again in that queue's map. It ends when its lease ends, when it
+is cancelled, when its target answers 410, or when the topic's queue is deleted and all was sent that was in it.
 
 No target is subscribed by others: the hub first asks the target (a GET with a challenge that the target repeats). A target that
 confirmed, and is not subscribed after all, is told so (`hub.mode=denied`); so is one whose topic has ended.
@@ -70,7 +70,7 @@ CREDIT = 4
 
 @dataclass
 class Subscription:
-    """What the hub knows of one."""
+    """One subscription, as the hub knows it."""
 
     topic: str
     """The URL of the topic."""
@@ -81,7 +81,7 @@ class Subscription:
     pattern: str
     """The pattern of addresses."""
     secret: str | None
-    """What messages are signed with."""
+    """The secret that messages are signed with."""
     until: float
     """When its lease ends, POSIX seconds."""
 
