@@ -57,7 +57,7 @@ def test_the_engine_s_dead_letter_takes_no_overflow():
         engine.create_queue("small", limit=0)
         with pytest.raises(xump.QueueFull):
             engine.publish("small")
-    assert "What a full" in Engine.__doc__
+    assert "that a full queue turns away" in Engine.__doc__
 
 
 def test_a_misspelt_dead_letter_is_told(engine):

@@ -325,6 +325,7 @@ def test_a_run_that_nobody_goes_on_with_is_dropped(engine, flying, client):
     engine.create_queue("jobs")
     part = client.stage("run", 0, 0, "jobs", rows("a"))
     staging = flying.flight.staging_of(flying.vhosts["/"])
+    until(lambda: not staging._open)        # the client has its answer before the broker has ended the stream
     alive = staging._alive["run"]
     staging.look_after(alive + 86_399)
     assert staged(engine) == ["xump.staging/run/0-0"]
@@ -338,6 +339,7 @@ def test_a_run_is_dropped_though_there_is_no_room_to_say_so(engine, flying, clie
     jobs = engine.create_queue("jobs", store=durable)
     part = client.stage("run", 0, 0, "jobs", rows("a"))
     staging = flying.flight.staging_of(flying.vhosts["/"])
+    until(lambda: not staging._open)
     [committer] = engine._committers()
     with committer._turn, engine.not_waiting():
         committer._port.has_room(0)
