@@ -126,6 +126,6 @@ def mend(file: str) -> str | None:
 
 
 def told(meta: Meta) -> str:
-    """What is wrong with such a page, in words."""
+    """The fault of such a page, in words."""
     number = meta.transaction
     return f"meta page {number & 1} has the number of transaction {number - 2}, and leads to the tree of transaction {number}"

@@ -268,7 +268,7 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
 
 
 class Kept(NamedTuple):
-    """What a compacted log keeps."""
+    """The records that a compacted log keeps."""
 
     live: dict[tuple[int, int, int], int]
     """Where the ENTER, MARK and SEEN of each kind, queue and id is."""

@@ -141,8 +141,8 @@ class Segments:
             self.synced = max(self.synced, last, (number + 1) * self.capacity)
 
     def _see_the_end(self) -> None:
-        """A ring has its first slots before it has its name, so no crash leaves it without them: a shorter file was cut. What
-        was behind is not known, so the log counts as synced beyond all that is left: damage, not a torn tail."""
+        """A ring has its first slots before it has its name, so no crash leaves it without them: a shorter file was cut. The
+        part behind is not known, so the log counts as synced beyond all that is left: damage, not a torn tail."""
         if os.fstat(self.fd).st_size < self.at(SLOTS_MIN):
             self.synced = max(self.synced, self.reach(self.begin) + 8)
 

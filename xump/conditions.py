@@ -162,7 +162,7 @@ class Where(Condition):
     source: str | filters.Pairs | FilterFunction
     """The filter as it was given: the text, the items of the dict, or the function."""
     tree: Any = dataclass_field(init=False, compare=False)
-    """What the filter means, as nested tuples; `xump.filters.tree` describes them."""
+    """The filter as nested tuples; `xump.filters.tree` describes them."""
 
     if TYPE_CHECKING:       # it accepts more than it keeps
 

@@ -33,7 +33,7 @@ logger.addHandler(logging.NullHandler())
 
 
 class BuildingBlock:
-    """What `Engine.building` returns. A class and not a generator: a block costs half of one."""
+    """The result of `Engine.building`. A class and not a generator: a block costs half of one."""
 
     __slots__ = ("_engine", "_thread")
 

@@ -23,7 +23,7 @@ class Death(NamedTuple):
     dead_letter: str
     """The queue that the dead letter goes to."""
     argument: str
-    """What the queue gave beside the rewriter's name; empty: nothing."""
+    """The argument that the queue gave beside the rewriter's name; empty: none."""
     detail: str | None
     """The text that was given to `reject`."""
     time: int

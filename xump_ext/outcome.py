@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class OutcomeFlag(enum.IntFlag):
-    """What happened to a message on its way, as bits of `Outcome.flags`.
+    """The events on a message's way, as bits of `Outcome.flags`.
 
     - `DUPLICATE`: the queue has its `message_id` already (`dedup`), so it entered nothing.
     - `UNROUTABLE`: a queue on the way had no selector for it, or for a copy of it.
@@ -35,7 +35,7 @@ class OutcomeFlag(enum.IntFlag):
 
 
 class Outcome(NamedTuple):
-    """What became of one message when the call that published it had run the graph.
+    """The outcome of one message when the call that published it had run the graph.
 
     - `id`: the id that the queue issued, or that of the message of which this is a duplicate; 0: it has none there.
     - `copies`: how many queues took it, by the publish or by COPY. Dead letters do not count. 0: no queue has it.
@@ -54,5 +54,5 @@ class Outcome(NamedTuple):
     refused: int
     """How many queues were full and refused it, or a copy of it, at most 255 (AMQP: `basic.nack`)."""
     flags: OutcomeFlag
-    """What else happened on the way."""
+    """The other events on the way."""
 

@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """What a command tells the shell."""
+    """The status that a command gives the shell."""
 
     OK = 0
     """All is well."""

@@ -117,7 +117,7 @@ class Remote:
         self._connection.close()
 
     def ask(self, method: str, *path: str, body: bytes | None = None, kind: str = "", **query: Any) -> Any:
-        """What the broker answers: a value if it is JSON, else bytes. `path`: its parts; a query's None is left out."""
+        """The broker's answer: a value if it is JSON, else bytes. `path`: its parts; a query's None is left out."""
         target = "/" + "/".join(quote(part, safe="") for part in path)
         given = {name: value for name, value in query.items() if value is not None}
         headers = {**self._headers, **({"Content-Type": kind} if kind else {})}

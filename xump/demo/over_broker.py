@@ -73,7 +73,7 @@ class Client:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """The result."""
 
     published: int
     expected: dict[str, int]

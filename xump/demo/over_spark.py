@@ -39,7 +39,7 @@ MISSING = ("The demo goes on without Spark: {} is missing. For the part with Spa
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """The result."""
 
     flights: int
     seconds: float

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xump.durability.committer import Committer
 
 Told = Callable[[BaseException | None], object]
-"""What your program gives: it is called with None, or with the error for which its changes may not be durable."""
+"""A function of your program: it is called with None, or with the error for which its changes may not be durable."""
 
 logger = logging.getLogger("xump")
 

@@ -239,7 +239,7 @@ class Committer:
         return self._port.passed >= ticket
 
     def outcome(self) -> BaseException | None:
-        """What a call-back is told: None, or why its changes may not be durable."""
+        """The argument of a call-back: None, or why its changes may not be durable."""
         if self.error is None:
             return None
         told, failure = self._told, self.failure()

@@ -44,7 +44,7 @@ BINDING = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
 
 
 SPELLINGS = {"==": "=", "!=": "<>"}
-"""What other languages write, and its meaning here."""
+"""Spellings of other languages, and their meaning here."""
 
 
 class Token(NamedTuple):

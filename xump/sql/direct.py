@@ -1,11 +1,11 @@
-"""The same statements again and again, by psycopg itself: what a worker does for each task, and a relay for each batch.
+"""The same statements again and again, by psycopg itself: those of a worker for each task, and of a relay for each batch.
 
 SQLAlchemy's execution is most of the CPU that a worker's turn costs. So the worker takes one connection out of the engine's pool,
 with whatever that does to new connections, and runs its statement there, prepared. Arrays go as texts, which costs less than to
 have them looked through. Everything else, and every other driver, goes through SQLAlchemy.
 
-To plan a turn takes PostgreSQL twice as long as to run it, and it would do so each time. So it plans once. What was planned while
-a table was empty must be good with a million rows, too: only ways by an index that gives the order are left to choose from.
+To plan a turn takes PostgreSQL twice as long as to run it, and it would do so each time. So it plans once. A plan made while a
+table was empty must be good with a million rows, too: only ways by an index that gives the order are left to choose from.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def unpack(column: bytes | None) -> dict[str, Any]:
-    """What `pack` was given."""
+    """The values that `pack` was given."""
     if column is None:
         return {}
     values: dict[str, Any] = _decode(str(column, "ascii"))
@@ -55,7 +55,7 @@ def unpack(column: bytes | None) -> dict[str, Any]:
 
 
 def unpack_many(columns: Iterable[bytes | None]) -> list[dict[str, Any]]:
-    """What `pack` was given, of many rows: decoded at once, which costs an eighth.
+    """The values of many rows, as `unpack` gives those of one: decoded at once, which costs an eighth.
 
     >>> unpack_many([b'{"size": 1}', None])
     [{'size': 1}, {}]

@@ -1,6 +1,6 @@
 """Looking at a transaction before its commit, and transactions of our own.
 
-After an error that was swallowed, PostgreSQL answers COMMIT with a ROLLBACK, and neither driver nor SQLAlchemy raises. Whoever
+After an error that was swallowed, PostgreSQL answers COMMIT with a ROLLBACK, and neither driver nor SQLAlchemy raises. Code that
 acknowledges on the ground of a commit must look first.
 """
 

@@ -58,7 +58,7 @@ def everything(folder: Path) -> dict[str, bytes | None]:
 
 
 def in_child(call: Callable[[], Any]) -> Any:
-    """What `call` returns in a forked child, or what it raises there, as text."""
+    """The result of `call` in a forked child, or the text of its exception."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""What the conformance suite drives a store with: a driver that does what the engine does, a model, programs at random."""
+"""The parts with which the conformance suite drives a store: a driver in place of the engine, a model, programs at random."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def position_of(record: bytes) -> int:
 
 
 def content(record: bytes) -> bytes:
-    """What a record says, wherever in the log it stands."""
+    """The meaning of a record, wherever in the log it stands."""
     return record[4:16] + record[24:]
 
 
 class Model:
-    """What a store holds: records by what they are of, applied one by one. `lenient`: some may have been lost."""
+    """The contents of a store: records by their subject, applied one by one. `lenient`: some may have been lost."""
 
     def __init__(self, salt: int, lenient: bool = False) -> None:
         self.salt, self.lenient = salt, lenient

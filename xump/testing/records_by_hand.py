@@ -164,7 +164,7 @@ def batch(log: Log, *records: Record) -> Batch:
 
 
 def unpacked(record: bytes) -> Record:
-    """What a record in a log says, to be written once more."""
+    """The meaning of a record in a log, to be written once more."""
     kind, flags, length, number, _, id = struct.unpack_from("<6xBBIIQQ", record)
     fixed = length if kind != ENTER else HEAD.size + 56 if flags & RARE else HEAD.size + 32
     return kind, flags, number, id, record[HEAD.size:fixed], record[fixed:]

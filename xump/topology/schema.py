@@ -165,7 +165,7 @@ def read(mapping: Mapping[str, Any]) -> Description:
 
 
 def _read_broker(description: Description, table: object) -> None:
-    """What `xump serve` needs to know; an engine has no use for it."""
+    """The part for `xump serve`; an engine has no use for it."""
     if not isinstance(table, Mapping):
         description.faults.append(f"broker must be a table, got {type(table).__name__}")
         return

@@ -4,14 +4,15 @@
                 count, reason, queue, time (of the first), exchange, routing-keys, original-expiration if there was one
     x-first-death-reason, x-first-death-queue, x-first-death-exchange
 
-The argument of a queue is `-` if what it refuses when it is full is no dead letter, then `=` and a routing key, if it gives one.
+The argument of a queue is `-` if messages that it refuses when it is full are no dead letters, then `=` and a routing key, if it
+gives one.
 
 A dead letter names the dead-letter exchange as the one it was published to. It has the routing key that the queue
-gives, and no CC then; else it has those that it had, those of CC and BCC among them. It does not expire. What dies again of
-the same reason in the same queue counts on, and moves to the front.
+gives, and no CC then; else it has those that it had, those of CC and BCC among them. It does not expire. A message that dies
+again of the same reason in the same queue counts on: its table moves to the front.
 
-**Cycles.** What a client rejected may go anywhere: each round has a decision of a client in it. What dies by itself does not
-enter again a queue where it died since it was last rejected.
+**Cycles.** A message that a client rejected may go anywhere: each round has a decision of a client in it. One that dies by
+itself does not enter again a queue where it died since it was last rejected.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -100,7 +101,7 @@ cdef bytes slice_of(const unsigned char *at, const unsigned char *end):
 # ---- the envelope before
 
 cdef class Before:
-    """What a message had when it died: its exchange, and its properties in their places, encoded."""
+    """The envelope of a message when it died: its exchange, and its properties in their places, encoded."""
 
     cdef bytes exchange
     cdef bytes keys             # those of CC and BCC, as the annex has them, with their size

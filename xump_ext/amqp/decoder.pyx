@@ -1,17 +1,17 @@
-"""Reads frames from the receive buffer of a connection: what comes often as rows, the rest as channel and payload.
+"""Reads frames from the receive buffer of a connection: frequent ones as rows, the rest as channel and payload.
 
     octet   0      1         3        7              7 + size
             type   channel   size     payload ...    0xCE
 
 A message is a method (basic.publish), a header and bodies, a frame each. The decoder looks first whether all of a message lies in
-the buffer; then its row points there, and nothing is copied. What comes in pieces is put together aside, frame by frame, and its
-row points to that. Both ways give the same rows, however the bytes are cut.
+the buffer; then its row points there, and nothing is copied. A message that comes in pieces is put together aside, frame by
+frame, and its row points to that. Both ways give the same rows, however the bytes are cut.
 
 `next` goes on until there is something to be done in between: a method that is rare, for the caller to decode; an error; or as
 many rows as a batch may have. The rows before that come first, so the order in a channel is that of the wire.
 
-Only channels that the caller has opened have rows. What comes for one that is being closed is dropped, but for the two methods
-that close it. Everything that is wrong ends in an error, a code of the protocol and a text; after it nothing more is read.
+Only channels that the caller has opened have rows. Frames for one that is being closed are dropped, but for the two methods that
+close it. Everything that is wrong ends in an error, a code of the protocol and a text; after it nothing more is read.
 """
 
 cimport cython

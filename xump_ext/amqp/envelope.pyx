@@ -1,4 +1,4 @@
-"""What goes with a body in the engine: the exchange that it was published to and its properties as they came, an annex.
+"""The envelope of a body in the engine: the exchange that it was published to and its properties as they came, an annex.
 
 The reader of these annexes yields the fields of the table of headers, so conditions, filters and programs see what clients sent:
 texts, numbers, bool and bytes; a timestamp is its seconds. Lists, tables, decimals and void are no headers of Xump's;

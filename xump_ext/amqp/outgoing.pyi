@@ -10,7 +10,7 @@ from xump_ext.engine.outlet import Outlet
 from xump_ext.message.message import Message
 
 class Unacked:
-    """What a channel has sent and the client has not settled, by delivery tag."""
+    """Messages that a channel has sent and the client has not settled, by delivery tag."""
 
     def __new__(cls, engine: Any) -> Self: ...
     def __len__(self) -> int: ...
@@ -35,8 +35,8 @@ class Unacked:
     def tags(self, upto: int) -> list[int]:
         """The tags that are not settled, in order, up to this one; 0: all."""
     def lend(self, tags: list[int]) -> list[tuple[int, Delivery]]:
-        """Deliveries of what these tags name, for a transaction, without the messages; `take_back` ends that. What is stale,
-        since its queue was deleted, is left out.
+        """Deliveries of these tags, for a transaction, without the messages; `take_back` ends that. Tags of a deleted queue are
+        left out.
 
         Returns:
             (tag, delivery) each.
@@ -52,7 +52,7 @@ class Subscription:
     def __new__(cls, channel: int, tag: bytes, no_ack: bool, counts: bool, unacked: Unacked) -> Self: ...
 
 class Outgoing:
-    """What a connection consumes.
+    """The deliveries of a connection.
 
     `others(message, delivery_count)` gives exchange, properties of a message that did not come by AMQP, or with a header
     `x-delivery-count` if the count is not 0.

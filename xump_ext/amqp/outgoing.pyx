@@ -1,9 +1,9 @@
 """Deliveries: from the engine into the output buffer of a connection, and what becomes of them, by their delivery tags.
 
 All that a connection consumes is offered to one outlet, whose destinations are its consumers. `Outgoing.drain` writes what is
-there straight into the buffer. What is not settled by that gets a slot in the book of its channel, `Unacked`: pages of 32 slots
-in order of delivery tags, each slot a pointer that the engine clears when it takes the message back. A page is freed when all
-of its tags are settled, so one old message keeps one page.
+there straight into the buffer. A delivery that this does not settle gets a slot in the book of its channel, `Unacked`: pages of
+32 slots in order of delivery tags, each slot a pointer that the engine clears when it takes the message back. A page is freed
+when all of its tags are settled, so one old message keeps one page.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -25,7 +25,7 @@ cdef extern from "Python.h":
 
 
 cdef class Unacked:
-    """What a channel has sent and the client has not settled, by delivery tag."""
+    """Messages that a channel has sent and the client has not settled, by delivery tag."""
 
     def __cinit__(self, EngineLock engine not None):
         self.core = engine
@@ -101,7 +101,7 @@ cdef class Unacked:
         return page if page.used >> tag % PAGE_TAGS & 1 else NULL
 
     cdef int settle_tag(self, tags_t *page, uint32_t at, int kind, bint requeue) except -1:
-        """Settle what is in a slot. What is stale, because its queue was deleted, is only forgotten."""
+        """Settle the message in a slot. A stale one, whose queue was deleted, is only forgotten."""
         cdef entry_t **slot = &page.slots[at]
         page.used &= ~(<uint32_t> 1 << at)
         self.count -= 1
@@ -220,8 +220,8 @@ cdef class Unacked:
             self.end()
 
     def lend(self, list tags not None):
-        """Deliveries of what these tags name, for a transaction, without the messages; `take_back` ends that. What is stale,
-        since its queue was deleted, is left out.
+        """Deliveries of these tags, for a transaction, without the messages; `take_back` ends that. Tags of a deleted queue are
+        left out.
 
         Returns:
             (tag, delivery) each.
@@ -270,7 +270,7 @@ cdef class Unacked:
 
 
 cdef inline void hand_on(entry_t **slot, entry_t **other) noexcept:
-    """What one slot remembers of an entry, another one remembers instead."""
+    """Another slot remembers an entry instead of this one."""
     other[0] = slot[0]
     slot[0] = NULL
     if in_hands(other[0]):
@@ -294,7 +294,7 @@ cdef class Subscription:
 
 
 cdef class Outgoing:
-    """What a connection consumes.
+    """The deliveries of a connection.
 
     `others(message, delivery_count)` gives exchange, properties of a message that did not come by AMQP, or with a header
     `x-delivery-count` if the count is not 0.

@@ -4,7 +4,7 @@ A `BatchReader` takes all chunks of its data and checks every column of every ch
 included. Rows can be read only after that, so a batch enters a queue whole or not at all. A row becomes content in one
 allocation. It makes no Python object but for an address that did not occur lately: values of `address` and `reply_to` repeat, in
 a batch and in the next ones, so their str objects are shared, through one small table by their bytes, which all readers have, and
-one table for each dictionary. What routes by an address then finds the very object that it knows.
+one table for each dictionary. Code that routes by an address then finds the very object that it knows.
 """
 
 cimport cython

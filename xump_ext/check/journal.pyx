@@ -302,12 +302,12 @@ cdef int check_late(queue_t* queue, list ids) except -1:
 
 
 cdef list map_charges(Map map):
-    """What the record of a map takes, if it has one."""
+    """Bytes of the record of a map, if it has one."""
     return [] if map is None or map.number == 0 else [charge_of(map_length(map.items))]
 
 
 cdef list adoptions_charges(const queue_t* queue):
-    """What the record of its adoptions takes, if it has one. It may name queues that are gone."""
+    """Bytes of the record of its adoptions, if it has one. It may name queues that are gone."""
     return [] if adoptions_of(queue) is None or adoptions_of(queue).number == 0 else [adoptions_of(queue).charge]
 
 

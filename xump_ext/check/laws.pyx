@@ -342,7 +342,7 @@ cdef int check_holders(Books books) except -1:
 
 
 cdef int check_windows(Books books) except -1:
-    """What a shared window says that its selectors have outstanding is what they have."""
+    """The outstanding messages of a shared window are those of its selectors."""
     cdef WindowHandle window
     cdef SelectorHandle handle
     cdef selector_t* selector

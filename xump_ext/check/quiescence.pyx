@@ -239,8 +239,8 @@ cdef int check_runnable(selector_t* selector, entry_t* entry, lane_t* lane) exce
 
 
 cdef int check_first_waiter(queue_t* queue) except -1:
-    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room. What
-    ended in a store gives room when its end is written."""
+    """There is no room for the message of the first waiter. Waiters without a message stay in the list until there is room. A
+    message that ended in a store gives room when its end is written."""
     cdef waiter_t* waiter = queue.waiters_head
     cdef entry_t* entry
     if queue.runnable.position or (queue.durable and queue.store.size > sizeof(group_record_t)):

@@ -68,7 +68,7 @@ cdef double SECONDS_MAX = 9e9        # 285 years; longer timeouts never end
 
 
 cdef class EngineLock:
-    """What all calls share: the lock, the names of queues and selectors, the waiting consumers."""
+    """The state that all calls share: the lock, the names of queues and selectors, the waiting consumers."""
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.e, 0, sizeof(engine_t))
@@ -270,8 +270,8 @@ cdef class EngineLock:
         return 0
 
     cdef int unlock_slowly(self) except -1:
-        """Let waiting publishers in, leave the lock, and do what follows from the call. Nobody is let in at a time that is not
-        known: the user's clock has failed."""
+        """Let waiting publishers in, leave the lock, and do what follows from the call. No publisher is let in while the time
+        is not known: the user's clock has failed."""
         try:
             if self.publishers and self.state == BUSY and (self.clock is None or self.e.now != TIME_UNREAD):
                 self.let_in()
@@ -299,8 +299,8 @@ cdef class EngineLock:
         return 0
 
     cdef int tell(self) except -1:
-        """Call back, one after the other, whoever is to be told of what calls have done. What these call-backs do themselves is
-        told when they have returned, by the same loop: none is called inside another one."""
+        """Make the call-backs that calls have caused, one after the other. Those that they cause themselves follow when they
+        have returned, in the same loop: none is called inside another one."""
         cdef list changes
         self.telling = True
         try:
@@ -368,7 +368,7 @@ cdef class EngineLock:
         something falls due earlier than now known; without it, somebody else does what falls due. Returns a `Sleeper` for
         `_withdraw`.
 
-        What was there before this call wakes nobody, so the caller has to look for it once more. O(1).
+        Messages that were there before this call do not wake it, so the caller has to look for them once more. O(1).
         """
         cdef Sleeper sleeper = sleeper_for(destination)
         sleeper.call = wake

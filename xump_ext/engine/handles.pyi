@@ -146,7 +146,7 @@ class QueueHandle(QueueRef):
         """
     @property
     def unmatched(self) -> Unmatched:
-        """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
+        """How a message that no selector matches is treated: `"drop"`, or `"keep"`: it waits for one that does."""
     @property
     def staged(self) -> bool:
         """Whether the queue keeps what is published into it, as it came, until `Engine.adopt` gives it to another queue."""

@@ -222,7 +222,7 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def unmatched(self):
-        """What happens to a message that no selector matches: `"drop"`, or `"keep"`: it waits for one that does."""
+        """How a message that no selector matches is treated: `"drop"`, or `"keep"`: it waits for one that does."""
         return "keep" if self.live().keeps_unmatched else "drop"
 
     @property

@@ -26,7 +26,7 @@ class Outlet:
         """The Engine that it belongs to."""
     @property
     def call(self) -> Callable[[], object]:
-        """What is called when there is something to take."""
+        """The function that is called when there is something to take."""
     @property
     def destinations(self) -> tuple[str, ...]:
         """Its destinations, in the order in which they came, as a tuple."""

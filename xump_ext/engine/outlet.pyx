@@ -1,10 +1,10 @@
-"""Outlets: what is offered to a set of destinations, for a program that has no thread waiting for each of them.
+"""Outlets: messages offered to a set of destinations, for a program that has no thread waiting for each of them.
 
 An outlet is *quiet* while nothing is offered to its destinations. The call that ends the quiet calls back, once; then the program
 drains the outlet until nothing is left, which makes it quiet again. Its destinations stand in line: the first one has a turn of
 so many offers, then goes to the back. So a call-back is paid for once, not once a message, and no destination starves another.
 
-What is offered here counts as in your program's hands: it does not expire any more (`state/offers.pyx`).
+A message offered here counts as in your program's hands: it does not expire any more (`state/offers.pyx`).
 
 `outlet.pxd` says how a compiled face drains it, without a Python object for a message.
 """
@@ -244,12 +244,12 @@ cdef int pay_slot(EngineLock core, entry_t** slot) except -1:
 
 
 cdef int give_back_slot(EngineLock core, entry_t** slot) except -1:
-    """What is in the slot returns to its old place, as by a nack."""
+    """The message in the slot returns to its old place, as by a nack."""
     return nack_entry(&core.e, slot[0], NEVER, True)
 
 
 cdef int refuse_slot(EngineLock core, entry_t** slot) except -1:
-    """What is in the slot is dead-lettered, else dropped, as by a reject."""
+    """The message in the slot is dead-lettered, else dropped, as by a reject."""
     cdef entry_t* entry = slot[0]
     content_at(entry)           # the dead letter needs it; this may fail, so it comes before any change
     recall(&core.e, entry)

@@ -91,7 +91,7 @@ cdef class EnginePublishers(EnginePublish):
 
     cdef int let_in(self) except -1:
         """Let in those publishers that wait and for which there is room now, first come, first served, each followed by a
-        run. Nobody passes another one of the same queue."""
+        run. None passes another one of the same queue."""
         cdef Publisher publisher
         cdef bint again = True
         while again and self.e.building == 0 and self.state == BUSY:

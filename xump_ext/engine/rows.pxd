@@ -1,8 +1,9 @@
 """Rows: messages that a face publishes out of a buffer, over several queues, with one call. Documented for faces.
 
-A face is a server that speaks somebody's protocol over an engine. What it reads from a socket it describes as rows, which point
-into its buffer, and `publish_rows` lets them in with one call and one run. Nothing is raised for a row: what became of it stands
-in its `tally` (`OUTCOME_…`; the Python form is `publish_many(outcomes=True)`). The engine copies bodies and annexes once.
+A face is a server that speaks somebody's protocol over an engine. It describes the messages that it reads from a socket as rows,
+which point into its buffer, and `publish_rows` lets them in with one call and one run. Nothing is raised for a row: what became
+of it stands in its `tally` (`OUTCOME_…`; the Python form is `publish_many(outcomes=True)`). The engine copies bodies and annexes
+once.
 
     cdef row_t rows[2]
     row_begin(&rows[0], <PyObject*> queue_handle, <PyObject*> address, body, body_bytes)

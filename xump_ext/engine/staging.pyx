@@ -88,7 +88,7 @@ cdef str store_of(const queue_t* queue):
 
 
 cdef int64_t staged_bytes(queue_t* target, list staged) except -1:
-    """What the record of the adoption takes of the store."""
+    """Bytes of the store that the record of the adoption takes."""
     return <int64_t> charge_of(adopt_length(queues_waiting(target) + <uint64_t> len(staged)))
 
 

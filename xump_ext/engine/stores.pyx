@@ -209,8 +209,9 @@ cdef class EngineStores(EngineLock):
         return True
 
     cdef int run_in_room(self) except -1:
-        """Run the graph because a store has room again. What moves on may make room once more when it is written, and so on:
-        these runs are one, until another call brings a message. So what goes in a circle comes to its end (decision 303)."""
+        """Run the graph because a store has room again. A message that moves on may make room once more when it is written,
+        and so on: these runs are one, until another call brings a message. So a message that goes in a circle comes to its
+        end (decision 303)."""
         if self.e.building == 0:
             if self.e.run_start == self.room_end:
                 self.e.run_start = self.room_start
@@ -303,7 +304,7 @@ cdef class StorePort:
         self.journal.fail()
 
     def demand(self, int64_t wanted):
-        """What the back-end needs to know to choose its oldest part; `wanted`: bytes that a call lacks room for."""
+        """The figures by which the back-end chooses its oldest part; `wanted`: bytes that a call lacks room for."""
         return Demand(wanted, self.journal.live_bytes, largest_live(&self.journal.store), self.journal.carried_bytes)
 
     @property

@@ -528,7 +528,7 @@ cdef bint keeps_alive(const queue_t* queue, bint ended_default) noexcept:
 
 
 cdef list ids_held(const selector_t* selector):
-    """The ids of the messages that it has taken, or bound, in order. What is late comes to its end in that order."""
+    """The ids of the messages that it has taken, or bound, in order. Late messages come to their end in that order."""
     cdef list ids = []
     cdef entry_t* entry = selector.holding.head
     while entry != NULL:

@@ -5,7 +5,7 @@ from typing import Any
 from xump_ext.engine.publishers import EnginePublishers, Publisher
 
 class Planned:
-    """What a transaction is to do."""
+    """The steps of a transaction."""
 
 class EngineTransactions(EnginePublishers):
     """The sixth part of the engine's class: transactions."""

@@ -32,7 +32,7 @@ cdef enum:
 
 
 cdef class Planned:
-    """What a transaction is to do."""
+    """The steps of a transaction."""
 
 
 cdef class EngineTransactions(EnginePublishers):
@@ -92,7 +92,7 @@ cdef class EngineTransactions(EnginePublishers):
         return go_on(&self.e)
 
     cdef Planned planned(self, object transaction):
-        """What a transaction is to do, before it is asked whether that can be."""
+        """The steps of a transaction, before it is asked whether that can be."""
         cdef Planned planned = Planned.__new__(Planned)
         cdef Admissions contents = Admissions.__new__(Admissions)
         cdef tuple operation

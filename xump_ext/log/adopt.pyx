@@ -1,4 +1,4 @@
-"""What a queue has adopted: staged queues whose rows enter it one after the other, and the record that says so.
+"""Adoptions of a queue: staged queues whose rows enter it one after the other, and the record that says so.
 
 A staged queue is adopted whole, and only by a queue of its own store. So nothing is copied or moved by an adoption: each ADOPT
 has the numbers of all staged queues that the target has still to let in, in order, and the newest one counts. One is written when
@@ -21,7 +21,7 @@ from xump_ext.state.envelope cimport QueueRef
 
 
 cdef class Adoptions:
-    """What one queue has adopted."""
+    """The staged queues that one queue has adopted."""
 
     def __cinit__(self):
         self.waiting = []

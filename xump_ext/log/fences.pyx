@@ -184,7 +184,7 @@ cdef int settle_or_fence(queue_t* queue, uint64_t id, uint64_t charge, bint stai
 
 
 cdef int mark_flags(entry_t* entry) noexcept:
-    """What a MARK says of the entry as it is now."""
+    """The content of a MARK of the entry as it is now."""
     cdef int flags = RECORD_REDELIVERED if entry.flags & REDELIVERED else 0
     if entry.state == HISTORY and not entry.flags & SHADOW:
         return flags | RECORD_HISTORIC | (RECORD_DEAD_ENTRY if entry.hops == 0 else 0)

@@ -46,6 +46,6 @@ cdef inline int64_t largest_live(const store_t* store) noexcept:
 
 
 cdef inline int64_t largest_with(const store_t* store, int64_t bytes) noexcept:
-    """What `largest_live` will be when a message of so many bytes has come."""
+    """`largest_live` as it will be when a message of so many bytes has come."""
     # It is charged by the class of its length, which may be a 128th more.
     return max(largest_live(store), class_bytes_max(size_class(<uint64_t> (bytes + (bytes >> 7) + 8))) if bytes > 0 else 0)

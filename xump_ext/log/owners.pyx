@@ -62,7 +62,7 @@ cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -
 
 
 cdef int said_of(const entry_t* entry) noexcept:
-    """What a MARK says of its routing; nothing, if the frontier tells."""
+    """The routing in its MARK; none, if the frontier tells."""
     if entry.extra == NULL or entry.extra.logged == LOGGED_NOTHING:
         return 0
     return RECORD_ROUTED if entry.extra.logged == LOGGED_ROUTED else RECORD_UNROUTED

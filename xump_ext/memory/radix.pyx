@@ -312,7 +312,7 @@ cdef uint64_t leaf_filtered(uintptr_t* place, keeps_t keeps) noexcept:
 
 
 cdef void block_filtered(block_t* block, keeps_t keeps) noexcept:
-    """What an item is kept by is read from its owner: all of the block's are fetched at once."""
+    """The key of an item is read from its owner: all of the block's are fetched at once."""
     cdef uint32_t i, kept = 0
     for i in range(block.count):
         prefetch(block.items[i].owner)

@@ -1,6 +1,6 @@
 """SipHash-1-3 with 128 bits (Aumasson and Bernstein, 2012): a hash of texts that others choose, under a secret key.
 
-Whoever does not know the key cannot find two texts with one hash, nor many that share the places of a table. The first number is
+Without the key one cannot find two texts with one hash, nor many that share the places of a table. The first number is
 that of rounds a word, the second that at the end. Python and Rust hash their texts by 1-3, too: the authors' 2-4 is for those who
 show the hash, and takes 16 ns more a message_id. The libraries on PyPI that compute it cannot be called from compiled code.
 """

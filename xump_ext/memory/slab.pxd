@@ -6,9 +6,9 @@ Taking a cell and giving it back cost a few instructions. All cells of a chunk h
 hands out the cells that were given back first, then those never used. Chunks with room stand in lists, one for each size. An
 empty chunk may serve another size. An empty region goes back to the system, but one is kept.
 
-Only a program that has 2 MiB of cells gets regions, which are made of huge pages where the system has them. What a message
-touches lies in many places, and finding those in page tables would cost more than reading them. The first 32 chunks come from
-malloc and are kept.
+Only a program that has 2 MiB of cells gets regions, which are made of huge pages where the system has them. The cells that a
+message touches lie in many places, and finding those in page tables would cost more than reading them. The first 32 chunks come
+from malloc and are kept.
 
 All engines of a process share the cells, under the interpreter's lock.
 """

@@ -206,11 +206,11 @@ cdef region_t* region_made(char* first) noexcept:
 
 
 def prepare_memory(size):
-    """Have up to `size` bytes of memory ready for messages, in pieces of 2 MiB: what the system must clear is cleared here.
+    """Have up to `size` bytes of memory ready for messages, in pieces of 2 MiB: the system clears them here, not later.
 
     A thread that waits anyway calls this, so that the thread that publishes much need not stop for it: clearing 2 MiB takes
-    0.1 ms, and 5 ms in a virtual machine that has never used that memory. Other threads of the interpreter run meanwhile. What
-    is ready stays so until it is used.
+    0.1 ms, and 5 ms in a virtual machine that has never used that memory. Other threads of the interpreter run meanwhile. Memory
+    that is ready stays so until it is used.
     """
     cdef size_t wanted = size
     cdef char* first

@@ -1,4 +1,4 @@
-"""What a compiled reader of annexes needs: cimport this, register the reader, and let it put fields.
+"""For compiled readers of annexes: cimport this, register the reader, and let it put fields.
 
     from xump_ext.message.annex cimport annex_reader, fields_t, put_int
 

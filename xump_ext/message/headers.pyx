@@ -8,8 +8,9 @@
 
 Short, plain headers are written in one pass (`headers_small`). All others are measured and checked first, then written.
 
-A message may have an **annex** instead: bytes that only the reader of their kind understands. Whatever asks for headers, compiled
-or not, comes by `fields_of`, which has the reader called when the first one asks; what it yields stays with the annex.
+A message may have an **annex** instead: bytes that only the reader of their kind understands. All code that asks for headers,
+compiled or not, comes by `fields_of`, which has the reader called when the first one asks; the headers that it yields stay with
+the annex.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING

@@ -108,7 +108,7 @@ class Message:
         """The sender's own name for the message, or None; Xump does not read it."""
     @property
     def correlation_id(self) -> str | None:
-        """What joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
+        """Joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
     @property
     def expires(self) -> int | None:
         """The moment after which nobody is handed the message, in POSIX nanoseconds of the engine's clock; None: it does not

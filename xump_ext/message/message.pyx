@@ -422,7 +422,7 @@ priority=0, annex=None)\n--\n
 
     @property
     def correlation_id(self):
-        """What joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
+        """Joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""
         return object_or_none(correlation_of(self.content))
 
     @property
@@ -561,7 +561,7 @@ cdef int message_fill(Message message, content_t* content) except -1:
 
 
 cdef int message_begin(Message message, content_t* content) except -1:
-    """What `__init__` does with the content."""
+    """The part of `__init__` that makes the content."""
     if message.content != nothing:
         content_release(content)
         raise TypeError("a message is immutable: use replace()")

@@ -5,7 +5,7 @@ from typing import final
 
 @final
 class Times:
-    """What a publish says of time."""
+    """The times of a publish."""
 
 def seconds_ns(seconds: object, what: str) -> int: ...
 def seconds_of(nanoseconds: int | None) -> float | None: ...

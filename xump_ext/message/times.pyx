@@ -68,7 +68,7 @@ cpdef int64_t moment_ns(object moment, str what) except? -1:
 @cython.final
 @cython.freelist(8)         # each publish that says something of time has one, for a moment
 cdef class Times:
-    """What a publish says of time: when the message is due, and how long it may wait from then on."""
+    """The times of a publish: when the message is due, and how long it may wait from then on."""
 
     def __cinit__(self):
         self.delay = self.at = self.ttl = NEVER

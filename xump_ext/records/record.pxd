@@ -11,7 +11,7 @@ cdef inline rare_t* rare_of(const enter_record_t* record) noexcept nogil:
     return <rare_t*> (record + 1) if record.head.flags & RECORD_RARE else NULL
 
 cdef inline timed_t* timed_of(const enter_record_t* record) noexcept nogil:
-    """What it says of time and priority; NULL: nothing."""
+    """Its time and priority; NULL: it has none."""
     if not record.head.flags & RECORD_TIMED:
         return NULL
     return <timed_t*> (<char*> (record + 1) + (sizeof(rare_t) if record.head.flags & RECORD_RARE else 0))

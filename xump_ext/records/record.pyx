@@ -402,7 +402,7 @@ cdef class Changes:
 
 
 def items(data):
-    """What a group changes in a keyed store: (puts, gone), each a list in order of the keys.
+    """The changes of a group in a keyed store: (puts, gone), each a list in order of the keys.
 
     `puts` has (key, record), each key once. `gone` has (first, last): all keys from first to last, both included, are deleted,
     and none of them is among the puts. `data` is a whole group, as `write` gets it. The QUEUE, STATE, META and ADOPT of a deleted

@@ -477,7 +477,7 @@ cdef bint was_routed(const entry_t* entry, const recovered_t* queue) noexcept:
 
 
 cdef int timed_given(entry_t* entry, const timed_t* timed) except -1:
-    """What a record says of time and priority."""
+    """The times and priority in a record."""
     entry.rank = timed.priority                     # until it has its place
     if timed.expires != NEVER or timed.due != NEVER:
         extra_of(entry)

@@ -208,7 +208,7 @@ cdef int place_staged(entry_t* entry) except -1:
 
 
 cdef int time_given(entry_t* entry, uint32_t body_bytes) except -1:
-    """What the message and its queue say of time, order and size."""
+    """Time, order and size, as the message and its queue have them."""
     cdef queue_t* queue = entry.queue
     cdef int64_t since = entry.timestamp
     entry.rank = <uint8_t> (queue.top_priority - min(queue.top_priority, <uint32_t> entry.rank)) if queue.top_priority else 0
@@ -232,7 +232,7 @@ cdef inline bint is_routed(const entry_t* entry) noexcept:
 
 
 cdef int place_delayed(entry_t* entry) except -1:
-    """What happens to it next waits for the release of the queue."""
+    """Its next step waits for the release of the queue."""
     cdef queue_t* queue = entry.queue
     queue.has_awaiting = True
     if is_first_delay(entry):

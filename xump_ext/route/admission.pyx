@@ -143,7 +143,7 @@ cdef class Admissions:
         return 0
 
     cdef int check_answer(self, admission_t* item) except -1:
-        """What an answer gives back: credit, and room, or none, if the message returns or is sent away. Its records take some of
+        """An answer gives back credit, and room, or none, if the message returns or is sent away. Its records take some of
         the stores' room."""
         cdef entry_t* entry = item.paid
         cdef letters_t to
@@ -346,7 +346,7 @@ cdef bint sends_away(const admission_t* item) noexcept:
 # ---- entering
 
 cdef str fullness(const queue_t* queue):
-    """What fills the queue, for an error."""
+    """The limit that the queue is at, for an error."""
     found = f"it has {queue.ready} ready"
     if queue.delayed:
         found += f" and {queue.delayed} delayed"

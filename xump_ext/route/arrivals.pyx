@@ -1,4 +1,4 @@
-"""What a publish says of time: when its message is due, and when that expires."""
+"""The times of a publish: when its message is due, and when that expires."""
 
 from xump_ext.message.content cimport content_expiring
 from xump_ext.message.headers cimport expires_of

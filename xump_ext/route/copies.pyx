@@ -88,7 +88,7 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
 
 
 cdef inline content_t* copied_content(engine_t* engine, entry_t* entry) except NULL:
-    """What is copied: the content as it came, by whichever of its addresses it is routed now."""
+    """The content that is copied: the content as it came, by whichever of its addresses it is routed now."""
     return content_at(entry) if engine.original == NULL else engine.original
 
 

@@ -1,10 +1,11 @@
-"""What falls due: delays and retries end, messages expire, deadlines pass (DESIGN: time).
+"""Messages that fall due: delays and retries end, messages expire, deadlines pass (DESIGN: time).
 
 A call does what fell due before anything else, moment by moment: each moment is a run at its own time. So it makes no difference
-how many calls come in between. Within a moment expiries go first, then the rest, each by entry. What a run makes due at its own
-moment (a ttl of 0) follows when it has nothing else to do, and the run goes on.
+how many calls come in between. Within a moment expiries go first, then the rest, each by entry. Messages that a run makes due at
+its own moment (a ttl of 0) follow when it has nothing else to do, and the run goes on.
 
-In a store that was opened again what falls due waits until its queue is released. That is its moment then, in order of due time.
+In a store that was opened again, a message that falls due waits until its queue is released. That is its moment then, in order
+of due time.
 """
 
 from heapq import heapify, heappop, heappush
@@ -220,7 +221,7 @@ cdef bint comes_last(const engine_t* engine, const entry_t* entry) noexcept:
 
 
 cdef int end_retry(engine_t* engine, entry_t* entry) except -1:
-    """The message is back. Whoever iterates over deliveries gets it again: it came back by time, not by a nack."""
+    """The message is back. An iterator of deliveries yields it again: it came back by time, not by a nack."""
     leave_ready(engine, entry)
     forget_nack(engine, entry)
     return requeue_entry(engine, entry)

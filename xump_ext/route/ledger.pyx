@@ -177,7 +177,7 @@ cdef uint64_t enter_special(
 
 
 cdef uint64_t enter_staged(engine_t* engine, queue_t* queue, content_t* content, visited_t* visited, int64_t due) except 0:
-    """`enter` for a staged queue: the message waits as it came. What it says of time counts when it enters its target."""
+    """`enter` for a staged queue: the message waits as it came. Its times count when it enters its target."""
     cdef entry_t* entry = entry_made(engine, queue, queue.next_id, content, 0, 0, 0, NULL, queue.durable)
     try:
         if due != NEVER:
@@ -192,7 +192,7 @@ cdef uint64_t enter_staged(engine_t* engine, queue_t* queue, content_t* content,
 
 
 cdef int extra_filled(entry_t* entry, const content_t* content, int64_t due) except -1:
-    """What the message and its queue say of time, order and size."""
+    """Time, order and size, as the message and its queue have them."""
     cdef queue_t* queue = entry.queue
     cdef int64_t expires = expires_of(content)
     if queue.top_priority:
@@ -353,8 +353,9 @@ cdef int put(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* 
 
 
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1:
-    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way. What your
-    program refused begins a new trip there, at 0 hops: each round of such a cycle has a decision of your program in it."""
+    """Bounces an entry, which is in no list any more, into its dead letter queue, else drops it. Settles it either way. A
+    message that your program refused begins a new trip there, at 0 hops: each round of such a cycle has a decision of your
+    program in it."""
     cdef queue_t* queue = entry.queue
     cdef bint refused = reason == REASON_REJECTED or reason == REASON_DELIVERY_LIMIT
     cdef letters_t to

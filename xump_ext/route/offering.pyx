@@ -120,8 +120,8 @@ cdef void bind_mixed(selector_t* selector, const entry_t* entry) noexcept:
 
 
 cdef int detach_mixed(engine_t* engine, selector_t* selector, entry_t* entry) except -1:
-    """What `offer` does with an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready. The
-    entry lies anywhere in memory: what is touched when it is taken and paid for is fetched now."""
+    """The part of `offer` for an entry that waits, is out of its turn, or has a key, size or moment. A bound one stays ready. The
+    entry lies anywhere in memory: the parts that taking and paying for it touch are fetched now."""
     cdef const entry_t* before = selector.holding.tail
     prefetch(<const void*> entry.content.bits)
     prefetch_place(&entry.queue.index, entry.id)

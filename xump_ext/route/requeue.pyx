@@ -1,6 +1,6 @@
 """Requeueing: a message that was taken is released, and waits again at its old place (rules 9, 10).
 
-What the message became downstream is deleted, from the lowest link up. Its delivery is stale, or its offer is withdrawn. The
+Its copies and moves downstream are deleted, from the lowest link up. Its delivery is stale, or its offer is withdrawn. The
 credit of the selectors that took it is available again, without a payment.
 """
 
@@ -147,7 +147,7 @@ cdef int go_home(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef inline int over_limit_look(engine_t* engine, queue_t* queue) except -1:
-    """What comes home passes the limits; a queue that drops its oldest messages drops for it, too."""
+    """A message that comes home passes the limits; a queue that drops its oldest messages drops for it, too."""
     if queue.drops_oldest:
         queue_list(engine, queue, OVERFULL)
     return 0

@@ -132,7 +132,7 @@ cdef inline int steps(engine_t* engine) except -1:
 
 
 cdef bint step_last(engine_t* engine) except -1:
-    """What is done only when nothing more can be routed. Whether there was any."""
+    """The work that waits until nothing more can be routed. Whether there was any."""
     if engine.lists[OVERFULL] != NULL:
         drop_oldest(engine)
     elif engine.replies != NULL and engine.replies.ready:
@@ -438,7 +438,7 @@ cdef inline int route_entry(engine_t* engine, entry_t* entry, route_t* route, vi
 
 
 cdef int uncommon_routed(entry_t* entry) except -1:
-    """What `route_entry` does in a queue that is durable, or special."""
+    """`route_entry` in a queue that is durable, or special."""
     if entry.id >= entry.queue.frontier and entry.queue.top_priority == 0:
         entry.queue.frontier = entry.id + 1
     if entry.queue.durable:
@@ -451,7 +451,7 @@ cdef int uncommon_routed(entry_t* entry) except -1:
 cdef int route_unmatched(engine_t* engine, entry_t* entry, visited_t* visited) except -1:
     """No selector matches the entry: it is dead-lettered, dropped, or kept until one does (rule 6, amended).
 
-    What waited when the engine was quiet is never dropped for that, nor because the dead letter queue has no room.
+    A message that waited when the engine was quiet is never dropped for that, nor because the dead letter queue has no room.
     """
     cdef queue_t* queue = entry.queue
     if queue.keeps_unmatched or (entry.extra != NULL and entry.extra.kept != KEPT_NEVER) or (

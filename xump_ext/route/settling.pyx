@@ -39,7 +39,8 @@ cdef int settle(engine_t* engine, entry_t* entry, int how, int reason) except -1
 
 
 cdef int pay_for(engine_t* engine, entry_t* entry) except -1:
-    """What this moved message became is settled: pays the selector that took it, settles it, and so on upwards."""
+    """The message that this one was moved on as is settled: pays the selector that took this one, settles it, and so on
+    upwards."""
     cdef entry_t* parent
     cdef selector_t* supplier
     while entry != NULL:

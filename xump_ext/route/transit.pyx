@@ -1,11 +1,12 @@
-"""Transit queues: what comes goes on at once to the targets of their selectors, as through an exchange.
+"""Transit queues: each message goes on at once to the targets of their selectors, as through an exchange.
 
 A transit queue keeps nothing, so its messages never wait: all enabled selectors that match copy, then one of those that discard
 has what is left. If there are none, the default does so; if it leads nowhere either, the message is unroutable.
 
-What comes by COPY, MOVE or as a dead letter, while the queue is held, in a building block or in a transaction is an entry, which
-the run routes in its turn. What is published goes on before anything else happens, and then needs no entry of its own: one on the
-stack stands for it, which no list and no index ever sees. Only an entry that has to be sent away or discarded is made for it.
+A message that comes by COPY, MOVE or as a dead letter, while the queue is held, in a building block or in a transaction is an
+entry, which the run routes in its turn. A published one goes on before anything else happens, and then needs no entry of its
+own: one on the stack stands for it, which no list and no index ever sees. Only an entry that has to be sent away or discarded is
+made for it.
 
 A message whose annex names further addresses is routed by each of them, in its turn: as if it were one message with several
 addresses, of which each queue gets one copy. The copies are as it came.

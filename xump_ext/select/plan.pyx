@@ -284,7 +284,7 @@ cdef class Plan(Waiting):
         return self.route_for(hits.items, hits.count)
 
     cdef known_t* known_address(self, object address) except NULL:
-        """What the plan remembers of the address; works it out if that is nothing."""
+        """The plan's memory of the address; works it out if there is none."""
         cdef uint32_t hash = <uint32_t> hash_of(address)
         cdef uint32_t at = hash & self.known_mask
         cdef known_t* known = &self.known[at]

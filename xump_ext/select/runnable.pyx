@@ -1,4 +1,4 @@
-"""What may go on: a heap of the engine, by the age of the message in question, and one in each queue that goes by priority.
+"""Queues and lines that may go on: a heap of the engine by the age of their next message, and one in each queue with priorities.
 
 In such a queue a message of higher priority goes first, however young it is. Between queues the messages that are next in theirs
 compare by age. So its lanes, and the waiting lists about its messages, are in a heap of its own, by priority and then by age; and

@@ -1,7 +1,7 @@
 """The verbs, roles and reasons by the names that Python has for them: the one table of each."""
 
 VERBS = {"copy": COPY, "move": MOVE, "deliver": DELIVER, "bounce": BOUNCE, "discard": DISCARD}
-"""What an action does; `xump.actions` says what each verb needs."""
+"""The kinds of actions; `xump.actions` says what each verb needs."""
 
 ROLES = {"always": ORDINARY, "default": DEFAULT, "overflow": OVERFLOW}
 """When a selector is invoked, by the name of its condition: `always` stands for every ordinary one."""

@@ -7,7 +7,7 @@ cdef extra_t* extra_new(entry_t* entry) except NULL
 cdef void extra_free(extra_t* extra) noexcept
 
 cdef inline extra_t* extra_of(entry_t* entry) except NULL:
-    """What few entries have: that of this entry, made if it has none. It ends with the entry: `extra_leave` in schedule.pxd."""
+    """The rare fields of this entry, made if it has none. It ends with the entry: `extra_leave` in schedule.pxd."""
     return entry.extra if entry.extra != NULL else extra_new(entry)
 
 cdef inline bint is_first_delay(const entry_t* entry) noexcept nogil:

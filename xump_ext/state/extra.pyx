@@ -1,4 +1,4 @@
-"""What few entries have: moments at which something happens to them (delay, expiry, deadline), and the key that orders them.
+"""Properties that few entries have: the moments of delay, expiry and deadline, and the key that orders them.
 
 An entry refers to its extra, which is NULL for most. So a message that uses none of it pays for one pointer. The schedule refers
 to extras, too, and cannot be searched: an extra whose entry has ended stays until the schedule comes to it.

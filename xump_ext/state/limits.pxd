@@ -13,7 +13,7 @@ cdef inline bint is_limited(const queue_t* queue) noexcept:
     return queue.limit_given != UNLIMITED or queue.limit_bytes != UNLIMITED
 
 cdef inline void limit_changed(queue_t* queue) noexcept:
-    """What is delayed, or the bytes, have changed: works out the limit of what is ready."""
+    """Works out the limit of ready messages anew: the delayed ones, or the bytes, have changed."""
     if queue.body_bytes >= queue.limit_bytes:
         queue.limit = 0
     elif queue.limit_given == UNLIMITED:

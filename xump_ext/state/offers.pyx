@@ -37,8 +37,8 @@ cdef int destination_forget(engine_t* engine, destination_t* destination) except
 # ---- outlets
 
 cdef int outlet_offered(engine_t* engine, destination_t* destination) except -1:
-    """Something was offered there. What ends the quiet of an outlet is told when the call is over. It is in the program's hands
-    now, so it expires no more."""
+    """Something was offered there. If that ends the quiet of an outlet, it is told when the call is over. It is in the
+    program's hands now, so it expires no more."""
     cdef outlet_t* outlet = destination.outlet
     if not destination.stands:
         stand_last(outlet, destination)

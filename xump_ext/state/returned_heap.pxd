@@ -20,7 +20,7 @@ cdef enum:
     AGE_BITS = 54           # of an order: the sequence; the rank is above it
 
 cdef inline uint64_t order_of(const entry_t* entry) noexcept nogil:
-    """What goes first within a queue has a lower one: the highest priority, then the oldest. In most queues it is the
+    """The order within a queue, lowest first: the highest priority, then the oldest. In most queues it is the
     sequence."""
     return <uint64_t> entry.rank << AGE_BITS | entry.sequence
 

@@ -102,7 +102,7 @@ cdef inline int64_t schedule_behind(const schedule_t* schedule) noexcept:
     return moment_of(schedule.front[schedule.front_count - 2].key)
 
 cdef inline void schedule_front_gone(schedule_t* schedule, extra_t* extra) noexcept:
-    """What `schedule_front` gave is not scheduled any more."""
+    """Takes the entry that `schedule_front` gave out of the schedule."""
     schedule.soonest = schedule_behind(schedule)
     schedule.front_count -= 1
     schedule.live -= 1
@@ -111,7 +111,7 @@ cdef inline void schedule_front_gone(schedule_t* schedule, extra_t* extra) noexc
     fetch_ahead(schedule)
 
 cdef inline void fetch_ahead(const schedule_t* schedule) noexcept:
-    """Whoever looks at what is due looks at its entry: each lies somewhere else in memory."""
+    """Code that looks at a due item looks at its entry: each lies somewhere else in memory."""
     cdef const extra_t* extra
     cdef const entry_t* entry
     if schedule.front_count >= EXTRAS_AHEAD:

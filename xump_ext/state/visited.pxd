@@ -59,7 +59,7 @@ cdef inline void tally_begin(visited_t* visited, tally_t* tally) noexcept:
     visited.tally = tally
 
 cdef inline void tally_end(engine_t* engine, tally_t* tally) noexcept:
-    """Nobody asks any more."""
+    """Ends a tally: its counts are not asked for any more."""
     if tally.visited != NULL:
         tally.visited.tally = NULL
         visited_release(engine, tally.visited)

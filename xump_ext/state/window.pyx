@@ -162,7 +162,7 @@ cdef void move_some(window_t* window, uint64_t count) noexcept:
 
 
 cdef void clear_some(window_t* window, uint64_t count) noexcept:
-    """What was forgotten leaves the tables."""
+    """Ids that were forgotten leave the tables."""
     cdef const record_t* record
     cdef uint64_t number
     while count and window.cleared < window.first:

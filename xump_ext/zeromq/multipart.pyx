@@ -1,13 +1,13 @@
 """Receives and sends the messages of a ZeroMQ socket whole, with one call instead of one a frame.
 
-A call of pyzmq handles one frame: an object for it, options, checks, the GIL given up and taken. What a broker does with a
+A call of pyzmq handles one frame: an object for it, options, checks, the GIL given up and taken. All that a broker does with a
 message of six frames costs less than that. Here the frames of a message go between libzmq and a list of bytes in one call.
 
 Xump is built without libzmq, and does not need it. The functions come as addresses, from the library that pyzmq has loaded, so
 that both speak of the same sockets; `xump/zeromq/messages.py` finds them. libzmq promises that its functions stay as they are,
 and that a `zmq_msg_t` has 64 bytes (since 4.1).
 
-What may happen at any time is a value: no message within the time, no room, a peer that is gone. The errors of a socket that is
+Events of every day are values: no message within the time, no room, a peer that is gone. The errors of a socket that is
 closed or whose context has ended are raised by what the program gives for that.
 """
 
