@@ -7,13 +7,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PACKAGES = ["xump", "xump_ext", "stores", "plugin"]
+PACKAGES = ["xump", "xump_ext", "stores"]
 CODE = {".py", ".pyx", ".pxd", ".pyi"}
 
 BEGINS = re.compile(
     r"(?:\A\s*|(?<=[.:;!?])\s+|\n\s*\n\s*|\n\s*(?:[-*]|[\w`, ]+:) )"     # a text, sentence, paragraph, item, argument
     r"(?:What|Who|Whoever|Whatever|Nobody)\b(?P<rest>.*?)(?=[.:;!?](?:\s|\Z)|\Z|\n\s*\n)(?P<end>.?)", re.DOTALL)
-TEXT = re.compile(r'"""(.*?)"""', re.DOTALL)
+TEXT = re.compile(r'"""(.*?)"""|\bdocument\(\w+, b"\w+", b"([^"]*)"\)', re.DOTALL)
 NO_PROSE = re.compile(r"^```.*?^```|^#.*?$|^<!--.*?-->|`[^`\n]*`", re.DOTALL | re.MULTILINE)     # code, headings
 
 
@@ -28,7 +28,7 @@ def texts_of_code():
             if path.suffix in CODE:
                 source = path.read_text()
                 for found in TEXT.finditer(source):
-                    yield f"{path.relative_to(ROOT)}:{source.count(chr(10), 0, found.start()) + 1}", found[1]
+                    yield f"{path.relative_to(ROOT)}:{source.count(chr(10), 0, found.start()) + 1}", found[1] or found[2]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,4 +1,4 @@
-"""Reads frames from the receive buffer of a connection: what comes often as rows, the rest as channel and payload."""
+"""Reads frames from the receive buffer of a connection: frequent ones as rows, the rest as channel and payload."""
 
 from typing import Self, final
 

@@ -1,4 +1,4 @@
-"""Outlets: what is offered to a set of destinations, for a program that has no thread waiting for each of them."""
+"""Outlets: messages offered to a set of destinations, for a program that has no thread waiting for each of them."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, Self

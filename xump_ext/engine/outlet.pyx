@@ -264,4 +264,4 @@ cdef void forget_slot(entry_t** slot) noexcept:
 
 
 document(Outlet, b"engine", b"The Engine that it belongs to.")
-document(Outlet, b"call", b"What is called when there is something to take.")
+document(Outlet, b"call", b"The function that is called when there is something to take.")
