@@ -18,7 +18,9 @@ cdef inline bint hash_early(const queue_t* queue, PyObject* message_id, early_t*
     queue has no window, or the id is no plain text."""
     cdef const window_t* window = <const window_t*> queue.window
     cdef Py_ssize_t size
-    cdef const char* text = NULL if window == NULL else ascii_of(message_id, &size)
+    cdef const char* text = NULL
+    if window != NULL:
+        text = ascii_of(message_id, &size)
     if text == NULL:
         return False
     early.hash = window_hash(window, text, size)
