@@ -25,7 +25,7 @@ COLUMNS = ["stores", "what", "damages", *CAME, "violations"]
 TEXT = """
 Small stores, closed in order or left by a killed process, get one damage each: a bit flipped, a run of 16, 512 or 4,096 bytes
 zeroed, or another length. A forked child lets `xump check`, `stats` and `browse` read the store, opens it, repairs it, checks it,
-and opens it again. Each message that comes out must be what was published under its id. What is not as it was must be told: by an
+and opens it again. Each message that comes out must be what was published under its id. Every difference must be told: by an
 error, a warning, or a line of the report. No damage may end the process, or hold it up for a minute.
 
 "Unseen" damage is in bytes that nobody reads: all is there. A "torn tail" is one that an unsynced write leaves, too: cut off and
