@@ -5,7 +5,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from xump_ext.engine.core cimport Core
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.engine.topology_edit cimport message_delete
+from xump_ext.engine.queue_edit cimport message_delete
 from xump_ext.message.message cimport content_new
 from xump_ext.route.ledger cimport enter
 from xump_ext.route.routing cimport go_on

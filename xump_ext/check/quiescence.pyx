@@ -8,7 +8,8 @@ is pending, or the lane or waiting list is in the engine's heap `runnable`.
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
 from xump_ext.check.structure cimport broken, of_entry, of_queue, of_selector
-from xump_ext.check.waiting cimport next_in, oldest
+from xump_ext.check.waiting cimport oldest
+from xump_ext.check.waitsets cimport next_in
 from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.memory.heap cimport heap_t

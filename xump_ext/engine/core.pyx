@@ -29,10 +29,9 @@ from xump_ext.engine.handles cimport QueueHandle, SelectorHandle
 from xump_ext.engine.maps cimport check_map_fits, map_begin, map_charge
 from xump_ext.engine.enqueue cimport check_takes_rows
 from xump_ext.engine.reading cimport since
+from xump_ext.engine.queue_edit cimport message_delete, queue_create, queue_delete, selector_delete
+from xump_ext.engine.selector_edit cimport replay_of, selector_create, selector_enable
 from xump_ext.engine.staging cimport adopted_shrinks
-from xump_ext.engine.topology_edit cimport (
-    message_delete, queue_create, queue_delete, replay_of, selector_create, selector_delete, selector_enable,
-)
 from xump_ext.engine.windows cimport WindowHandle, window_begin, window_end, window_resize
 from xump_ext.errors import Conflict, QueueFull, no_pickle
 from xump_ext.log.journal cimport Journal

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.enqueue cimport check_takes_rows
-from xump_ext.engine.topology_edit cimport queue_delete
+from xump_ext.engine.queue_edit cimport queue_delete
 from xump_ext.errors import QueueFull, StoreFailed, StoreFull, TransactionError, no_queue
 from xump_ext.log.adopt cimport Adoptions, adopt_length, adoption_begins, adoptions_of, queues_waiting
 from xump_ext.log.journal cimport Journal

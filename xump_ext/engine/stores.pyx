@@ -25,7 +25,7 @@ The engine touches no file but to fetch a content, and the committer touches no 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from xump_ext.engine.handles cimport QueueHandle
-from xump_ext.engine.topology_edit cimport message_delete, queue_create, queue_delete
+from xump_ext.engine.queue_edit cimport message_delete, queue_create, queue_delete
 from xump_ext.log.fences cimport fences_forget
 from xump_ext.log.group cimport Group
 from xump_ext.log.journal cimport Journal, store_unchanged

@@ -269,6 +269,7 @@ cdef int log_queue(queue_t* queue) except -1:
                                   + text_size(queue.dead_letter) + text_size(group_text) + text_size(rewriter_text))
     cdef queue_record_t* record
     cdef char* at
+    cdef uint16_t size
     record = <queue_record_t*> record_new(
         queue.store, QUEUE, RECORD_AUTO_DELETE if queue.auto_delete else 0, length, queue.number, 0)
     touch(queue)
@@ -279,11 +280,15 @@ cdef int log_queue(queue_t* queue) except -1:
     queue_fill(record, queue)
     if queue.retry_count:
         memcpy(delays_of(record), queue.retry_delays, queue.retry_count * sizeof(int64_t))
-    at = text_put(name_of(record), <void*> name, &record.name_bytes)
-    at = text_put(at, queue.dead_letter, &record.dead_letter_bytes)
-    at = text_put(at, group_text, &record.group_bytes)
+    at = text_put(name_of(record), <void*> name, &size)
+    record.name_bytes = size
+    at = text_put(at, queue.dead_letter, &size)
+    record.dead_letter_bytes = size
+    at = text_put(at, group_text, &size)
+    record.group_bytes = size
     if rewriter_text != NULL:
-        text_put(at, rewriter_text, &record.rewriter_bytes)
+        text_put(at, rewriter_text, &size)
+        record.rewriter_bytes = size
     return 0
 
 

@@ -1,8 +1,8 @@
 """The structs of the core: engine, queue, entry, selector and what joins them. This file is its table of contents.
 
-The file holds nouns only; the rules are in the layers `select` and `route`. The nouns are C structs, not Python objects, so the
-garbage collector does not walk over a million waiting messages. Behind a `void*` field, the comment
-names the Python class that it points to.
+The file holds nouns only, and all of them, since they point to each other; the rules are in the layers `select` and `route`. The
+nouns are C structs, not Python objects, so the garbage collector does not walk over a million waiting messages. Behind a `void*`
+field, the comment names the Python class that it points to.
 
     engine ─┬─ queue ─┬─ index: its entries by id, in pages                            state/index.pxd
             │         ├─ history: processed entries that it keeps
