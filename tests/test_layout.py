@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import xump_ext
 from tests.layers import imports, module_of
 
 ROOT = Path(__file__).parent.parent
@@ -142,6 +143,21 @@ def test_every_module_says_what_it_is_for(path):
     if path.name == "__init__.py" and not text.strip():
         return
     assert text.startswith('"""'), f"{path.relative_to(ROOT)} does not begin with a docstring"
+
+
+def test_the_tree_in_the_readme_is_whole():
+    """It has every package, and the layers of the core from the lowest up."""
+    tree = (ROOT / "README.md").read_text().partition("## Where things are")[2].partition("## Read on")[0]
+    found, names = {}, []
+    for folder, inside in re.findall(r"^(?: {4}(\w+)/| {6}(\S.*?) {2})", tree, re.MULTILINE):
+        if folder:
+            names = found.setdefault(folder, [])
+        else:
+            names += inside.split(", ")
+    for package in ("xump", "xump_ext"):
+        inside = {path.parent.name for path in (ROOT / package).glob("*/*.py*")}
+        assert inside <= set(found[package]), f"{package}/: {inside - set(found[package])} stand not in the README"
+    assert [name for name in found["xump_ext"] if name in xump_ext.LAYERS] == list(xump_ext.LAYERS)
 
 
 NAMED = re.compile(r"(?:[\w.]+/)*\w+\.(?:pyx|pxd|py|md)\b")
