@@ -86,7 +86,7 @@ class RingStore(RingSpace):
         except OSError as error:
             if isinstance(error, XumpError):
                 raise
-            raise self._failed("reading what is there", error) from error
+            raise self._failed("reading the log", error) from error
         self._usable = True
 
     def _scanned_log(self) -> Iterator[tuple[int, memoryview]]:
@@ -100,7 +100,7 @@ class RingStore(RingSpace):
         try:
             self._mend(last)
         except OSError as error:
-            raise self._failed("making durable what was found", error) from error
+            raise self._failed("making the log durable", error) from error
 
     def _mend(self, last: int) -> None:
         """Leaves the end of the log as if nothing had ever been written behind it, the heads whole, and everything durable."""

@@ -156,7 +156,7 @@ def check_ack_timeout(seconds: object, do: Action, credit: object) -> int:
     if do.verb != "deliver" or do.queue is not None:
         raise ValueError(f"ack_timeout={seconds!r} is for selectors that deliver to your program; got do={do!r}")
     if credit is INFINITE:
-        raise ValueError(f"ack_timeout={seconds!r} with INFINITE credit: what it delivers is settled when it is taken; give a "
+        raise ValueError(f"ack_timeout={seconds!r} with INFINITE credit: its deliveries are settled when they are taken; give a "
                          "finite credit")
     return nanoseconds
 
@@ -188,7 +188,7 @@ def check_ahead(ahead: object, do: Action, role: str) -> None:
     if do.verb != "deliver" or do.queue is not None:
         raise ValueError(f"ahead={ahead!r} is for selectors that deliver to your program; got do={do!r}")
     if role == "overflow":
-        raise ValueError(f"ahead={ahead!r} is not for overflow selectors, which take what finds no room; leave ahead out")
+        raise ValueError(f"ahead={ahead!r} is not for overflow selectors, which take messages that find no room; leave ahead out")
 
 
 def check_window(do: Action, role: str, credit: object) -> None:
@@ -197,7 +197,7 @@ def check_window(do: Action, role: str, credit: object) -> None:
         raise ValueError(f"window is for selectors of finite credit that deliver to your program; got do={do!r}, "
                          f"credit={credit!r}")
     if role == "overflow":
-        raise ValueError("window is not for overflow selectors, which take what finds no room; leave window out")
+        raise ValueError("window is not for overflow selectors, which take messages that find no room; leave window out")
 
 
 # ---- what exists already

@@ -86,7 +86,7 @@ class Selector(SelectorHandle):
         if n and (self.do.verb != "deliver" or self.do.queue is not None):
             raise ValueError(f"selector {self.id} has do={self.do!r}; pay() is for selectors that deliver to your program")
         if n and self.credit is INFINITE:
-            raise ValueError(f"selector {self.id} has INFINITE credit; what it delivers is settled when it is taken")
+            raise ValueError(f"selector {self.id} has INFINITE credit; its deliveries are settled when they are taken")
         self.engine._pay(self, n)
 
     def enable(self) -> None:

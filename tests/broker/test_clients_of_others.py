@@ -180,8 +180,8 @@ def test_that_nothing_is_durable_is_said_once(broker, caplog):
         channel.exchange_declare("news", durable=True)
         channel.queue_declare("more", durable=True)
     said = [record.getMessage() for record in caplog.records if "durable" in record.getMessage()]
-    assert said == ["exchange 'news' was declared durable, and the broker has no store on disk: what is durable in virtual host "
-                    "'/' ends with the process"]
+    assert said == ["exchange 'news' was declared durable, and the broker has no store on disk: durable queues and exchanges of "
+                    "virtual host '/' end with the process"]
 
 
 def test_that_messages_may_take_too_many_hops_is_said(caplog):

@@ -363,7 +363,7 @@ def test_records_that_are_none_are_refused():
 
     register_store("wrong shelf", Wrong)
     with Engine() as engine:
-        with pytest.raises(StoreCorrupt, match="what should be a record at byte 0 is none"):
+        with pytest.raises(StoreCorrupt, match="byte 0 of a group begins no record"):
             engine.create_store("s", "wrong shelf", path="s")
 
 

@@ -50,7 +50,7 @@ class Broker:
         tls: The context that makes connections secure; None: they are not.
         http: Where to listen for HTTP, `HOST:PORT`; None: nowhere. `url` is then the address of the live page.
         private_targets: Whether webhooks may call private addresses, such as those of this machine.
-        flight: Where to listen for Arrow Flight, `grpc://HOST:PORT`; None: nowhere. `flight.url` is then what clients connect to.
+        flight: Where to listen for Arrow Flight, `grpc://HOST:PORT`; None: nowhere. Clients then connect to `flight.url`.
         flight_certificate: The certificate that makes Flight secure: certificates and private key in PEM, as bytes.
         insecure: Whether an address of other machines is allowed without `tls` and `users`.
         product: The name that clients are told; some behave differently for `"RabbitMQ"`.

@@ -354,7 +354,7 @@ class Client:
         return int(self._ask("purge", name=name, upto=upto)["purged"])
 
     def apply(self, topology: Mapping[str, Any]) -> None:
-        """Create the queues and selectors of a topology, as `Engine.apply`. Stores are opened by whoever runs the broker."""
+        """Create the queues and selectors of a topology, as `Engine.apply`. The operator of the broker opens stores."""
         self._ask("apply", topology=dict(topology))
 
     def topology(self) -> dict[str, Any]:

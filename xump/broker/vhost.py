@@ -108,8 +108,8 @@ class Vhost:
         """Say once that what was declared durable ends with the process, if there is no store on disk."""
         if self.store == "ram" and not self._said_durable:
             self._said_durable = True
-            logger.warning("%s was declared durable, and the broker has no store on disk: what is durable in virtual host %r "
-                           "ends with the process", what, self.name)
+            logger.warning("%s was declared durable, and the broker has no store on disk: durable queues and exchanges of "
+                           "virtual host %r end with the process", what, self.name)
 
     # ---- queues
 

@@ -74,7 +74,7 @@ def add_commands(commands: Any, form: Any) -> None:
     """Add the commands to the command line."""
     publish = _add(commands, form, "publish", _publish, "publish lines into a queue of a running broker", PUBLISH_EPILOG)
     publish.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
-    publish.add_argument("--address", metavar="TEXT", help="what the messages are routed by (routing key); default: empty")
+    publish.add_argument("--address", metavar="TEXT", help="the address of the messages (routing key); default: empty")
     publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
                          help="a header of each message; a VALUE that is a number, true or false in JSON is one")
     publish.add_argument("--priority", metavar="N", type=int, help="0 to 255")
@@ -86,7 +86,7 @@ def add_commands(commands: Any, form: Any) -> None:
 
     consume = _add(commands, form, "consume", _consume, "run a command for each message of a queue", CONSUME_EPILOG)
     consume.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
-    consume.add_argument("words", metavar="-- COMMAND", nargs="*", help="what runs for each message; default: print it")
+    consume.add_argument("words", metavar="-- COMMAND", nargs="*", help="the command to run for each message; default: print it")
     consume.add_argument("--count", metavar="N", type=_positive, help="end after so many messages; default: never")
     consume.add_argument("--parallel", metavar="N", type=_positive, default=1, help="so many commands at once; default: 1")
     consume.add_argument("--wait", metavar="SECONDS", type=_seconds,

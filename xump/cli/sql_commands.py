@@ -13,7 +13,7 @@ object of the class xump.sql.Tasks, or MODULE:NAME if it has several. SIGTERM an
 
 examples:
     xump sql init postgresql+psycopg://localhost/shop                                create the tables that are missing
-    xump sql relay postgresql+psycopg://localhost/shop amqp://localhost              send what is in the outbox
+    xump sql relay postgresql+psycopg://localhost/shop amqp://localhost              send the messages of the outbox
     xump sql worker shop.tasks --concurrency 8                                       run tasks
     xump sql cleaner shop.tasks                                                      see to tasks whose worker died
     xump sql scaler shop.tasks --maximum 8                                           start and end workers as the load asks
@@ -35,14 +35,14 @@ def add_commands(commands: Any, form: Any) -> None:
     sql.set_defaults(parser=sql)
 
     init = each.add_parser("init", help="create the tables that are missing", description=INIT)
-    relay = each.add_parser("relay", help="send what is in the outbox", description=RELAY)
+    relay = each.add_parser("relay", help="send the messages of the outbox", description=RELAY)
     worker = each.add_parser("worker", help="run tasks", description=WORKER)
     cleaner = each.add_parser("cleaner", help="see to tasks that were overlooked or whose worker died", description=CLEANER)
     scaler = each.add_parser("scaler", help="start and end workers as the load asks", description=SCALER)
     for one in (init, relay):
         one.add_argument("url", metavar="URL", help="the database, as SQLAlchemy names it: sqlite:///file.db, "
                                                     "postgresql+psycopg://user@host/database")
-        one.add_argument("--prefix", default="xump_", help="what the names of the tables begin with; default: xump_")
+        one.add_argument("--prefix", default="xump_", help="the prefix of the names of the tables; default: xump_")
         one.add_argument("--schema", help="the schema of the tables")
     relay.add_argument("target", metavar="TARGET",
                        help="a broker: amqp://user:password@host/vhost, or http://host:port of a Xump broker")

@@ -75,7 +75,7 @@ def add_commands(commands: Any, form: Any) -> None:
         _add_server(pirate)
     freelance = _add(systems, "freelance", form, "a server without a broker, that runs a command for each request")
     freelance.add_argument("endpoint", metavar="ENDPOINT", help=ENDPOINT)
-    freelance.add_argument("--identity", metavar="ENDPOINT", help="what clients connect to (RFC 10); default: where it is bound")
+    freelance.add_argument("--identity", metavar="ENDPOINT", help="the endpoint of clients (RFC 10); default: where it is bound")
     freelance.add_argument("--threads", metavar="N", type=int, default=1, help="so many requests at once; default: 1")
     freelance.add_argument("--numbered", action="store_true", help="requests of REQ clients begin with a number, to be echoed")
     _add_server(freelance)
@@ -101,7 +101,7 @@ def _add_words(parser: Any, default: str | None = None) -> None:
     parser.may_lack_command = default is not None
     parser.add_argument(
         "words", metavar="-- COMMAND", nargs="+" if default is None else "*",
-        help=f"gets the body on standard input; what it prints is the answer{default or ''}")
+        help=f"gets the body on standard input; its output is the answer{default or ''}")
 
 
 def _add_heartbeat(parser: Any) -> None:
@@ -112,7 +112,7 @@ def _add_heartbeat(parser: Any) -> None:
 
 def _add_ttl(parser: Any, default: str) -> None:
     parser.add_argument(
-        "--request-ttl", metavar="SECONDS", type=float, help=f"drop what no worker has taken within this; default: {default}")
+        "--request-ttl", metavar="SECONDS", type=float, help=f"drop requests that no worker took within this; default: {default}")
 
 
 def _add_server(parser: Any) -> None:

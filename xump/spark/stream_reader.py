@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with options.client as client:
             check_queue(client, options.queue)
             if options.acks and (consumers := client.offsets(options.queue).consumers):
-                raise ValueError(f"ack=commit purges what the stream has read, and {consumers} selectors take from queue "
+                raise ValueError(f"ack=commit purges all that the stream has read, and {consumers} selectors take from queue "
                                  f"{options.queue!r}: read a queue that nothing else reads, such as a copy")
 
     def _offsets(self) -> Offsets:

@@ -34,7 +34,7 @@ class JsonCodec:
         try:
             return json.dumps(value, separators=(",", ":")).encode()
         except TypeError as error:
-            raise TypeError(f"arguments of tasks must be what JSON has, or give Tasks a codec of your own: {error}") from error
+            raise TypeError(f"arguments of tasks must be values of JSON, or give Tasks a codec of your own: {error}") from error
 
     def loads(self, content: bytes) -> Any:
         """And back."""

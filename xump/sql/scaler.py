@@ -65,7 +65,7 @@ class Scaler:
         micros(drain, "drain")
         self._command = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
         if not self._command:
-            raise ValueError("command must say what starts a worker, such as 'xump sql worker shop.tasks', got nothing")
+            raise ValueError("command must be the command line of a worker, such as 'xump sql worker shop.tasks', got nothing")
         self._tasks, self._host, self._engine = tasks, host, own(host.engine, tasks.tables)
         self._maximum, self._drain, self._interval = maximum, drain, interval
         self._lease = micros(LOOKS_A_LEASE * interval, "interval")

@@ -133,8 +133,8 @@ class EngineTarget:
                                "seconds: create the queue with dedup=%g or more", name, queue.dedup or 0, lease, 10 * lease)
             kind = self._engine.stores[store_name(queue)]
             if kind.type == "ram" or getattr(kind, "durability", None) == "none":
-                logger.warning("queue %r is in a store that does not survive a crash, and the relay deletes what it has sent: "
-                               "create the queue in a durable store", name)
+                logger.warning("queue %r is in a store that does not survive a crash, and the relay deletes the messages "
+                               "that it has sent: create the queue in a durable store", name)
 
     def close(self) -> None:
         """The engine stays open: it is yours."""

@@ -166,7 +166,7 @@ cdef int enter_next(EngineStores core, object target) except -1:
     if next_staged(queue) == NULL:
         return 0
     if enter_all(core, queue, 1) == 0:
-        raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room for what it has adopted")
+        raise QueueFull(f"queue {(<QueueHandle> queue.handle).name!r} has no room for the messages that it has adopted")
     return 1
 
 

@@ -142,7 +142,7 @@ cdef tuple adopt_read(const adopt_record_t* record):
     cdef list waiting = []
     cdef uint32_t i
     if adopt_length(record.count) != record.head.length:
-        raise StoreCorrupt(f"what queue number {record.head.queue} has adopted is not what its record has room for; "
+        raise StoreCorrupt(f"the record of the adoptions of queue number {record.head.queue} has a wrong length; "
                            "run: xump repair PATH")
     for i in range(record.count):
         if at[i].begins or not waiting:

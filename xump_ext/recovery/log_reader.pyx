@@ -90,7 +90,7 @@ cdef class Recovery:
                 head = <const head_t*> (<const char*> view.buf + at)
                 fixed = head_bytes(head) if at + sizeof(head_t) <= <uint64_t> view.len else 0
                 if fixed == 0 or at + max(head.length, fixed) > <uint64_t> view.len:
-                    raise StoreCorrupt(f"store {self.journal.name!r}: what should be a record at byte {at} is none")
+                    raise StoreCorrupt(f"store {self.journal.name!r}: byte {at} of a group begins no record")
                 if head.kind == ENTER:      # most are
                     self.apply_enter(<const enter_record_t*> head)
                 else:

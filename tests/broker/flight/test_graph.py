@@ -67,7 +67,7 @@ def test_the_clock_is_that_of_the_broker(client):
 
 
 def test_stores_are_not_opened_from_afar(client, tmp_path):
-    with pytest.raises(StoreNotFound, match="whoever runs the broker"):
+    with pytest.raises(StoreNotFound, match="the operator of the broker opens stores"):
         client.apply({"version": 1, "stores": {"mine": {"type": "ring", "path": str(tmp_path / "x")}}})
     assert not list(tmp_path.iterdir())
 

@@ -270,7 +270,7 @@ ERRORS = {
     "pay far beyond": (lambda w: w.out.pay(10**30), ValueError, [str(10**30), "holds 2"]),
     "pay a MOVE": (lambda w: w.down.pay(), ValueError, ["move_to('work')", "deliver to your program"]),
     "pay a COPY": (lambda w: w.copies.pay(), ValueError, ["copy_to('spill')", "deliver to your program"]),
-    "pay INFINITE": (lambda w: w.endless.pay(), ValueError, ["INFINITE", "settled when it is taken"]),
+    "pay INFINITE": (lambda w: w.endless.pay(), ValueError, ["INFINITE", "settled when they are taken"]),
     "pay after deletion": (lambda w: w.gone_selector.pay(), SelectorNotFound, ["13"]),
     "enable after deletion": (lambda w: w.gone_selector.enable(), SelectorNotFound, ["13"]),
     "disable after deletion": (lambda w: w.gone_selector.disable(), SelectorNotFound, ["13"]),

@@ -91,15 +91,15 @@ def purge(call: Call, options: Options) -> Any:
 
 
 def apply(call: Call, options: Options) -> Any:
-    """Create what a topology has. The user must be allowed to configure its queues, and to write where its selectors lead. Stores
-    are opened by whoever runs the broker."""
+    """Create what a topology has. The user must be allowed to configure its queues, and to write where its selectors lead. The
+    operator of the broker opens stores."""
     only(options, "topology")
     given = options.get("topology")
     if not isinstance(given, dict):
         raise ValueError(f"topology={given!r}: expected an object")
     for name in as_dict(given.get("stores")):
         if name not in call.engine.stores:
-            raise StoreNotFound(f"no store {name!r}: stores are opened by whoever runs the broker")
+            raise StoreNotFound(f"no store {name!r}: the operator of the broker opens stores")
     for permission, name in needed(given, list(call.engine.queues)):
         call.check(permission, name)
     call.engine.apply(given)

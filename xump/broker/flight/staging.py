@@ -284,7 +284,7 @@ class Staging:
                 self._alive[run] = now
             for run in [run for run, seen in self._alive.items() if now - seen >= self._limits.staging_seconds]:
                 why = f"it had given no sign of life for {self._limits.staging_seconds:g} seconds"
-                logger.warning("what run %r had staged is dropped: %s", run, why)
+                logger.warning("the staged messages of run %r are dropped: %s", run, why)
                 self._note_dropped(run, why)
                 self._drop_run(run)
 

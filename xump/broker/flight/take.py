@@ -151,7 +151,7 @@ class Taking:
         """Ack or nack messages: ids, or [queue, id]. Raises `StaleDelivery`, and has done nothing then."""
         with self._lock:
             if self._ended:
-                raise StaleDelivery("the stream has ended, and what was not answered went back to its queue")
+                raise StaleDelivery("the stream has ended, and unanswered messages went back to their queue")
             wanted = [self._key(one) for one in ids]
             parts = [(batch, keys, [key for key in wanted if key in keys]) for batch, keys in self._batches]
             found = sum(len(part) for _, _, part in parts)
@@ -212,5 +212,5 @@ class Sessions:
         """The stream of this user. Raises `StaleDelivery`."""
         stream = self._streams.get(session) if isinstance(session, str) else None
         if stream is None or stream.user != user:
-            raise StaleDelivery(f"no stream takes as {session!r}: it has ended, and what was not answered went back to its queue")
+            raise StaleDelivery(f"no stream takes as {session!r}: it has ended, and unanswered messages went back to their queue")
         return stream
