@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, progress: Progress) -> Section:
     section = Section("damage", "Damaged files", TEXT.format(share=share), COLUMNS)
     for store in FILES:
         for end in ENDS:
-            if options.stores not in (None, store):
+            if options.stores not in (None, store, f"{store}, {end}"):
                 continue
             task, came = progress.add_task(f"{store}, {end}", total=None), Counter[tuple[str, str]]()
             totals = [0] * options.at_once
