@@ -31,6 +31,8 @@ from xump_ext.records import kinds, next_record, read_groups, record_whole, whol
 from .ring_disk import sync, write_all, write_zeros
 from .ring_file import COPY_AT, HEAD_BYTES, SEGMENT, SLOTS_AT, SLOTS_MIN, VERSION, Head, newest_superblock
 
+WIPED_BYTES = 1 << 20
+"""Of a slot that looks unused so much is searched for records, which opening has to wait for."""
 AHEAD_BYTES = 2 << 20
 """A thread reads so much ahead of a log's records, if there is more than that."""
 
@@ -119,6 +121,10 @@ class Segments:
             else:
                 blank.append(slot)
         self._find(unknown)
+        # The lowest free slot is taken first, so those that were never used are above all others. If zeros took a head and the
+        # records behind it, the slot is the lowest that looks blank.
+        while blank and self._find(blank[:1], WIPED_BYTES):
+            blank = blank[1:]
         if self.missing():
             self._find(blank)
         lost = self.missing()
@@ -158,23 +164,30 @@ class Segments:
         self.headless.append(number)
         self.damaged.append(f"the head of segment {number}, at byte {self.at(slot)} of the file")
 
-    def _find(self, slots: list[int]) -> None:
-        """Places slots by the first record in each. The remains of an earlier lap stand behind that record."""
+    def _find(self, slots: list[int], within: int | None = None) -> bool:
+        """Places slots by the first record in each, of those that begin within so many bytes (None: all). The remains of an
+        earlier lap stand behind that record. Returns whether there were any records."""
+        found = False
         for slot in slots:
-            data = memoryview(os.pread(self.fd, self.segment_bytes, self.at(slot)))[HEAD_BYTES:]
-            number = self._number_of(data)
+            number = self._number_in(slot, self.segment_bytes if within is None else min(within, self.segment_bytes))
+            found |= number is not None
             if number is not None and number >= self.begin // self.capacity:
                 self._place_headless(slot, number)
+        return found
 
-    def _number_of(self, data: memoryview) -> int | None:
-        raw, at = bytes(data), -1
-        while (at := raw.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
-            start = at - 4
-            if start >= 0 and start % 8 == 0 and start + kinds.HEAD.size <= len(raw):
-                position = int(kinds.HEAD.unpack_from(raw, start)[6])
-                if position % self.capacity == start and record_whole(data[start:], position, self.salt) in ("whole", "payload"):
+    def _number_in(self, slot: int, within: int) -> int | None:
+        data, at = os.pread(self.fd, within, self.at(slot)), HEAD_BYTES
+        while (at := data.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
+            start = at - kinds.MAGIC_AT
+            if start >= HEAD_BYTES and start % 8 == 0 and start + kinds.HEAD.size <= len(data):
+                position = int(kinds.HEAD.unpack_from(data, start)[6])
+                if position % self.capacity == start - HEAD_BYTES and self._is_record(slot, start, position):
                     return position // self.capacity
         return None
+
+    def _is_record(self, slot: int, start: int, position: int) -> bool:
+        data = os.pread(self.fd, self.segment_bytes - start, self.at(slot) + start)
+        return record_whole(data, position, self.salt) in ("whole", "payload")
 
     def missing(self) -> list[int]:
         """The segments of the log that lie in no slot."""

@@ -29,7 +29,9 @@ and opens it again. Each message that comes out must be what was published under
 error, a warning, or a line of the report. No damage may end the process, or hold it up for a minute.
 
 "Unseen" damage is in bytes that nobody reads: all is there. A "torn tail" is one that an unsynced write leaves, too: cut off and
-logged. The others are found by `check` and by opening; the repair "lost none" or "lost some" messages, and said so.{share}
+logged. In a ring that was not closed, only the last group tells that those before it were synced, so they are a torn tail, too,
+if zeros take its head. The others are found by `check` and by opening; the repair "lost none" or "lost some" messages, and said
+so.{share}
 """
 
 

@@ -242,6 +242,46 @@ def test_heads_of_segments_are_mended(tmp_path, caplog):
             assert RingStore.check(path).damage == []
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_zeros_over_the_beginning_of_the_log(tmp_path, closed):
+    """A used slot must not pass for one that was never used, and the log for an empty one."""
+    path = tmp_path / "wiped.ring"
+    starts, data = small_ring(path, closed)
+    whole = content_of_groups(data, starts, len(starts) - 1)
+    for size in [HEAD_BYTES, *range(HEAD_BYTES + 8, HEAD_BYTES + starts[-2] + 1, 8)]:
+        put(path, data[:SLOTS_AT] + bytes(size) + data[SLOTS_AT + size :])
+        if size == HEAD_BYTES:
+            assert content_of(path) == (whole, 0)
+            continue
+        assert RingStore.check(path).damage
+        with pytest.raises(StoreCorrupt):
+            content_of(path)
+        assert RingStore.repair(path).damage
+        content_of(path)
+
+
+def test_zeros_over_the_beginning_of_the_last_segment(tmp_path):
+    """Groups behind them tell that the log had gone on there."""
+    path = tmp_path / "wiped.ring"
+    engine = Engine(path)
+    capacity = SEGMENT - HEAD_BYTES
+    id = 0
+    while engine.store.end < 2 * capacity + 4000:
+        id += 1
+        engine.write(hand.enter(1, id, body=bytes(1000)))
+    engine.kill()
+    data = path.read_bytes()
+    at = SLOTS_AT + 2 * SEGMENT
+    assert data[at : at + 8] == b"XUMPSEGM"
+    for size in (512, 2048):
+        path.write_bytes(data[:at] + bytes(size) + data[at + size :])
+        with pytest.raises(StoreCorrupt):
+            content_of(path)
+        assert RingStore.check(path).damage
+    path.write_bytes(data)
+    content_of(path)
+
+
 def test_damage_anywhere_in_a_large_ring(tmp_path):
     path = tmp_path / "large.ring"
     content, where, slots, capacity = large_ring(path)
