@@ -121,10 +121,7 @@ class Segments:
             else:
                 blank.append(slot)
         self._find(unknown)
-        # The lowest free slot is taken first, so those that were never used are above all others. If zeros took a head and the
-        # records behind it, the slot is the lowest that looks blank.
-        while blank and self._find(blank[:1], WIPED_BYTES):
-            blank = blank[1:]
+        self._look_for_next(blank)
         if self.missing():
             self._find(blank)
         lost = self.missing()
@@ -137,6 +134,14 @@ class Segments:
         self.free = [slot for slot in range(self.slots) if slot not in taken]
         self._see_the_beginning()
         self._see_the_end()
+
+    def _look_for_next(self, blank: list[int]) -> None:
+        """Zeros may have taken the head of the last segments, and the records behind it. The lowest free slot is taken first, so
+        slots that were never used are above all others: such a segment is in the lowest slot that looks blank."""
+        following = max(self.slot_of, default=self.begin // self.capacity - 1) + 1
+        while blank and self._number_in(blank[0], min(WIPED_BYTES, self.segment_bytes)) == following:
+            self._place_headless(blank.pop(0), following)
+            following += 1
 
     def _see_the_beginning(self) -> None:
         """A log that begins in the middle of a segment has that segment. A power failure under "none" may have taken it, and
@@ -164,18 +169,15 @@ class Segments:
         self.headless.append(number)
         self.damaged.append(f"the head of segment {number}, at byte {self.at(slot)} of the file")
 
-    def _find(self, slots: list[int], within: int | None = None) -> bool:
-        """Places slots by the first record in each, of those that begin within so many bytes (None: all). The remains of an
-        earlier lap stand behind that record. Returns whether there were any records."""
-        found = False
+    def _find(self, slots: list[int]) -> None:
+        """Places slots by the first record in each. The remains of an earlier lap stand behind that record."""
         for slot in slots:
-            number = self._number_in(slot, self.segment_bytes if within is None else min(within, self.segment_bytes))
-            found |= number is not None
+            number = self._number_in(slot, self.segment_bytes)
             if number is not None and number >= self.begin // self.capacity:
                 self._place_headless(slot, number)
-        return found
 
     def _number_in(self, slot: int, within: int) -> int | None:
+        """The segment whose records a slot holds, by the first whole one that begins within so many bytes."""
         data, at = os.pread(self.fd, within, self.at(slot)), HEAD_BYTES
         while (at := data.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
             start = at - kinds.MAGIC_AT
