@@ -222,26 +222,50 @@ def test_a_writer_is_killed(tmp_path):
         engine.close()
 
 
-def test_remains_of_a_segment_whose_head_was_lost(tmp_path, monkeypatch):
-    """Its slot looks empty when it is opened. Groups as long as the lost ones are written in their place: nothing joins up with
-    them."""
+def ring_of_three_segments(path, monkeypatch):
+    """A killed ring, of which only the first messages were synced."""
     monkeypatch.setattr(ring_disk, "os", Quick())
-    path = tmp_path / "a.ring"
     engine = Engine(path)
     engine.write(hand.queue(1, "jobs"))
-    for n in range(1, 20):
+    for n in range(1, 30):
         engine.write(hand.enter(1, n, body=b"old" * 2000), sync=n < 8)
-    assert engine.store._segments.slot_of == {0: 0, 1: 1}
+    assert engine.store._segments.slot_of == {0: 0, 1: 1, 2: 2}
     engine.kill()
+
+
+def wipe(path, slot, size):
     with path.open("r+b") as file:
-        file.seek(SLOTS_AT + SEGMENT)
-        file.write(bytes(HEAD_BYTES))
+        file.seek(SLOTS_AT + slot * SEGMENT)
+        file.write(bytes(size))
+
+
+@pytest.mark.parametrize(("size", "messages"), [(HEAD_BYTES, 29), (512, 21), (8192, 21)])
+def test_the_last_segment_is_found_though_its_head_was_lost(tmp_path, monkeypatch, size, messages):
+    """What a power failure may take of it is a torn tail, since it was not synced."""
+    path = tmp_path / "a.ring"
+    ring_of_three_segments(path, monkeypatch)
+    wipe(path, 2, size)
+    engine = Engine(path)
+    assert len(engine.state.messages()) == messages and bool(engine.store.cut) == (messages < 29)
+    engine.write(hand.enter(1, 30, body=b"new" * 2000), sync=False)
+    content = engine.state.content()
+    engine.kill()
+    assert content_of(path) == (content, 0)
+
+
+def test_remains_of_a_segment_behind_one_that_was_lost(tmp_path, monkeypatch):
+    """The last segment has lost its head, and the one before it everything, so its slot looks empty when it is opened. Groups as
+    long as the lost ones are written in their place: nothing joins up with them."""
+    path = tmp_path / "a.ring"
+    ring_of_three_segments(path, monkeypatch)
+    wipe(path, 1, SEGMENT)
+    wipe(path, 2, HEAD_BYTES)
     power = Power(path)
     monkeypatch.setattr(ring_disk, "os", power)
     engine = Engine(path)
     kept = len(engine.state.messages())
     assert 8 <= kept < 12
-    while len(engine.store._segments.slot_of) < 2:
+    while len(engine.store._segments.slot_of) < 3:
         kept += 1
         engine.write(hand.enter(1, kept, body=b"new" * 2000), sync=False)
     assert bytes(SEGMENT) not in [data for _, data in power.pending]       # the zeros are durable before the group is written
