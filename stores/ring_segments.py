@@ -7,12 +7,12 @@ never used again.
 A slot is used again only after a superblock that says so was synced. That superblock is written only after everything the release
 rests on was itself synced, such as the SETTLE of a message. A segment's head is written once, together with the first records in
 it. The head saves time and is not needed: any record in a slot tells which segment the slot holds, and opening mends the head. So
-a crash may tear a head, and one flipped bit in it costs nothing.
+a crash may tear a head, and damage to it costs nothing.
 
 Behind the end of the log stand the remains of an earlier lap, which their positions give away, or a torn tail, with the very
 positions that will be written next. No later group may join up with those. Opening overwrites the remains it sees with zeros,
-durably, before anything is written. It misses remains in a segment whose head did not reach the disk. So each slot is read once,
-before its first use after opening.
+durably, before anything is written. It misses remains in segments whose heads, and the segment before them, did not reach the
+disk. So each slot is read once, before its first use after opening.
 """
 
 from __future__ import annotations
@@ -182,14 +182,12 @@ class Segments:
         while (at := data.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
             start = at - kinds.MAGIC_AT
             if start >= HEAD_BYTES and start % 8 == 0 and start + kinds.HEAD.size <= len(data):
-                position = int(kinds.HEAD.unpack_from(data, start)[6])
-                if position % self.capacity == start - HEAD_BYTES and self._is_record(slot, start, position):
-                    return position // self.capacity
+                _, _, _, _, length, _, position, _ = kinds.HEAD.unpack_from(data, start)
+                if position % self.capacity == start - HEAD_BYTES:
+                    record = os.pread(self.fd, min(length, self.segment_bytes - start), self.at(slot) + start)
+                    if record_whole(record, position, self.salt) in ("whole", "payload"):
+                        return int(position) // self.capacity
         return None
-
-    def _is_record(self, slot: int, start: int, position: int) -> bool:
-        data = os.pread(self.fd, self.segment_bytes - start, self.at(slot) + start)
-        return record_whole(data, position, self.salt) in ("whole", "payload")
 
     def missing(self) -> list[int]:
         """The segments of the log that lie in no slot."""

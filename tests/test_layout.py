@@ -156,7 +156,7 @@ def test_the_tree_in_the_readme_is_whole():
             names += inside.split(", ")
     for package in ("xump", "xump_ext"):
         inside = {path.parent.name for path in (ROOT / package).glob("*/*.py*")}
-        assert inside <= set(found[package]), f"{package}/: {inside - set(found[package])} stand not in the README"
+        assert inside <= set(found[package]), f"{package}/: {inside - set(found[package])} are missing in the README"
     assert [name for name in found["xump_ext"] if name in xump_ext.LAYERS] == list(xump_ext.LAYERS)
 
 

@@ -61,8 +61,10 @@ class Damage:
     """What the report calls it."""
     at: int
     bit: int = 0
+    """The number of the bit; of zeros, how many."""
 
     def do(self, path: Path) -> None:
+        """Change the file."""
         with path.open("r+b") as file:
             if self.kind == "cut":
                 file.truncate(self.at)
@@ -102,29 +104,32 @@ class Specimen:
             engine.create_selector("jobs", when=always, do=deliver("worker"), credit=3)
             engine.create_selector("jobs", when=always, do=copy_to("copies"))
         engine.queues["jobs"].meta["what"] = b"of the queue"
-        for number in range(1, MESSAGES + 1):
-            body = self.chance.randbytes(2_100 if number == 4 else self.chance.choice([0, 20, 60, 200]))
-            engine.publish("jobs", f"a.{number}", body, {"n": number, "text": "größe"}, reply_to="r", message_id=f"m{number}")
-            self.learn(engine)
+        for call in self.calls(engine):
             if not closed:
-                yield copied(base, self.folder / f"copy-{number}")
-            if number % 3 == 0:
-                delivery, = engine.take(1, "worker")
-                if not closed:
-                    yield copied(base, self.folder / f"copy-{number}-taken")
-                delivery.reject("no") if number % 2 else delivery.ack()
-                self.learn(engine)
-                if not closed:
-                    yield copied(base, self.folder / f"copy-{number}-ended")
+                yield copied(base, self.folder / f"copy after {call}")
         engine.close()
         if closed:
             yield base
 
+    def calls(self, engine: xump.Engine) -> Iterator[str]:
+        """Makes them; yields each one's name."""
+        for number in range(1, MESSAGES + 1):
+            body = self.chance.randbytes(2_100 if number == 4 else self.chance.choice([0, 20, 60, 200]))
+            engine.publish("jobs", f"a.{number}", body, {"n": number, "text": "größe"}, reply_to="r", message_id=f"m{number}")
+            self.learn(engine)
+            yield f"publish {number}"
+            if number % 3 == 0:
+                delivery, = engine.take(1, "worker")
+                yield f"take {number}"
+                delivery.reject("no") if number % 2 else delivery.ack()
+                self.learn(engine)
+                yield f"end {number}"
+
     def torn(self, damage: Damage) -> list[Seen]:
         """The moments that a torn tail may leave: that before the last group. Only that group tells that those before it were
         synced, so if zeros take its head, they are a torn tail as well."""
-        covered = range(damage.at, damage.at + damage.bit) if damage.kind == "zeros" else range(0)
-        headless = self.store == "ring" and any(byte in covered for byte in range(self.last_at, self.last_at + kinds.HEAD.size))
+        zeros = self.store == "ring" and damage.kind == "zeros"
+        headless = zeros and damage.at < self.last_at + kinds.HEAD.size and self.last_at < damage.at + damage.bit
         return self.moments[:-1] if headless else self.moments[-2:-1]
 
     def learn(self, engine: xump.Engine) -> None:

@@ -241,7 +241,7 @@ def wipe(path, slot, size):
 
 @pytest.mark.parametrize(("size", "messages"), [(HEAD_BYTES, 29), (512, 21), (8192, 21)])
 def test_the_last_segment_is_found_though_its_head_was_lost(tmp_path, monkeypatch, size, messages):
-    """What a power failure may take of it is a torn tail, since it was not synced."""
+    """It was not synced, so a power failure may take part of it: a torn tail."""
     path = tmp_path / "a.ring"
     ring_of_three_segments(path, monkeypatch)
     wipe(path, 2, size)

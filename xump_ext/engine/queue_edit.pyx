@@ -22,9 +22,8 @@ from xump_ext.message.rewriter cimport Rewriter, rewriter_named
 from xump_ext.records.record cimport incarnation_new
 from xump_ext.route.offering cimport room_left, unbind
 from xump_ext.route.ready cimport leave_ready
-from xump_ext.route.settling cimport DELETED, settle
-from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.route.requeue cimport recall, requeue_entry
+from xump_ext.route.settling cimport DELETED, settle
 from xump_ext.select.credit cimport lane_wake, waiter_leave, waiters_wake, wake_where_room_varies
 from xump_ext.select.groups cimport groups_free
 from xump_ext.select.lanes cimport lane_open
@@ -41,9 +40,10 @@ from xump_ext.state.graph cimport lane_t
 from xump_ext.state.index cimport entry_free, index_free, index_from, list_remove
 from xump_ext.state.lazy_content cimport content_drop, fetched_forget
 from xump_ext.state.limits cimport limit_changed
+from xump_ext.state.queue_lists cimport mark_dirty, queue_unlist
 from xump_ext.state.returned_heap cimport returned_free
-from xump_ext.state.window cimport window_free, window_new, window_t
 from xump_ext.state.run_queue cimport parked_forget
+from xump_ext.state.window cimport window_free, window_new, window_t
 
 
 cdef queue_t* queue_create(

@@ -9,12 +9,11 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t
 
 from xump_ext.engine.engine_lock cimport EngineLock
+from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.infinite import INFINITE
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
-from xump_ext.engine.windows cimport WindowHandle
 from xump_ext.route.offering cimport unbind, window_left
-from xump_ext.state.queue_lists cimport mark_dirty
 from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
@@ -31,6 +30,7 @@ from xump_ext.state.index cimport index_from, index_get, list_append, list_remov
 from xump_ext.state.lazy_content cimport content_at, content_needed
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport destination_left, destination_named
+from xump_ext.state.queue_lists cimport mark_dirty
 
 cdef enum:
     # the two lists that a selector is in

@@ -1,7 +1,7 @@
 """Requeueing: a message that was taken is released, and waits again at its old place (rules 9, 10).
 
-Its copies and moves downstream are deleted, from the lowest link up. Its delivery is stale, or its offer is withdrawn. The
-credit of the selectors that took it is available again, without a payment.
+The messages that a MOVE or BOUNCE made of it downstream are deleted, from the lowest link up. Its delivery is stale, or its offer
+is withdrawn. The credit of the selectors that took it is available again, without a payment.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
