@@ -179,6 +179,8 @@ class Segments:
     def _number_in(self, slot: int, within: int) -> int | None:
         """The segment whose records a slot holds, by the first whole one that begins within so many bytes."""
         data, at = os.pread(self.fd, within, self.at(slot)), HEAD_BYTES
+        if data == bytes(len(data)):        # usual, and 25 times as fast as a search
+            return None
         while (at := data.find(kinds.MAGIC_BYTES, at + 1)) >= 0:
             start = at - kinds.MAGIC_AT
             if start >= HEAD_BYTES and start % 8 == 0 and start + kinds.HEAD.size <= len(data):
