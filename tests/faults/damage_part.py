@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from rich.progress import Progress
 
@@ -82,8 +81,8 @@ def drawn(damages: list[Damage], every: int, seed: int) -> list[Damage]:
 
 def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     """Every nth of the damages that are drawn."""
-    folder, salts = Path(job["folder"]), random.Random(job["seed"])
-    with patch("secrets.randbits", salts.getrandbits), patch("os.urandom", salts.randbytes):
+    folder = Path(job["folder"])
+    with worker.drawn_from(job["seed"]):
         specimen = Specimen(job["store"], ENDS[job["end"]], job["seed"], folder / "specimen")
     damages = drawn(specimen.all_damages(), job["every"], job["seed"])[job["first"] :: job["stride"]]
     tried = Tried(specimen, folder / "tried")

@@ -13,7 +13,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import xump
 from tests.faults import shim
 from tests.faults.oracle import Moment, Observed, Violation, check_pair, emptied, matching, seen
 from tests.faults.power import shown
-from tests.faults.programs import MIXES, OPTIONS, Program, Recorded, copied, kind_of, tended
+from tests.faults.programs import MIXES, OPTIONS, THREADS_MS, Program, Recorded, copied, kind_of, tended, threadless
 from tests.faults.repairs import Repair
 from tests.faults.shim import Kind
 from tests.model.engine import ModelEngine
@@ -163,7 +163,8 @@ class Attempt:
         with warnings.catch_warnings(), shim.recording(self.folder, None):
             warnings.simplefilter("ignore")
             shim.inject((fault.kind,), nth, fault.forever, fault.how)
-            self.play(holder)
+            with nullcontext() if self.durability[1] in THREADS_MS else threadless():
+                self.play(holder)
             came, world = shim.failures() > 0, holder[0]
             apart = turned_down(world)
             if apart:

@@ -27,6 +27,7 @@ from tests.faults.disk import State
 from tests.faults.oracle import Violation
 from tests.faults.power import Counts, Judge, Steps, Window, shown
 from tests.faults.programs import DURABILITIES, MIXES, Program, Recorded
+from tests.faults.worker import drawn_from
 
 SESSIONS, STEPS = 6, 30         # of a chain; of a session
 WHILE_MAX = 0.002               # seconds between the call after which the victim is killed and the kill
@@ -134,11 +135,11 @@ class KilledChain:
 
     def played(self, folder: Path, seed: float) -> Recorded:
         """A session of the program; the same each time, in each folder."""
-        chance, salts = random.Random(seed), random.Random(seed)
+        chance = random.Random(seed)
 
         def open_world() -> Recorded:
             return Recorded(folder, MIXES[self.mix], self.durability, **self.bounds, model=self.model)
-        with patch("secrets.randbits", salts.getrandbits), patch("os.urandom", salts.randbytes), warnings.catch_warnings():
+        with drawn_from(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = Program(chance, open_world, self.queues)
             self.queues = program.queues

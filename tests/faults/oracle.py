@@ -7,7 +7,8 @@ MOVE from one to the other is durable in the second before it is settled in the 
 message,
 
     there       what was there in all of these moments, is there, and as it was
-    gone        what was not there in any of them, and entered before them, is not there
+    gone        what was not there in any of them, and entered before them, is not there; but a message that was moved within its
+                store may be back where it was, instead of where it was moved to, if a call was just taking it back
     once        a message that was somewhere in all of these moments is somewhere; in both stores only if it was on its way
     exactly     a store that was the same in all of these moments, is the same now, but for what was on its way
 """
@@ -205,6 +206,8 @@ def check_places(
     """`before`: what was there earlier, and may be still. `replaced`: of these queues ids do not tell which message it is: one
     may have passed through the first of them in the middle of a call."""
     newer = {tag(message) for at, (_, message) in now.items() if is_newer(at, sights[0])}
+    stores = {name: properties[0] for sight in sights for name, properties in sight["properties"].items()}
+    were_in, are_in = [in_stores(place, stores) for place in were], in_stores(now, stores)
     for at in set.intersection(*map(set, were)) - set(now) - trimmed:
         if tag(were[0][at][1]) not in newer:        # else it is on its way, and the fault found it elsewhere
             raise Violation(f"message {at[1]} of queue {at[0]!r} is lost: {were[0][at]}")
@@ -216,8 +219,14 @@ def check_places(
             message[:HOPS] + message[HOPS + 1 :] == one[:HOPS] + one[HOPS + 1 :] for one in known)
         if known and message not in known and not waits_again:
             raise Violation(f"message {at[1]} of queue {at[0]!r} is {message}, and was {known[0]}")
-        if not known and not is_newer(at, sights[0]):
+        here = stores.get(at[0]), tag(message)
+        if not known and not is_newer(at, sights[0]) and are_in[here] > max(place[here] for place in were_in):
             raise Violation(f"message {at[1]} of queue {at[0]!r} is there again: {message}")
+
+
+def in_stores(place: Places, stores: dict[str, str]) -> Counter[tuple[str | None, bytes]]:
+    """How often each message waits in each store: {(store, tag): number}"""
+    return Counter((stores.get(name), tag(message)) for (name, _), (state, message) in place.items() if state == "ready")
 
 
 def is_newer(at: tuple[str, int], sight: Seen) -> bool:
@@ -251,6 +260,7 @@ def check_marks(observed: Observed, moments: list[Moment]) -> None:
     most = Counter[bytes]()
     for moment in moments:
         most |= waiting(moment.seen()) | most_in_a_queue(moment.seen()) | with_original(moment.model)
+        most |= with_copies(moments[0], moment)
     marked = {tag(message) for message, *_, redelivered, _ in observed.emptied if redelivered}
     strayed = {tag_of(body) for moment in moments for body in moment.model.strayed}
     # One that expired when its queue was released has come as a new dead letter, which is not marked.
@@ -275,6 +285,13 @@ def with_original(model: ModelEngine) -> Counter[bytes]:
     """How often a message was copied within a store, and once more: in the middle of a call all these waited, and do again if
     their ends waited for another store."""
     return Counter({tag_of(body): number + 1 for body, number in model.copies.items()})
+
+
+def with_copies(first: Moment, moment: Moment) -> Counter[bytes]:
+    """How often a message that waited more than once in the first moment may wait now: each store may have come further by
+    itself, one to copies that it made since, the other not yet to an end."""
+    since = {body: number - first.model.copies[body] for body, number in moment.model.copies.items()}
+    return waiting(first.seen()) + Counter({tag_of(body): number for body, number in since.items()})
 
 
 def waiting(found: Seen) -> Counter[bytes]:

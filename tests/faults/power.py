@@ -13,8 +13,9 @@ import re
 import shutil
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ import xump
 from tests.faults import shim
 from tests.faults.disk import Disk, State
 from tests.faults.oracle import Moment, Observed, Violation, check_bodies, check_pair, emptied, matching, seen
-from tests.faults.programs import BEGUN, DURABILITIES, DURABLE, MIXES, OPTIONS, Program, Recorded, kind_of
+from tests.faults.programs import BEGUN, DURABILITIES, DURABLE, MIXES, OPTIONS, THREADS_MS, Program, Recorded, kind_of, threadless
 from tests.faults.shim import Event, Kind
 from tests.model.seen import differences
 from xump.errors import StoreCorrupt
@@ -73,6 +74,8 @@ class Counts:
     mixed: int = 0
     """And those that it left as no single moment."""
     violations: list[str] = field(default_factory=list)
+    digest: int = 0
+    """Of all that was done to the disk, but for the bytes: equal if a chain was the same."""
     evidence: Callable[[], str] | None = None
     """Tells of the first violation: the calls, the events, and what was found beside the moments."""
 
@@ -194,6 +197,7 @@ class Chain:
         self.counts = Counts()
         choice = self.chance.choice
         self.durability = choice(DURABILITIES)
+        self.threads = self.durability[1] in THREADS_MS     # else the same seed does the same each time
         self.bounds = {"hop_limit": choice([3, 8]), "dead_letter": choice([None, "d", "a"])}
         self.disk = self.next = Disk()
         self.state = State({}, {})
@@ -219,7 +223,7 @@ class Chain:
         self.disk.lies_in(live)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with shim.recording(live, record):
+            with shim.recording(live, record), nullcontext() if self.threads else threadless():
                 world = self.play(live)
                 shim.freeze()
                 with suppress(xump.XumpError, OSError):
@@ -252,6 +256,7 @@ class Chain:
         forgot = False
         self.model = None
         for number, event in enumerate(events):
+            self.counts.digest = zlib.crc32(told_of(event).encode(), self.counts.digest)
             if event.kind == Kind.MARK:
                 window.mark(event.offset)
                 continue

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import random
 import shutil
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from rich.progress import Progress
 
@@ -101,7 +99,8 @@ def work(job: Job, say: Callable[[dict[str, Any]], None]) -> None:
     """Chains, one after the other: these, or until there are enough states."""
     for mix, number, forgets in job.get("chains", ()):
         counts = one_chain(job["seed"], mix, number, Path(job["folder"]), forgets, 1 if forgets else SESSIONS)
-        say({"mix": mix, "forgets": forgets, "violations": counts.violations, **{name: getattr(counts, name) for name in TOLD}})
+        say({"mix": mix, "forgets": forgets, "violations": counts.violations, "digest": counts.digest,
+             **{name: getattr(counts, name) for name in TOLD}})
     done, number = 0, job.get("first", 0)
     while done < job["states"]:
         say({"chain": number, "done": done})
@@ -132,10 +131,8 @@ def one_chain(seed: int, mix: str, number: int, folder: Path, forgets: str | Non
 
 def played(chain: Repair | Chain, seed: int, mix: str, number: int, folder: Path, sessions: int = SESSIONS) -> Counts:
     folder.mkdir(parents=True)
-    name = f"{seed} {number}"
-    salts = random.Random(name)
     try:
-        with patch("secrets.randbits", salts.getrandbits), patch("os.urandom", salts.randbytes):
+        with worker.drawn_from(f"{seed} {number}"):
             return chain.run(sessions)
     except AssertionError as error:     # engine and model differ while all is well, or the record lacks something
         chain.counts.violations.append(f"chain {mix}:{number}, seed {seed}: {error}")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import copy
 import random
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import patch
 
 import xump
 from tests.faults import shim
@@ -21,6 +23,7 @@ from tests.model.lockstep import World
 from tests.model.stores import reopened
 from tests.model.test_store_programs import NAMES, Flow
 from tests.model.values import TIME_MIN
+from xump.durability.committer import Committer
 from xump.store_types import factory_of
 from xump_ext.store import Report
 
@@ -37,7 +40,14 @@ OPTIONS = {
 # How the stores of a chain are durable, and how long groups gather; most calls are confirmed one by one.
 DURABILITIES = [("sync", 0)] * 5 + [("group", 60_000)] * 2 + [
     ("group", 1), ("group", 30), ("process", 0), ("process", 0), ("none", 60_000)]
+THREADS_MS = 1, 30      # with these, the stores' threads write, too, whenever they come to it
 BODY_BYTES = [0, 8, 8, 8, 100, 100, 100, 700, 700, 5_000, 5_000, 20_000]
+
+
+def threadless() -> AbstractContextManager:
+    """Stores that are opened in here have no threads of their own: their `Recorded` world does what these would do, at the same
+    moments and in the same order each time."""
+    return patch.object(Committer, "_start", lambda committer: None)
 
 
 class Over(Exception):
@@ -117,8 +127,16 @@ class Recorded(World):
             except xump.StoreFull as error:     # the model knows no room
                 raise Over from error
         done = super().both(called, note, any_error)
+        self.work()
         self.end(note == "sync()" or (note.startswith("commit(") and len(self.stores) == 1))
         return done
+
+    def work(self):
+        """The stores that have no threads do in turn what those would do at once; one that nobody waits for goes on gathering."""
+        chance = random.Random(self.now)
+        while due := [committer for committer in self.engine._committers() if committer._thread is None and (
+                committer._hurry.is_set() or (committer._calls.hurry and committer._changed.is_set()))]:
+            chance.choice(due)._round()
 
     def commit(self, store):
         """One store alone writes and syncs what it has: if all ends then, it is ahead of the other one."""

@@ -1,5 +1,6 @@
 """The judge of two stores: what it allows, and what it finds."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,7 @@ def sight(history_limit=None, entered=(), **queues):
 def moment(*args, copies=None, made=None, **queues):
     """`copies`: how often a body was copied within its store. `made`: which queue of its name each is, if not the first one."""
     held = {name: SimpleNamespace(made=(made or {}).get(name, 1)) for name in queues if name in STORES}
-    return Moment(SimpleNamespace(strayed=set(), copies=copies or {}, queues=held), sight(*args, **queues))
+    return Moment(SimpleNamespace(strayed=set(), copies=Counter(copies or {}), queues=held), sight(*args, **queues))
 
 
 def delivered(queue, one, redelivered):
@@ -58,6 +59,17 @@ def test_what_is_over_may_be_there_where_a_disk_failed():
         judge(sight(a=[message(1, b"1.2 y")]), over, earlier=[before])
 
 
+def test_a_message_may_be_back_in_its_queue_if_it_left_the_one_it_was_moved_to():
+    """It was moved from a to b within a store, and a call was taking it back to move it to c of another store."""
+    before = moment(a=[], b=[message(1)], c=[], entered={"a": 1}.items())
+    after = moment(a=[], b=[], c=[message(1)], entered={"a": 1, "b": 1}.items())
+    judge(sight(a=[message(1)], b=[], c=[], entered={"b": 1}.items()), before, after)
+    with pytest.raises(Violation, match="message 1 of queue 'a' is there again"):
+        judge(sight(a=[message(1)], b=[message(1)], c=[]), before)
+    with pytest.raises(Violation, match="message 1 of queue 'a' is there again"):
+        judge(sight(a=[message(1)], b=[], c=[message(1)], entered={"b": 1}.items()), after)
+
+
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("queues", [("a", "b"), ("a", "c")])
 def test_what_is_there_twice_is_marked(queues, marked):
@@ -82,6 +94,17 @@ def test_a_copy_in_its_own_store_needs_no_mark_though_the_original_is_back():
     judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended, copies={message(1)[2]: 1}), emptied=emptied)
     with pytest.raises(Violation, match="twice, and not marked as redelivered"):
         judge(now, before, moment(a=[], b=[message(1)], c=[], entered=ended), emptied=emptied)
+
+
+def test_each_store_may_have_come_to_a_moment_of_its_own():
+    """1 waited in both stores; in the first it was copied and moved, in the second it ended, and that was not durable."""
+    before = moment(a=[message(1)], b=[], c=[message(1)])
+    now = sight(a=[], b=[message(1), message(2)], c=[message(1)], entered={"a": 1}.items())
+    ended = {"a": 1, "c": 1}.items()
+    emptied = [delivered("b", message(1), False), delivered("b", message(2), False), delivered("c", message(1), False)]
+    judge(now, before, moment(a=[], b=[message(1), message(2)], c=[], entered=ended, copies={message(1)[2]: 1}), emptied=emptied)
+    with pytest.raises(Violation, match="twice, and not marked as redelivered"):
+        judge(now, before, moment(a=[], b=[message(1), message(2)], c=[], entered=ended), emptied=emptied)
 
 
 def test_what_passed_through_a_queue_that_was_made_anew():

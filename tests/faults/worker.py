@@ -10,16 +10,19 @@ import importlib
 import json
 import logging
 import os
+import random
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.faults import shim
+from xump_ext.records import record
 
 Job = dict[str, Any]
 FAST = Path("/dev/shm")     # where it is, files need no disk
@@ -30,6 +33,23 @@ def folder():
     """A folder of our own, in memory if possible."""
     with tempfile.TemporaryDirectory(prefix="xump-faults-", dir=FAST if FAST.is_dir() else None) as path:
         yield Path(path)
+
+
+@contextmanager
+def drawn_from(seed: Any):
+    """All that Xump draws at random in here comes from a seed: the salt and the first name of a ring, and the incarnations of
+    queues. So the bytes of a store are the same each time."""
+    chance = random.Random(seed)
+
+    def hexadecimal(size: int) -> str:
+        return chance.randbytes(size).hex()
+    record._forget_drawn()
+    with ExitStack() as stack:
+        for name, draw in (("secrets.randbits", chance.getrandbits), ("secrets.token_hex", hexadecimal),
+                           ("xump_ext.records.record.urandom", chance.randbytes)):
+            stack.enter_context(patch(name, draw))
+        yield
+    record._forget_drawn()
 
 
 def run_all(module: str, jobs: Iterable[Job], told: Callable[[Job, dict[str, Any]], None], at_once: int) -> None:

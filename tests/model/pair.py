@@ -223,8 +223,12 @@ class Pair:
         self.engine.when_durable(told.put)
         if not self.written:
             self.model.when_durable(lambda error: None)
+        self.work()
         self.hear(told.get(timeout=60))
         self.compare()
+
+    def work(self):
+        """The threads of the stores work by themselves."""
 
     def hear(self, error):
         """What `when_durable` has told."""

@@ -173,15 +173,19 @@ class Committer:
             self._changed.wait()
             if not self._calls.hurry:
                 self._hurry.wait(0 if self._each_call else self._backend.group_ms / 1000)
-            self._hurry.clear()
-            self._changed.clear()
-            wanted, self._wanted = self._wanted, None
-            if wanted is not None or self._has_work():      # else another thread writes it already: do not wait for its turn
-                self._commit_for_others(wanted)
-            if self._calls.pressed:
-                self._catch_up(wanted)
-            self._calls.look()
-            self._calls.call()
+            self._round()
+
+    def _round(self) -> None:
+        """Do what there is to do for the thread."""
+        self._hurry.clear()
+        self._changed.clear()
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None or self._has_work():      # else another thread writes it already: do not wait for its turn
+            self._commit_for_others(wanted)
+        if self._calls.pressed:
+            self._catch_up(wanted)
+        self._calls.look()
+        self._calls.call()
 
     def _has_work(self) -> bool:
         """Whether there is something to write. A group gathered while the store was opened counts if somebody waits for it."""
