@@ -31,7 +31,7 @@ demo-zeromq: $(STAMPS)/core $(STAMPS)/demo
 	mkdir -p build
 	$(BIN)/python -m xump.zeromq.demo --picture build/demo-zeromq.svg
 
-## test      run the linters and every test
+## test      run the linters and every test but Spark's: python -m tests.spark
 test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4
 

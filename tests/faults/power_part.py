@@ -31,13 +31,17 @@ each unsynced write there, missing, torn at 512 B or 4 KiB, or in another order;
 directory was not synced. It opens each different state once, and empties three in ten by a consumer. The next session goes on
 from one of them.
 
-One store, alone or beside queues in RAM, must be exactly one moment of the model between the last confirmed call and the last
-begun one: queues, properties, counts, frontiers, messages, their order, history, and what comes as redelivered. In two stores
-nothing may be lost, and nothing twice but what was on its way, marked as [stores.md](stores.md#between-two-stores) says. The same
-is done to the `repair` of stores with a flipped bit: repaired once more, each state must be what an undisturbed repair leaves,
-with the damaged bytes in quarantine. Five of twelve chains are `"sync"`, the others `"group"`, `"process"` or `"none"`. "Lost
-whole" counts states of the last two that a power failure made unreadable, "mixed" those in which it left a store as no single
-moment, without a word.
+The *model* is the engine as plain lists of Python (`tests/model/engine.py`), which plays the same calls. One store, alone or
+beside queues in RAM, must be exactly one moment of the model between the last confirmed call and the last begun one: queues,
+properties, counts, frontiers, messages, their order, history, and what comes as redelivered. In two stores nothing may be lost,
+and nothing twice but what was on its way, marked as [stores.md](stores.md#between-two-stores) says. The same is done to the
+`repair` of stores with a flipped bit: repaired once more, each state must be what an undisturbed repair leaves, with the
+damaged bytes in quarantine.
+
+Five of twelve chains are `"sync"`, the others `"group"`, `"process"` or `"none"`. In ten of twelve the stores' threads work in
+turn, so that a seed gives the same chain each time; in two they write whenever they come to it. "Lost whole" counts states of
+`"process"` and `"none"` that a power failure made unreadable, "mixed" those in which it left a store as no single moment,
+without a word.
 """
 
 

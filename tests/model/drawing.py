@@ -1,4 +1,4 @@
-"""What programs draw of time, order, duplicates and bounds (DESIGN: section 9): terms of queues and of messages, verdicts.
+"""What programs draw of time, order, duplicates and bounds: terms of queues and of messages, verdicts.
 
 A program uses a few of these features only, each often. So any two of them meet in some program, and not all of them in every
 one, where they would hide each other. Spans are short and limits tiny, so that much falls due and much is full.

@@ -1,4 +1,4 @@
-"""The maps of queues and stores: names and values of the program's own (DESIGN: what faces need)."""
+"""The maps of queues and stores: names and values of the program's own (docs/faces.md)."""
 
 from collections.abc import MutableMapping
 

@@ -52,14 +52,14 @@ def add_commands(commands: Any, form: Any) -> None:
     serve.add_argument("--staging-bytes", metavar="N", type=int, help="how much may be staged over Flight; default: 16 GiB")
     serve.add_argument(
         "--staging-seconds", metavar="S", type=float,
-        help="drop staged messages after so long without a sign of their client; default: 86400")
+        help="drop staged messages when their client has given no sign for S seconds; default: 86400")
     serve.add_argument(
         "--memory-bytes", metavar="N", type=int, help="publishers wait while messages take more; default: 2/5 of the memory")
     serve.add_argument(
-        "--ack-timeout", metavar="S", type=int, help="at the end, wait so long for acks of deliveries; default: 5")
+        "--ack-timeout", metavar="S", type=int, help="when stopping, wait S seconds for acks of deliveries; default: 5")
     serve.add_argument(
         "--busy-poll", metavar="US", type=int,
-        help="stay awake for so many microseconds after a client has sent something; default: 50, on one processor 0")
+        help="stay awake for US microseconds after a client has sent something; default: 50, on one processor 0")
     serve.add_argument("--private-targets", action="store_true", default=None, help="let webhooks call private addresses, too")
     serve.add_argument("--store", choices=("ram", "ring", "lmdb"),
                        help="where durable queues keep their messages; ring and lmdb: on disk, at --path; default: ram, so that "

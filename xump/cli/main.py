@@ -70,7 +70,7 @@ examples:
     echo cat.png | xump publish jobs               publish lines into its queue `jobs`
     xump consume jobs -- ./work.sh                 run a command for each message
     xump top                                       watch its queues
-    xump browse http://127.0.0.1:8080 jobs         print messages; stats and graph take such a URL, too
+    xump browse http://127.0.0.1:8080 jobs         print messages; stats, graph and bench take such a URL, too
     xump demo --messages 10000                     send 10,000 flights through an engine
     xump demo --store lmdb                         send a year of flights through a store, with a kill -9 half way
 

@@ -78,8 +78,8 @@ def add_commands(commands: Any, form: Any) -> None:
     publish.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], type=_header,
                          help="a header of each message; a VALUE that is a number, true or false in JSON is one")
     publish.add_argument("--priority", metavar="N", type=int, help="0 to 255")
-    publish.add_argument("--ttl", metavar="SECONDS", type=_seconds, help="expire after so long")
-    publish.add_argument("--delay", metavar="SECONDS", type=_seconds, help="deliver after so long")
+    publish.add_argument("--ttl", metavar="SECONDS", type=_seconds, help="expire after SECONDS")
+    publish.add_argument("--delay", metavar="SECONDS", type=_seconds, help="deliver after SECONDS")
     form_of_input = publish.add_mutually_exclusive_group()
     form_of_input.add_argument("--whole", action="store_true", help="all of standard input is one message")
     form_of_input.add_argument("--json", action="store_true", help="each line is a message in JSON")
@@ -87,15 +87,15 @@ def add_commands(commands: Any, form: Any) -> None:
     consume = _add(commands, form, "consume", _consume, "run a command for each message of a queue", CONSUME_EPILOG)
     consume.add_argument("queue", metavar="QUEUE", type=_queue, help="the name of the queue")
     consume.add_argument("words", metavar="-- COMMAND", nargs="*", help="the command to run for each message; default: print it")
-    consume.add_argument("--count", metavar="N", type=_positive, help="end after so many messages; default: never")
-    consume.add_argument("--parallel", metavar="N", type=_positive, default=1, help="so many commands at once; default: 1")
+    consume.add_argument("--count", metavar="N", type=_positive, help="end after N messages; default: never")
+    consume.add_argument("--parallel", metavar="N", type=_positive, default=1, help="run N commands at once; default: 1")
     consume.add_argument("--wait", metavar="SECONDS", type=_seconds,
-                         help="end when no message has come for so long; default: wait for ever")
+                         help="end when no message has come for SECONDS; default: wait for ever")
 
     requeue = _add(commands, form, "requeue", _requeue, "publish dead letters where they came from", REQUEUE_EPILOG)
     requeue.add_argument("queue", metavar="QUEUE", type=_queue, help="the queue of dead letters")
     requeue.add_argument("--to", metavar="QUEUE", type=_queue, help="where they go; default: where each came from")
-    requeue.add_argument("--limit", metavar="N", type=_positive, help="at most so many; default: all that are ready")
+    requeue.add_argument("--limit", metavar="N", type=_positive, help="requeue at most N messages; default: all that are ready")
 
     top = _add(commands, form, "top", _top, "watch the queues of a running broker", TOP_EPILOG)
     top.add_argument("--once", action="store_true", help="print it once, and end")

@@ -57,8 +57,8 @@ def add_commands(commands: Any, form: Any) -> None:
         one.add_argument("--concurrency", type=int, default=1, help=f"how many tasks run at once{whose}; default: 1")
     worker.add_argument("--lane", action="append",
                         help="run tasks of this lane only; may be given again; default: the lanes of all tasks of the module")
-    scaler.add_argument("--minimum", type=int, default=1, help="so many workers at least; default: 1")
-    scaler.add_argument("--maximum", type=int, required=True, help="so many workers at most")
+    scaler.add_argument("--minimum", metavar="N", type=int, default=1, help="run at least N workers; default: 1")
+    scaler.add_argument("--maximum", metavar="N", type=int, required=True, help="run at most N workers")
     scaler.add_argument("--drain", type=float, default=60.0,
                         help="seconds until a worker that does not end is killed; default: 60")
     cleaner.add_argument("--interval", type=float, default=60.0, help="seconds from one look to the next; default: 60")

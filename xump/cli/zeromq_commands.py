@@ -76,7 +76,7 @@ def add_commands(commands: Any, form: Any) -> None:
     freelance = _add(systems, "freelance", form, "a server without a broker, that runs a command for each request")
     freelance.add_argument("endpoint", metavar="ENDPOINT", help=ENDPOINT)
     freelance.add_argument("--identity", metavar="ENDPOINT", help="the endpoint of clients (RFC 10); default: where it is bound")
-    freelance.add_argument("--threads", metavar="N", type=int, default=1, help="so many requests at once; default: 1")
+    freelance.add_argument("--threads", metavar="N", type=int, default=1, help="answer N requests at once; default: 1")
     freelance.add_argument("--numbered", action="store_true", help="requests of REQ clients begin with a number, to be echoed")
     _add_server(freelance)
     _add_words(freelance, "; default: the answer is the request")
@@ -107,7 +107,7 @@ def _add_words(parser: Any, default: str | None = None) -> None:
 def _add_heartbeat(parser: Any) -> None:
     parser.add_argument("--heartbeat", metavar="SECONDS", type=float, help="between heartbeats; default: 2.5, of a Pirate 1")
     parser.add_argument(
-        "--liveness", metavar="N", type=int, help="a peer is gone after so many silent intervals; default: 4, of a Pirate 3")
+        "--liveness", metavar="N", type=int, help="a peer is gone after N silent intervals; default: 4, of a Pirate 3")
 
 
 def _add_ttl(parser: Any, default: str) -> None:

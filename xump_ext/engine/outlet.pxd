@@ -1,4 +1,4 @@
-"""Declarations of `outlet.pyx`: what a compiled face needs to drain an outlet.
+"""Declarations of `outlet.pyx`: what a compiled server needs to drain an outlet.
 
     from xump_ext.engine.outlet cimport Outlet
     from xump_ext.state.lazy_content cimport content_at

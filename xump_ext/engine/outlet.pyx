@@ -6,7 +6,7 @@ so many offers, then goes to the back. So a call-back is paid for once, not once
 
 A message offered here counts as in your program's hands: it does not expire any more (`state/offers.pyx`).
 
-`outlet.pxd` says how a compiled face drains it, without a Python object for a message.
+`outlet.pxd` says how a compiled server drains it, without a Python object for a message.
 """
 
 from libc.stdint cimport uint32_t

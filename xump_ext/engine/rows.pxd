@@ -1,6 +1,6 @@
-"""Rows: messages that a face publishes out of a buffer, over several queues, with one call. Documented for faces.
+"""Rows: messages that a server publishes out of a buffer, over several queues, with one call. Documented for servers.
 
-A face is a server that speaks somebody's protocol over an engine. It describes the messages that it reads from a socket as rows,
+A server speaks somebody's protocol over an engine. It describes the messages that it reads from a socket as rows,
 which point into its buffer, and `publish_rows` lets them in with one call and one run. Nothing is raised for a row: what became
 of it stands in its `tally` (`OUTCOME_…`; the Python form is `publish_many(outcomes=True)`). The engine copies bodies and annexes
 once.

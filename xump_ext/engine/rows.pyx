@@ -1,4 +1,4 @@
-"""Rows: messages that a face publishes out of a buffer, over several queues, with one call. `rows.pxd` says how to use it."""
+"""Rows: messages that a server publishes out of a buffer, over several queues, with one call. `rows.pxd` says how to use it."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t

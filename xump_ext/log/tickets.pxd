@@ -1,6 +1,6 @@
-"""Tickets: by which changes in a store are known, so that a face can ask when they are durable.
+"""Tickets: by which changes in a store are known, so that a server can ask when they are durable.
 
-A ticket is the number of the group that has the changes. A face takes it under the engine lock, when its call has changed
+A ticket is the number of the group that has the changes. A server takes it under the engine lock, when its call has changed
 something (`ticket_of`); asks without any lock whether it is passed (`is_passed`); and has itself called once it is
 (`when_passed` in `journal.pxd`), in the thread of the store. Passed means: as durable as the store's `durability` promises, be
 it synced or written. A store that has failed passes nothing more, and calls back with the error.

@@ -10,7 +10,7 @@ from xump_ext.message.headers cimport annex_of, annex_t, content_t, correlation_
 from xump_ext.message.times cimport NEVER
 
 cdef enum:
-    # A body from a buffer is an object of its own from here on: a face hands it on without a copy.
+    # A body from a buffer is an object of its own from here on: a server hands it on without a copy.
     OBJECT_BODY_BYTES = 1 << 18
 
 cdef struct parts_t:        # the parts that few messages have; borrowed

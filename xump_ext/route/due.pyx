@@ -1,4 +1,4 @@
-"""Messages that fall due: delays and retries end, messages expire, deadlines pass (DESIGN: time).
+"""Messages that fall due: delays and retries end, messages expire, deadlines pass (decisions 135 to 146).
 
 A call does what fell due before anything else, moment by moment: each moment is a run at its own time. So it makes no difference
 how many calls come in between. Within a moment expiries go first, then the rest, each by entry. Messages that a run makes due at
