@@ -92,6 +92,8 @@ class Recorded(World):
         self.model = ModelEngine(**self.options) if model is None else opened_now(model)
         self.model.clock = self.options["clock"]
         self.model.stores = ["ram", *stores]
+        for moment in moments:          # of the session before: whatever is left of it goes on at this session's time
+            moment.clock = self.options["clock"]
         self.moments = [*moments, reopened(copied(self.model), True)]
         """What is there after each call, after a crash."""
         self.confirmed = len(self.moments) - 1
