@@ -4,7 +4,8 @@ A POSIX record lock on one file of the store says which process owns it. The sys
 however it ends, and tells the owner's pid. Two gaps remain, and this module fills them:
 
 - The lock does not keep out its own process, which would even lose it by closing any other descriptor of that file. So each
-  claimed file is registered by its device and inode, and no second descriptor of it is opened.
+  claimed file is registered by its device and inode, and no second descriptor of it is closed before the claim is released:
+  whoever only wants to look into a file that may be a store's asks `reading`.
 - A child does not inherit the lock. After a fork the child owns nothing.
 """
 
@@ -16,6 +17,8 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from xump_ext.errors import StoreLocked
 
@@ -36,6 +39,7 @@ class Claim:
         self.purpose = purpose
         self.made = made
         """Whether the claim made the file."""
+        self._more: list[int] = []      # further descriptors of the file
         self._shared = shared
         self._key = _key(os.fstat(fd))
         _owned[self._key] = self
@@ -52,7 +56,27 @@ class Claim:
                 if remove or (self._shared and self.made):
                     os.unlink(self.file)
             finally:
-                os.close(self.fd)
+                for fd in (self.fd, *self._more):
+                    os.close(fd)
+
+    def keep(self, fd: int) -> None:
+        """Takes over a further descriptor of the file, which must stay open as long as the lock is needed."""
+        self._more.append(fd)
+
+
+@contextmanager
+def reading(file: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor to read a file by, also one that this process has claimed: that stays locked. Raises what `os.open` raises."""
+    with _guard:
+        owner = _owned.get(_key(os.stat(file)))
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC) if owner is None else owner.fd
+        try:
+            yield fd
+        finally:
+            if owner is None and (meanwhile := _owned.get(_key(os.fstat(fd)))) is not None:
+                meanwhile.keep(fd)      # a claimed file got this name
+            elif owner is None:
+                os.close(fd)
 
 
 def claim(file: str, *, store: str | None = None, purpose: str = "", shared: bool = False, create: bool = False) -> Claim:

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from xump_ext.errors import StoreCorrupt
 from xump_ext.records import crc
 
-from .owner import Claim, claim, claim_made
+from .owner import Claim, claim, claim_made, reading
 from .ring_disk import sync, write_all, write_zeros
 
 VERSION = 2
@@ -102,8 +102,8 @@ def recognises(path: str | os.PathLike[str]) -> bool:
     """Whether a file has, or had, a superblock."""
     if not os.path.isfile(path):
         return False
-    with open(path, "rb", buffering=0) as file:
-        return any(data[: len(SUPERBLOCK)] == SUPERBLOCK for data in superblocks(file.fileno()))
+    with reading(path) as fd:
+        return any(data[: len(SUPERBLOCK)] == SUPERBLOCK for data in superblocks(fd))
 
 
 def _cut_off(path: str, size: int) -> str:
@@ -177,10 +177,10 @@ def remove_remains(path: str) -> None:
 
 def is_blank(path: str) -> bool:
     """Whether a ring, whole or half made, was never written to."""
-    with open(path, "rb", buffering=0) as file:
-        heads = [Head.read(data, SUPERBLOCK) for data in superblocks(file.fileno()) if data.strip(b"\0")]
+    with reading(path) as fd:
+        heads = [Head.read(data, SUPERBLOCK) for data in superblocks(fd) if data.strip(b"\0")]
         untouched = all(head is not None and head.number <= 1 and head.begin == head.synced == 0 for head in heads)
-        return untouched and not os.pread(file.fileno(), HEAD_BYTES, SLOTS_AT).strip(b"\0")
+        return untouched and not os.pread(fd, HEAD_BYTES, SLOTS_AT).strip(b"\0")
 
 
 def remove_file(path: str, status: os.stat_result) -> None:

@@ -175,7 +175,7 @@ class Graph(Windows):
         Args:
             name: The queue's name, unique in the engine; None: the engine chooses `"queue-1"` or the like.
             store: The store that keeps the messages.
-            limit: How many messages may be ready (not taken yet) before the queue is full; None: any number.
+            limit: How many messages may be ready or delayed (not taken yet) before the queue is full; None: any number.
             history_limit: How many messages the queue keeps after they were processed; None: all of them.
             auto_delete: Whether the queue deletes itself, with its messages, when its last selector is deleted.
             dead_letter: The queue for messages that cannot be processed here. It may be created later.

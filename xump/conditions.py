@@ -112,8 +112,8 @@ default = described(Role("default"), """
 overflow = described(Role("overflow"), """
     The condition that holds for the messages that come while the queue is full. Write it without parentheses.
 
-    A queue is full when it has `limit` ready messages. The action must consume the message, and must not put it into the same
-    queue. A queue has at most one enabled selector with this condition; another one raises `Conflict`.
+    A queue is full when it has `limit` messages that are ready or delayed. The action must consume the message, and must not put
+    it into the same queue. A queue has at most one enabled selector with this condition; another one raises `Conflict`.
 
     >>> from xump import INFINITE, Engine, move_to, overflow
     >>> with Engine() as engine:

@@ -235,3 +235,24 @@ def test_a_type_that_shows_no_signature_checks_its_options_itself(monkeypatch):
     monkeypatch.setattr(store.inspect, "signature", none)
     with Engine() as engine, pytest.raises(TypeError, match="unexpected keyword argument 'width'"):
         engine.create_store("s", "compiled", width=1)
+
+
+def test_what_expired_while_its_store_was_closed_is_not_deleted_again(tmp_path, monkeypatch, clock):
+    """Messages of the store were moved into a queue in RAM, and their time is over when the last sync returns."""
+    with Engine(clock=clock) as engine:
+        engine.create_store("s", "ring", path=str(tmp_path / "s"))
+        engine.create_queue("d", store="s")
+        engine.create_queue("r", ttl=1)
+        engine.create_selector("d", when=always, do=move_to("r"), credit=INFINITE)
+        for body in ALL:
+            engine.publish("d", body=body)
+        close = Engine._close_stores
+
+        def late(engine, stores, errors):
+            close(engine, stores, errors)
+            clock.tick(5)
+        monkeypatch.setattr(Engine, "_close_stores", late)
+        assert engine.delete_store("s")
+        assert engine.queues["r"].ready == 0
+        engine.check()
+        monkeypatch.undo()

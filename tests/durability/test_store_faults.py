@@ -60,9 +60,9 @@ def fresh():
     Cleaned.on = False
 
 
-def opened(*queues, type="worse shelf", **options):
+def opened(*queues, type="worse shelf", clock=None, **options):
     """With stores `l` and `r`; queues as "name store"."""
-    engine = Engine()
+    engine = Engine() if clock is None else Engine(clock=clock)
     for name in "lr":
         engine.create_store(name, type, path=name, **options)
     with engine.building():
@@ -223,6 +223,34 @@ def test_a_message_that_cannot_be_matched_anew_holds_its_queue(monkeypatch, capl
     Worse.unreadable.clear()
     engine.queues["a"].release()
     assert len(engine.take(5, "d")) == 1
+    engine.close()
+
+
+@pytest.mark.parametrize("end", ["nack", "retry", "delete_selector"])
+def test_a_message_that_expired_in_the_hands_and_cannot_be_read_stays_there(monkeypatch, clock, end):
+    """It is dead-lettered when it comes back, and that reads it: before anything has changed."""
+    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
+    with opened("dead", clock=clock) as engine:
+        engine.create_queue("q", store="l", ttl=60, dead_letter="dead")
+        for number in range(30):
+            engine.publish("q", "x", b"%d" % number * 1000)
+    engine = opened(clock=clock)
+    with engine.building():
+        engine.create_queue("dead")
+        selector = engine.create_selector("q", when=always, do=deliver("d"), credit=100)
+    deliveries = engine.take(30)
+    engine.queues["q"].fetch(30)
+    clock.tick(61)
+    Worse.unreadable.add("l")
+    calls = {"nack": deliveries[0].nack, "retry": lambda: deliveries[0].nack(delay=1), "delete_selector": selector.delete}
+    with pytest.raises(OSError, match="the disk says no"):
+        calls[end]()
+    engine.check()
+    Worse.unreadable.clear()
+    assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
+    deliveries[0].nack()
+    assert engine.queues["dead"].ready == 1
+    engine.check()
     engine.close()
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.engine.test_waits import Waiting
-from xump import Engine
+from xump import Engine, QueueFull
 from xump.durability.committer import Committer
 from xump.transaction import Transaction
 
@@ -105,3 +105,28 @@ def test_a_call_that_cleans_no_store_leaves_it_to_the_thread_that_waits(engine, 
         cleaning.take()
     assert waiting.ended() == 2
     assert (cleaning.threads[0], cleaning.threads[-1]) == (threading.current_thread(), waiting)
+
+
+def test_a_publisher_whose_time_ends_while_another_one_is_made_room_for(tmp_path, monkeypatch):
+    """Both wait, the first for its queue and for its store; the engine is given up while that cleans its log."""
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=str(tmp_path / "s"), durability="process")
+        for name, store in (("first", "s"), ("second", "ram")):
+            engine.create_queue(name, store=store, limit=1)
+            engine.publish(name)
+        terms = (None, None, None, None, None, None, None, None, 0)
+        first = engine._publish_later(lambda: None, "first", "", bytes(1000), *terms)
+        second = engine._publish_later(lambda: None, "second", "", b"", *terms)
+        calls = []
+
+        def make_room(committer, wanted):
+            calls.append(wanted)
+            if len(calls) == 1:
+                committer._port.has_room(committer._backend.room())
+                assert engine._publish_no_more(second)      # its time is over
+        monkeypatch.setattr(Committer, "make_room", make_room)
+        engine.stores["s"].committer._port.has_room(1000)       # hardly any room, just now
+        assert calls and first.waits and not second.waits and isinstance(first.error, QueueFull)
+        engine._publish_no_more(first)
+        monkeypatch.undo()
+        engine.check()

@@ -8,6 +8,7 @@ import pytest
 import xump
 from xump import Conflict, Death, Message, Reentrant, RewriterNotFound, register_rewriter
 from xump.cli import main
+from xump_ext.memory.slab import memory_bytes
 from xump_ext.message.rewriter import rewriter_names
 
 NAMES = (f"rewriter {number}" for number in itertools.count(1))
@@ -144,3 +145,13 @@ def test_a_store_says_which_is_missing(tmp_path, kind, monkeypatch):
             engine.create_store("d", kind, path=path)
         assert list(engine.queues) == [] and list(engine.stores) == ["ram"]
     assert main.main(["stats", path]) == 0, "whoever only looks needs no rewriter"
+
+
+def test_the_content_that_a_rewriter_saw_is_freed(engine):
+    engine.create_queue("jobs", dead_letter="dead", rewriter=registered(lambda message, death: message))
+    before = memory_bytes()
+    for _ in range(50):
+        engine.publish("jobs", "a", bytes(100_000))
+        engine.get("jobs").reject()
+        engine.get("dead").ack()
+    assert memory_bytes() - before < 1_000_000

@@ -322,6 +322,7 @@ def test_one_owner(path):
     answer = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout
     assert answer.startswith("StoreLocked(") and f"is owned by process {os.getpid()}; one process owns a store" in answer
     engine.write(hand.state(1, 1))      # the others' closing did not lose the lock
+    assert RingStore.recognises(path) and RingStore.recognises(link)        # nor does a look into the file
     answer = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout
     assert answer.startswith("StoreLocked(")
     engine.close()

@@ -51,7 +51,7 @@ class Consumer:
         self.destination = f"amq.consumer/{next(_numbers)}"
         """Under which the engine offers it messages."""
         self.selector: Selector | None = None
-        """The selector that takes messages for it; None: it has begun or ended."""
+        """The selector that takes messages for it; None: it has not begun, or has ended."""
 
     def begin(self, window: Window | None, credit_max: int, enabled: bool) -> None:
         """From now on the engine offers it messages, if it is enabled."""

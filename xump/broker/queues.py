@@ -58,7 +58,7 @@ class BrokerQueue:
         self.is_quorum = queue_type(arguments) == "quorum"
         """Whether it was declared as a quorum queue: then what comes again says how often it came."""
         self.limit = number(arguments, "x-max-length")
-        """How many messages may be ready; None: any number."""
+        """How many messages may be ready or delayed; None: any number."""
         self.limit_bytes = number(arguments, "x-max-length-bytes")
         """How many bytes their bodies may have; None: any number."""
 

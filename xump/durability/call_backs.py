@@ -107,10 +107,13 @@ class CallBacks:
         """Find what is due, after a group was written, or the store has failed. Whether there is anything to be called."""
         with self._lock:
             if self._waiting:
-                over = [waiting for waiting in self._waiting if self._is_over(waiting)]
+                over: list[Waiting] = []
+                left: list[Waiting] = []
+                for waiting in self._waiting:
+                    (over if self._is_over(waiting) else left).append(waiting)
                 if over:
                     outcome = self._committer.outcome()
-                    self._waiting = [waiting for waiting in self._waiting if waiting not in over]
+                    self._waiting = left
                     self._due.extend((waiting.told, outcome) for waiting in over)
             if self.pressed and self._committer.error is not None:
                 self._end_pressure(self._committer.outcome())

@@ -174,6 +174,8 @@ class Committer:
             if not self._calls.hurry:
                 self._hurry.wait(0 if self._each_call else self._backend.group_ms / 1000)
             self._round()
+        self._calls.look()          # the store may have failed by another thread's write since the last round
+        self._calls.call()
 
     def _round(self) -> None:
         """Do what there is to do for the thread."""

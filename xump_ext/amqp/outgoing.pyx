@@ -103,17 +103,16 @@ cdef class Unacked:
     cdef int settle_tag(self, tags_t *page, uint32_t at, int kind, bint requeue) except -1:
         """Settle the message in a slot. A stale one, whose queue was deleted, is only forgotten."""
         cdef entry_t **slot = &page.slots[at]
-        page.used &= ~(<uint32_t> 1 << at)
+        if slot[0] != NULL and slot[0] != PAID:
+            if kind == ROW_ACK:
+                pay_slot(self.core, slot)
+            elif requeue:
+                give_back_slot(self.core, slot)
+            else:
+                refuse_slot(self.core, slot)
+            forget_slot(slot)
+        page.used &= ~(<uint32_t> 1 << at)      # only now: a dead letter whose body cannot be read leaves the tag as it was
         self.count -= 1
-        if slot[0] == NULL or slot[0] == PAID:
-            return 0
-        if kind == ROW_ACK:
-            pay_slot(self.core, slot)
-        elif requeue:
-            give_back_slot(self.core, slot)
-        else:
-            refuse_slot(self.core, slot)
-        forget_slot(slot)
         return 0
 
     cdef int page_left(self, tags_t *page) except -1:

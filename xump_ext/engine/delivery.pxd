@@ -70,5 +70,5 @@ cdef Delivery hand_by_hand(EngineLock core, entry_t* entry)
 cdef Delivery hand_over(EngineLock core, offer_t* offer)
 cdef Delivery next_undelivered(EngineLock core, object destination)
 cdef int keep_undelivered(EngineLock core, list deliveries) except -1
-# Whether a nack dead-letters the message.
+# Raises unless all are live deliveries of this engine, each given once.
 cdef int check_deliveries(EngineLock core, list deliveries) except -1

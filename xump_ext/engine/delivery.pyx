@@ -426,6 +426,7 @@ cdef inline int delivery_fill(EngineLock core, Delivery delivery, entry_t* entry
     delivery.message = message_new(content, entry.id, entry.timestamp, hops_of(&core.e, entry))
     delivery.queue = counted(entry.queue.handle)
     if entry.queue.special:         # else it is NULL, as it was left
+        delivery.destination = delivery.selector = NULL         # those of its last use: reading the key may fail
         delivery.key = key_counted(entry)
         prefetch_page(&entry.queue.index, entry.id)         # for the ack
     delivery.answered = False

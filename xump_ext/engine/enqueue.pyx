@@ -34,6 +34,7 @@ from xump_ext.state.envelope cimport name_text, queue_named
 from xump_ext.state.graph cimport queue_t
 from xump_ext.state.limits cimport drops, is_limited
 from xump_ext.state.visited cimport NO_SLOT, rests, tally_begin, tally_end, tally_refused, visited_new
+from xump_ext.state.window cimport window_reserve, window_t
 
 cdef enum:
     AHEAD = 8           # messages, a power of two: by then the memory is there
@@ -121,6 +122,7 @@ cdef class EngineEnqueue(EngineStores):
             return ADMITTED
         content_share(content)      # it may end at once
         try:
+            window_reserve(<window_t*> queue.window)        # before the message is in
             id[0] = enter_due(&self.e, queue, content, due, visited)
             remember_for_good(queue, content, id[0])
         finally:

@@ -94,7 +94,7 @@ class QueueHandle(QueueRef):
         """Processed messages that the queue keeps, at most `history_limit`."""
     @property
     def limit(self) -> int | None:
-        """How many messages may be ready; None: any number."""
+        """How many messages may be ready or delayed; None: any number."""
     @property
     def history_limit(self) -> int | None:
         """How many processed messages are kept; None: all of them."""

@@ -143,7 +143,7 @@ cdef class QueueHandle(QueueRef):
 
     @property
     def limit(self):
-        """How many messages may be ready; None: any number."""
+        """How many messages may be ready or delayed; None: any number."""
         return None if self.live().limit_given == UNLIMITED else self.live().limit_given
 
     @property

@@ -16,8 +16,8 @@
         outlet.end()                        # runs the graph, and leaves the lock
 
 A slot is a pointer of yours, at an address that stays. The engine sets it to NULL when it takes the message back, so what is NULL
-is stale; `pay`, `give_back` and `refuse` take slots that are not. Between `begin` and `end` nothing may call the engine, or give
-up the interpreter.
+is stale; `pay`, `give_back` and `refuse` take slots that are not. Between `begin` and `end` this thread has the engine lock, so
+it must not call the engine.
 """
 
 from libc.stdint cimport uint32_t

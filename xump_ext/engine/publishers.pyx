@@ -99,7 +99,7 @@ cdef class EnginePublishers(EnginePublish):
             refused = set()
             for publisher in list(self.publishers):
                 name = name_text(publisher.queue)
-                if name in refused:
+                if publisher.over or name in refused:       # over: its time ended while room was made for another one
                     continue
                 again = self.let_in_one(publisher)
                 if again:

@@ -22,7 +22,7 @@ from xump_ext.message.rewriter cimport Rewriter, rewriter_named
 from xump_ext.records.record cimport incarnation_new
 from xump_ext.route.offering cimport room_left, unbind
 from xump_ext.route.ready cimport leave_ready
-from xump_ext.route.requeue cimport recall, requeue_entry
+from xump_ext.route.requeue cimport read_to_return, recall, requeue_entry
 from xump_ext.route.settling cimport DELETED, settle
 from xump_ext.select.credit cimport lane_wake, waiter_leave, waiters_wake, wake_where_room_varies
 from xump_ext.select.groups cimport groups_free
@@ -256,6 +256,7 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
         parent = entry.parent
         next = index_from(&queue.index, entry.id + 1)
         if parent != NULL:
+            read_to_return(engine, parent)
             recall(engine, parent)
             requeue_entry(engine, parent)
         entry = next

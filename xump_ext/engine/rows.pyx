@@ -114,7 +114,12 @@ cdef visited_t* enter_row(
         return visited
     else:
         visited_add(visited, queue.slot)
-    engine.let_in_asking(queue, handle.name, content_share(content), NEVER, &first.tally, visited, last)
+    content_share(content)
+    try:
+        engine.let_in_asking(queue, handle.name, content, NEVER, &first.tally, visited, last)
+    except BaseException:
+        content_release(content)        # it was not taken over
+        raise
     return visited
 
 

@@ -127,10 +127,13 @@ cdef class EngineStores(EngineLock):
         """
         cdef QueueHandle handle
         cdef Owner owner
-        cdef list owned = [entry for entry, owner in self.owners.items() if owner.store == &journal.store]
-        cdef bint failed = journal.store.failed
+        cdef list owned
+        cdef bint failed
         self.begin_call()
         try:
+            # What fell due until now, and other calls, may have ended some of them.
+            owned = [entry for entry, owner in self.owners.items() if owner.store == &journal.store]
+            failed = journal.store.failed
             self.detach(journal)
             for entry in owned:
                 message_delete(&self.e, <entry_t*> <uintptr_t> entry)

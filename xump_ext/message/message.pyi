@@ -105,7 +105,7 @@ class Message:
         """The address for answers, or None."""
     @property
     def message_id(self) -> str | None:
-        """The sender's own name for the message, or None; Xump does not read it."""
+        """The sender's own name for the message, or None; queues with `dedup`, and requests, know it by that."""
     @property
     def correlation_id(self) -> str | None:
         """Joins the message with another one: in an answer, the `message_id` of the question. None: it has none."""

@@ -417,7 +417,7 @@ priority=0, annex=None)\n--\n
 
     @property
     def message_id(self):
-        """The sender's own name for the message, or None; Xump does not read it."""
+        """The sender's own name for the message, or None; queues with `dedup`, and requests, know it by that."""
         return object_or_none(self.content.message_id)
 
     @property

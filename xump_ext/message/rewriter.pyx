@@ -9,7 +9,7 @@ middle of a run, so the error goes where errors go that nothing can raise.
 """
 
 from xump_ext.death import Death
-from xump_ext.message.content cimport content_release, content_share, content_stamped, content_undying, object_or_none
+from xump_ext.message.content cimport content_release, content_stamped, content_undying, object_or_none
 from xump_ext.message.message cimport Message, message_object
 
 cdef extern from "Python.h":
@@ -76,7 +76,7 @@ cdef content_t* rewritten(Rewriter rewriter, content_t* content, death_t* death,
 
 cdef content_t* rewritten_by(object function, content_t* content, death_t* death, list barred) except NULL:
     cdef content_t* letter
-    message = message_object(content_share(content), death.id, death.timestamp, death.hops)
+    message = message_object(content, death.id, death.timestamp, death.hops)
     made = function(message, Death(<object> death.reason, <object> death.queue, <object> death.letters, <object> death.argument,
                                    object_or_none(death.detail), death.time))
     if isinstance(made, tuple) and len(made) == 2:

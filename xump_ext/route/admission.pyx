@@ -4,7 +4,7 @@ The dry run keeps what each queue, store and overflow selector would have after 
 the engine: it only writes differences into dictionaries.
 """
 
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
@@ -17,7 +17,7 @@ from xump_ext.route.duplicates cimport duplicate_of, remember
 from xump_ext.route.ledger cimport can_enter, enter
 from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, own_dead_letter
 from xump_ext.route.settling cimport is_fresh
-from xump_ext.route.requeue cimport is_over_limit
+from xump_ext.route.requeue cimport is_over_limit, retry_delay_of
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, OWNED, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
@@ -181,8 +181,12 @@ cdef class Admissions:
         cdef entry_t* entry = item.paid
         cdef entry_t* holder = entry
         cdef content_t* content = content_at(entry)
+        cdef uint32_t delivery_count = entry.delivery_count
+        cdef int64_t delay_ns = item.due
         while item.due == NEVER and holder != NULL and holder.queue.retry_delays == NULL:
             holder = holder.parent
+        if item.due == NEVER:
+            delay_ns = 0 if holder == NULL else retry_delay_of(holder.queue, delivery_count)
         if holder == NULL:
             holder = entry
         while True:
@@ -191,7 +195,7 @@ cdef class Admissions:
             if entry == holder:
                 break
             entry = entry.parent
-        return self.count_in(holder.queue, content, item.due if item.due else NEVER)
+        return self.count_in(holder.queue, content, delay_ns if delay_ns else NEVER)
 
     cdef bint is_duplicate(self, admission_t* item) except -1:
         """Whether the message is a duplicate of an earlier one, or of one of this call. If not, the queue's window knows it as

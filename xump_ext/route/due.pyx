@@ -18,7 +18,7 @@ from xump_ext.route.holding cimport hold
 from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.ready cimport leave_ready
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
-from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
+from xump_ext.route.requeue cimport forget_nack, nack_entry, read_to_return, requeue_entry, send_away
 from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
@@ -222,6 +222,7 @@ cdef bint comes_last(const engine_t* engine, const entry_t* entry) noexcept:
 
 cdef int end_retry(engine_t* engine, entry_t* entry) except -1:
     """The message is back. An iterator of deliveries yields it again: it came back by time, not by a nack."""
+    read_to_return(engine, entry)
     leave_ready(engine, entry)
     forget_nack(engine, entry)
     return requeue_entry(engine, entry)

@@ -1,6 +1,6 @@
 """Declarations of `requeue.pyx`."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t
 
@@ -13,5 +13,9 @@ cdef int forget_nack(engine_t* engine, entry_t* entry) except -1
 cdef int note_nack(engine_t* engine, entry_t* entry) except -1
 # Whether a nack dead-letters the message.
 cdef bint is_over_limit(const entry_t* entry) noexcept
+# How long the message is delayed after so many deliveries, by a queue that has retry delays, in ns.
+cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexcept
+# Reads the content of an entry that is about to be taken back, if that needs it: this may fail, so it comes before any change.
+cdef int read_to_return(engine_t* engine, entry_t* entry) except -1
 # The entry is ready, bound, delayed or offered: it is dead-lettered, or dropped.
 cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1

@@ -222,6 +222,7 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
             holder = holder.parent
         delay_ns = 0 if holder == NULL else retry_delay_of(holder.queue, entry.delivery_count)
         holder = entry if holder == NULL else holder
+    read_to_return(engine, holder)
     recall(engine, holder)
     if over_limit:
         return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
@@ -232,8 +233,15 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
     return requeue_entry(engine, holder) if delay_ns == 0 else retry_later(engine, holder, delay_ns)
 
 
+cdef int read_to_return(engine_t* engine, entry_t* entry) except -1:
+    if entry.extra != NULL and is_readable(entry) and (
+            entry.extra.expires <= time_of(engine)                                              # it is dead-lettered
+            or (entry.queue.limit_bytes != UNLIMITED and entry.extra.body_bytes == 0)):         # its size counts
+        content_at(entry)
+    return 0
+
+
 cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexcept:
-    """How long the message is delayed after so many deliveries."""
     return queue.retry_delays[min(max(delivery_count, 1), queue.retry_count) - 1]
 
 

@@ -18,7 +18,6 @@ cdef int pay_for(engine_t* engine, entry_t* entry) except -1
 cdef int end(engine_t* engine, entry_t* entry, int how, int reason) except -1
 cdef int copy_nack(engine_t* engine, entry_t* entry, uint64_t number) except -1
 cdef uint64_t nacked(engine_t* engine, const entry_t* entry) except? 0
-cdef str reason_name(int reason)
 cdef dict counts_by_reason(const uint64_t* counts)
 
 cdef inline bint is_fresh(const engine_t* engine, const entry_t* entry) noexcept:

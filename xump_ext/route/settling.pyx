@@ -20,10 +20,6 @@ from xump_ext.state.lazy_content cimport content_drop
 from xump_ext.state.schedule cimport extra_leave
 
 
-cdef str reason_name(int reason):
-    return REASONS[reason]
-
-
 cdef dict counts_by_reason(const uint64_t* counts):
     """The counts that are not zero, by the names of the reasons."""
     cdef int reason

@@ -27,7 +27,7 @@ from xump_ext.select.plan cimport Plan, known_place, known_t
 from xump_ext.select.round_robin cimport choose
 from xump_ext.select.unrouted cimport apart_add
 from xump_ext.state.constants cimport (
-    BROKEN, DEFAULTED, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED,
+    BROKEN, DEFAULTED, DIRTY, OUTCOME_DROPPED, OUTCOME_UNROUTABLE, REASON_UNROUTABLE, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.graph cimport run_item_t, selector_t
 from xump_ext.state.lazy_content cimport content_at
@@ -42,7 +42,7 @@ cdef int publish_through(engine_t* engine, queue_t* queue, content_t* content, v
     cdef route_t* route
     cdef queue_t* namer
     # What came before it and is not routed yet goes first: user code raised, or the message is in a transaction.
-    if engine.building or queue.held or queue.unrouted or (
+    if engine.building or queue.held or queue.unrouted or queue.is_listed[DIRTY] or (
             content.has_trailer and (expires_of(content) < time_of(engine) or has_addresses(content))):
         enter(engine, queue, content, 0, 0, 0, NULL, visited)
         return 0

@@ -367,3 +367,26 @@ def test_so_is_one_that_comes_there_by_a_copy(engine, interrupts):
     engine.tick()
     assert (x.ready, r.ready) == (0, 1)
     engine.check()
+
+
+def test_a_publish_into_a_transit_queue_that_an_interrupt_left_unlooked_at(engine):
+    """Its selector came in a block that was interrupted; the next call looks at the queue first."""
+    armed = [True]
+
+    def interrupted(message):
+        if armed:
+            raise KeyboardInterrupt
+        return False
+
+    engine.create_queue("dead")
+    engine.create_queue("q")
+    engine.create_queue("x", transit=True, dead_letter="dead")
+    engine.create_selector("q", when=always, do=deliver("d"), credit=1)
+    names_of_two = [engine.publish("q", name) for name in "ab"]
+    with pytest.raises(KeyboardInterrupt), engine.building():
+        engine.create_selector("x", when=match("topic", "nope.#"), do=copy_to("dead"))
+        engine.create_selector("q", when=where(interrupted), do=deliver("e"))
+    armed.clear()
+    assert names_of_two == [1, 2] and engine.publish("x", "y") in (0, 1)
+    assert engine.queues["dead"].ready == 1
+    engine.check()
