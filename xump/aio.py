@@ -19,17 +19,20 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xump._aio_wait import wait
 from xump._arguments import check_timeout, queue_name
 from xump._requests import no_reply
+from xump.errors import StoreFull
 
 if TYPE_CHECKING:
     from xump.engine import Engine
     from xump.queue import Queue
     from xump.types import Body, Destinations, Headers, Moment
     from xump_ext.engine.delivery import Delivery
+    from xump_ext.engine.publishers import Publisher
     from xump_ext.message.message import Message
 
 SWITCH_AFTER = 64
@@ -195,19 +198,25 @@ async def publish(
     given = (address, body, headers, reply_to, message_id, correlation_id, delay, at, ttl, expires, priority)
     if not _may_wait(engine, timeout):
         return engine._publish_at_once(queue, *given)
-    publisher = engine._publish_later(_nobody, queue, *given)
+    now = asyncio.get_running_loop().time
+    end = None if timeout is None else now() + timeout
+    while True:
+        publisher = engine._publish_later(_nobody, queue, *given)
+        waited = publisher.waits
+        try:
+            if waited:
+                left = None if end is None else max(end - now(), 0.0)
+                await wait(engine, partial(_let_in, engine, publisher), (("room", id(publisher)),), left, publisher)
+        finally:
+            still_waits = publisher.waits and engine._publish_no_more(publisher)
+        if not (waited and isinstance(publisher.error, StoreFull)):     # else the call that let it in cleaned no store
+            return engine._publish_no_longer(publisher, still_waits, queue, *given)
 
-    def let_in() -> bool | None:
-        if publisher.waits:
-            engine._check_open()
-        return None if publisher.waits else True
 
-    try:
-        if publisher.waits:
-            await wait(engine, let_in, (("room", id(publisher)),), timeout, publisher)
-    finally:
-        still_waits = publisher.waits and engine._publish_no_more(publisher)
-    return engine._publish_no_longer(publisher, still_waits, queue, *given)
+def _let_in(engine: Engine, publisher: Publisher) -> bool | None:
+    if publisher.waits:
+        engine._check_open()
+    return None if publisher.waits else True
 
 
 async def request(

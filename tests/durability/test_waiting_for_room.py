@@ -1,11 +1,12 @@
 """Publishers that wait for room in a queue whose store has to clean its log first: the engine is given up meanwhile."""
 
+import asyncio
 import threading
 
 import pytest
 
 from tests.engine.test_waits import Waiting
-from xump import Engine, QueueFull
+from xump import Engine, QueueFull, aio
 from xump.durability.committer import Committer
 from xump.transaction import Transaction
 
@@ -105,6 +106,16 @@ def test_a_call_that_cleans_no_store_leaves_it_to_the_thread_that_waits(engine, 
         cleaning.take()
     assert waiting.ended() == 2
     assert (cleaning.threads[0], cleaning.threads[-1]) == (threading.current_thread(), waiting)
+
+
+def test_a_call_that_cleans_no_store_leaves_it_to_the_task_that_waits(engine, cleaning):
+    async def main():
+        waiting = asyncio.ensure_future(aio.publish(engine, "jobs", "late", timeout=60))
+        await asyncio.sleep(0)
+        with engine.not_waiting():
+            cleaning.take()
+        return await waiting
+    assert asyncio.run(main()) == 2
 
 
 def test_a_publisher_whose_time_ends_while_another_one_is_made_room_for(tmp_path, monkeypatch):

@@ -325,7 +325,8 @@ def test_148_a_message_whose_delay_ends_puts_others_behind_it_and_so_makes_way(e
     assert addresses(engine, "q", "outstanding") == ["y"]
 
 
-@pytest.mark.parametrize("retry_delay, when_full", [([10], "refuse"), ([10], "drop_oldest"), ([10], "drop_to_fit"), ([0], "refuse")])
+@pytest.mark.parametrize("retry_delay, when_full", [
+    ([10], "refuse"), ([10], "drop_oldest"), ([10], "drop_to_fit"), ([0], "refuse")])
 def test_a_transaction_counts_a_nack_as_the_queue_delays_it(engine, retry_delay, when_full):
     """A delayed message cannot be dropped to make room; so all of the transaction is refused, or none of it."""
     engine.create_queue("other")
