@@ -134,7 +134,7 @@ def test_tags_are_settled_one_by_one_and_together(engine, book):
     assert unacked.settle_all([(KIND_ACK, 5, False, False), (KIND_ACK, 70, True, False)]) is None
     assert len(unacked) == queue.outstanding == 10 and engine.stats()["queues"]["q"]["settled"] == 70
     for tag, multiple in ((5, False), (70, False), (70, True), (81, False), (81, True), (0, False)):
-        assert not unacked.knows(KIND_ACK, tag, multiple)
+        assert not unacked.knows(tag, multiple)
         assert unacked.settle_all([(KIND_ACK, tag, multiple, False)]) is not None
     assert unacked.settle_all([(KIND_NACK, 71, False, True), (KIND_REJECT, 72, False, False)]) is None
     assert queue.ready == 21 and engine.stats()["queues"]["q"]["dropped"]["rejected"] == 1
@@ -146,7 +146,7 @@ def test_tags_are_settled_one_by_one_and_together(engine, book):
 def test_what_the_engine_took_back_is_only_forgotten(engine, book):
     unacked = book(40)
     engine.delete_queue("q")
-    assert unacked.knows(KIND_ACK, 3, False)
+    assert unacked.knows(3, False)
     assert unacked.settle_all([(KIND_ACK, 3, False, False), (KIND_REJECT, 4, False, False), (KIND_NACK, 0, True, True)]) is None
     assert len(unacked) == 0
 

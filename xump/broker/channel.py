@@ -273,7 +273,7 @@ class Channel:
             tags = [tag for tag in self.unacked.tags(row.tag) if not self.transaction.settles(tag)]
             if row.tag and (not tags or row.tag > self.unacked.last_tag):
                 raise _unknown(row)
-        elif self.transaction.settles(row.tag) or not self.unacked.knows(row.kind, row.tag, False):
+        elif self.transaction.settles(row.tag) or not self.unacked.knows(row.tag, False):
             raise _unknown(row)
         else:
             tags = [row.tag]

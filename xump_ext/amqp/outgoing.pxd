@@ -36,7 +36,7 @@ cdef class Unacked:
     cdef int return_all(self, list lent) except -1
     cdef int end(self) except -1
     cdef uint64_t first_tag(self) noexcept
-    cdef bint is_known(self, int kind, uint64_t tag, bint multiple) except -1
+    cdef bint is_known(self, uint64_t tag, bint multiple) except -1
 
 cdef class Subscription:
     cdef uint16_t channel

@@ -30,7 +30,7 @@ class Unacked:
         Returns:
             The place of the first row that names an unknown tag, or None. Those before it are carried out.
         """
-    def knows(self, kind: int, tag: int, multiple: bool) -> bool:
+    def knows(self, tag: int, multiple: bool) -> bool:
         """Whether there is something that ack, nack or reject with these arguments may settle."""
     def tags(self, upto: int) -> list[int]:
         """The tags that are not settled, in order, up to this one; 0: all."""

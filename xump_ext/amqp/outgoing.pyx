@@ -133,7 +133,7 @@ cdef class Unacked:
         free(page)
         return 0
 
-    cdef bint is_known(self, int kind, uint64_t tag, bint multiple) except -1:
+    cdef bint is_known(self, uint64_t tag, bint multiple) except -1:
         """Whether there is something that a row may settle."""
         if not multiple:
             return tag != 0 and self.page_of(tag) != NULL
@@ -182,16 +182,16 @@ cdef class Unacked:
         try:
             for at in range(first, end):
                 row = &decoder._rows[at]
-                if not self.is_known(row.kind, row.tag, row.bits & 1 and row.kind != ROW_REJECT):
+                if not self.is_known(row.tag, row.bits & 1 and row.kind != ROW_REJECT):
                     return at
                 self.settle_row(row.kind, row.tag, row.bits & 1 and row.kind != ROW_REJECT, requeues(row))
             return None
         finally:
             self.end()
 
-    def knows(self, int kind, uint64_t tag, bint multiple):
+    def knows(self, uint64_t tag, bint multiple):
         """Whether there is something that ack, nack or reject with these arguments may settle."""
-        return self.is_known(kind, tag, multiple)
+        return self.is_known(tag, multiple)
 
     def tags(self, uint64_t upto):
         """The tags that are not settled, in order, up to this one; 0: all."""
@@ -211,7 +211,7 @@ cdef class Unacked:
         try:
             for row in rows:
                 kind, tag, multiple, requeue = row
-                if not self.is_known(kind, tag, multiple):
+                if not self.is_known(tag, multiple):
                     return row
                 self.settle_row(kind, tag, multiple, requeue)
             return None

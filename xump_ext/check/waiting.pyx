@@ -29,7 +29,7 @@ cdef int check_waiting(Books books) except -1:
     cdef set lanes = set()
     for handle in books.core._queues.values():
         plan = <Plan> handle.queue.plan
-        check_clauses(books, plan)
+        check_clauses(plan)
         for clause in plan.clauses.values():
             check_selectors(books, clause)
             check_lanes(clause, lanes)
@@ -57,7 +57,7 @@ cdef entry_t* oldest(const lane_t* lane) noexcept:
 
 # ---- clauses and their selectors
 
-cdef int check_clauses(Books books, Plan plan) except -1:
+cdef int check_clauses(Plan plan) except -1:
     """The plan knows every clause by its slot and key, and its counts and lists of clauses are right."""
     cdef Clause clause
     cdef uint32_t watched = 0, copies = 0, slots = 0

@@ -46,17 +46,54 @@ cdef int selector_create(
     """Create a selector of checked properties. `terms` are those of its condition; the clause that it joins compiles them."""
     cdef selector_t* selector
     cdef queue_t* source = handle.source.queue
-    if target is None and queue_field is None and (verb == COPY or verb == MOVE or verb == BOUNCE):
+    cdef queue_t* gate = NULL if window is None else (<WindowHandle> window).live()
+    cdef bint puts = target is not None or queue_field is not None
+    if not puts and (verb == COPY or verb == MOVE or verb == BOUNCE):
         raise ValueError(f"selector {handle.id} has no target to put messages into")
     if destination is None and destination_field is None and verb == DELIVER:
         raise ValueError(f"selector {handle.id} has no destination to deliver under")
-    selector = <selector_t*> cell_zeroed(sizeof(selector_t))
+    selector = selector_new(handle, verb, role, credit, ack_timeout, rank, ahead)
+    selector.puts = PUTS_INTO if puts and verb != DISCARD else PUTS_NOTHING if gate == NULL else PUTS_UNDER
+    try:
+        field_set(&selector.to_queue, queue_field)
+        field_set(&selector.to_destination, destination_field)
+        if destination is not None and not puts:
+            selector.destination = destination_named(engine, destination)
+    except BaseException:
+        selector_free(selector)
+        raise
+    link(&source.own, selector, OWN)
+    source.selectors += 1
+    if target is not None:
+        selector.target = (<QueueHandle> target).queue
+        link(&selector.target.sources, selector, TARGET)
+        selector.target.overflown += role == OVERFLOW
+    elif gate != NULL:
+        selector.target = gate
+        (<WindowHandle> window).selectors += 1
+    if selector.destination != NULL:
+        selector.destination.pins += 1
+    elif destination is not None:
+        Py_INCREF(destination)
+        selector.stamp = <void*> destination
+    if role != OVERFLOW:
+        selector_joins(engine, selector, terms, queue_field, destination_field)
+    handle.selector = selector
+    if enabled:
+        selector_enable(engine, selector, True)
+    return 0
+
+
+cdef selector_t* selector_new(
+    SelectorHandle handle, int verb, int role, object credit, object ack_timeout, int64_t rank, object ahead
+) except NULL:
+    """A selector that is in no list yet."""
+    cdef selector_t* selector = <selector_t*> cell_zeroed(sizeof(selector_t))
     selector.id = handle.id
+    selector.handle = <void*> handle
     selector.verb = verb
     selector.role = role
-    selector.puts = PUTS_INTO if verb != DISCARD and (verb != DELIVER or target is not None or queue_field is not None) else (
-        PUTS_NOTHING if window is None else PUTS_UNDER)
-    selector.source = source
+    selector.source = handle.source.queue
     selector.turn = turn_of(rank)
     selector.ready.key = selector.turn | handle.id
     selector.ready.owner = selector
@@ -65,45 +102,26 @@ cdef int selector_create(
     selector.ack_timeout = NEVER if ack_timeout is None else ack_timeout
     selector.ahead = UNLIMITED if ahead is None else ahead
     selector.reined = ahead is not None
+    return selector
+
+
+cdef int selector_joins(
+    engine_t* engine, selector_t* selector, tuple terms, object queue_field, object destination_field
+) except -1:
+    """Has it join the clause of its condition. If that cannot be compiled, the selector is gone."""
+    cdef queue_t* source = selector.source
     try:
-        field_set(&selector.to_queue, queue_field)
-        field_set(&selector.to_destination, destination_field)
+        key = (selector.role, selector.verb != COPY, tuple([term_key(term) for term in terms]), queue_field, destination_field)
+        (<Plan> source.plan).clause_join(key, selector, list(terms))
     except BaseException:
-        selector_free(engine, selector)
+        if selector.clause != NULL:
+            (<Plan> source.plan).clause_leave(selector)
+        selector_unlink(engine, selector)
+        selector_free(selector)
         raise
-    link(&source.own, selector, OWN)
-    source.selectors += 1
-    if target is not None:
-        selector.target = (<QueueHandle> target).queue
-        link(&selector.target.sources, selector, TARGET)
-        selector.target.overflown += role == OVERFLOW
-    elif window is not None:
-        selector.target = (<WindowHandle> window).live()
-        (<WindowHandle> window).selectors += 1
-    if destination is not None:
-        if target is None and queue_field is None:
-            selector.destination = destination_named(engine, destination)
-            selector.destination.pins += 1
-        else:
-            Py_INCREF(destination)
-            selector.stamp = <void*> destination
-    selector.handle = <void*> handle
-    if role != OVERFLOW:
-        try:
-            key = (role, verb != COPY, tuple([term_key(term) for term in terms]), queue_field, destination_field)
-            (<Plan> source.plan).clause_join(key, selector, list(terms))
-        except BaseException:
-            if selector.clause != NULL:
-                (<Plan> source.plan).clause_leave(selector)
-            selector_unlink(engine, selector)
-            selector_free(engine, selector)
-            raise
-        source.active = True
-        kept_try(source)
-        mark_dirty(engine, source)        # messages may be unrouted, or may have to be tried on this clause
-    handle.selector = selector
-    if enabled:
-        selector_enable(engine, selector, True)
+    source.active = True
+    kept_try(source)
+    mark_dirty(engine, source)        # messages may be unrouted, or may have to be tried on this clause
     return 0
 
 
@@ -166,7 +184,7 @@ cdef int selector_end(engine_t* engine, selector_t* selector, dict selectors, li
     if handle.name is not None:
         (<EngineLock> engine.handle)._named.pop(handle.name, None)
     handle.selector = NULL
-    selector_free(engine, selector)
+    selector_free(selector)
     if source.auto_delete and not source.dying and not keeps_alive(source, was_default):
         source.dying = True
         doomed.append(<object> source.handle)
@@ -256,7 +274,7 @@ cdef int selector_unlink(engine_t* engine, selector_t* selector) except -1:
     return 0
 
 
-cdef int selector_free(engine_t* engine, selector_t* selector) except -1:
+cdef int selector_free(selector_t* selector) except -1:
     Py_XDECREF(<PyObject*> selector.stamp)
     field_free(&selector.to_queue)
     field_free(&selector.to_destination)

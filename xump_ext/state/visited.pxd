@@ -18,7 +18,7 @@ cdef enum:
 cdef int visited_grow(visited_t* visited) except -1
 cdef bint visited_search(const visited_t* visited, uint32_t slot) noexcept
 cdef void visited_put(visited_t* visited, uint32_t slot) noexcept
-cdef visited_t* visited_alloc(engine_t* engine) except NULL
+cdef visited_t* visited_alloc() except NULL
 cdef void visited_free(engine_t* engine) noexcept
 
 cdef inline visited_t* visited_new(engine_t* engine, uint32_t slot) except NULL:
@@ -27,7 +27,7 @@ cdef inline visited_t* visited_new(engine_t* engine, uint32_t slot) except NULL:
     if visited != NULL:
         engine.spare_visited = visited.next
     else:
-        visited = visited_alloc(engine)
+        visited = visited_alloc()
     visited.references = 1
     visited.count = 1
     visited.mask = <uint64_t> 1 << (slot & 63)

@@ -4,7 +4,7 @@
 """
 
 
-cdef visited_t* visited_alloc(engine_t* engine) except NULL:
+cdef visited_t* visited_alloc() except NULL:
     cdef visited_t* visited = <visited_t*> malloc(sizeof(visited_t))
     if visited != NULL:
         visited.slots = <uint32_t*> malloc(VISITED_LIST * sizeof(uint32_t))
