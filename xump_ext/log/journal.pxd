@@ -48,5 +48,5 @@ cdef class Journal:
 cdef void store_unchanged(store_t* store) noexcept
 # Tells the committer of every store that this call has changed.
 cdef int tell_stores(engine_t* engine) except -1
-# For servers over an engine: calls `told(error)` once, when that ticket is passed; see `tickets.pxd`. Called without the engine lock.
+# For servers: calls `told(error)` once, when that ticket is passed; see `tickets.pxd`. Called without the engine lock.
 cdef int when_passed(Journal journal, uint64_t ticket, object told) except -1
