@@ -292,8 +292,8 @@ def _check_options(path: object, durability: object, group_ms: object, min_bytes
         raise ValueError(f"durability={durability!r}; allowed are {', '.join(map(repr, DURABILITIES))}")
     if isinstance(group_ms, bool) or not isinstance(group_ms, (int, float)):
         raise TypeError(f"group_ms must be a float, got {group_ms!r}")
-    if not 0 <= group_ms < float("inf"):
-        raise ValueError(f"group_ms={group_ms}: milliseconds, at least 0")
+    if not 0 <= group_ms <= 60_000:
+        raise ValueError(f"group_ms={group_ms!r}; allowed are 0 to 60000 milliseconds")
     for name, value in (("min_bytes", min_bytes), ("max_bytes", max_bytes), ("segment_bytes", segment_bytes)):
         none = name != "min_bytes"
         if isinstance(value, bool) or not (isinstance(value, int) or (none and value is None)):

@@ -152,3 +152,12 @@ def test_who_vanishes_while_it_is_not_read_gives_everything_back(full, connect, 
     while "mine" in engine.queues:
         ready(other)
     assert next(iter(engine.queues["jobs"].browse(reverse=True, limit=1))).body == b"the last"
+
+
+def test_a_broker_that_begins_again_forgets_that_memory_was_short(engine):
+    """It ended while publishers waited; nobody looks again then."""
+    broker = Broker(engine, amqp="127.0.0.1:0")
+    with broker:
+        broker.memory.is_high = True
+    with broker:
+        assert not broker.memory.look() and not broker.memory.waiting

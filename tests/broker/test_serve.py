@@ -11,8 +11,10 @@ import pika
 import pytest
 from pika import exceptions
 
+from xump import Engine
+from xump.broker import Broker
 from xump.broker.serve import loop_factory
-from xump.broker.users import BadUsers, hash_password, password_holds, read_users
+from xump.broker.users import BadUsers, User, hash_password, password_holds, read_users
 
 
 class Served:
@@ -288,6 +290,7 @@ def test_passwords_are_hashed():
     ("users = 5", "`users` must be a table"),
     ('[users.anna]\npassword = "secret"', "must be a text that `xump users` made"),
     ("[users.anna]\nage = 5", "expected `password`, `vhosts`, `impersonates`"),
+    ('[users.anna]\nvhosts = "/"', "`vhosts` must be a table"),
     ('[users.anna.vhosts.other]\nread = ""', "there is no virtual host 'other'; there are '/'"),
     ('[users.anna.vhosts."/"]\nsee = ""', "expected `configure`, `write` and `read`"),
     ('[users.anna.vhosts."/"]\nread = "("', "is no regular expression"),
@@ -297,6 +300,14 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(BadUsers, match=re.escape(said)):
         read_users(path)
+
+
+def test_a_user_who_was_read_anew_may_write_what_the_new_file_says():
+    anything, nothing = ({"/": dict.fromkeys(("configure", "write", "read"), re.compile(text))} for text in (".*", "^$"))
+    with Engine(hop_limit=1024) as engine, Broker(engine, amqp="127.0.0.1:0") as broker:
+        vhost = broker.vhosts["/"]
+        assert b"" in vhost.exchanges_for(User("anna", vhosts=anything))
+        assert vhost.exchanges_for(User("anna", vhosts=nothing)) == {}
 
 
 VHOSTS = '\n[vhosts."/"]\n[vhosts."/staging"]\n[users."anna".vhosts."/staging"]\nconfigure = ".*"\nwrite = ".*"\nread = ".*"\n'

@@ -5,8 +5,11 @@ What of it reaches the disk from LMDB, which syncs in C, `benchmarks/fsyncs.py` 
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -258,3 +261,71 @@ def test_sync_waits_for_what_went_on_in_the_group_of_another_thread(tmp_path, ki
     thread.join()
     engine.close()
     assert order == ["durable in both", "returned"]
+
+
+IN_A_HANDLER = """
+import os, signal, sys
+from xump import Engine
+
+engine = Engine()
+engine.create_store("s", "ring", path=sys.argv[1], durability="sync", min_bytes=1 << 20, segment_bytes=1 << 16)
+engine.create_queue("q", store="s")
+signal.signal(signal.SIGTERM, lambda number, frame: exec(sys.argv[2]))
+sync = os.fdatasync
+
+def synced(fd):
+    os.fdatasync = sync
+    signal.raise_signal(signal.SIGTERM)
+    sync(fd)
+
+os.fdatasync = synced
+engine.publish("q")
+"""
+
+
+@pytest.mark.parametrize("call", ["engine.sync()", "engine.publish('q')", "engine.close()"])
+def test_the_handler_of_a_signal_that_comes_during_a_write_may_write(tmp_path, call):
+    """It is called when the write is over, and another one may begin."""
+    path = str(tmp_path / "s")
+    subprocess.run([sys.executable, "-c", IN_A_HANDLER, path, call], check=True, timeout=60)
+    with Engine() as engine:
+        engine.create_store("s", "ring", path=path)
+        assert engine.queues["q"].ready == 1 + ("publish" in call)
+
+
+@pytest.fixture
+def no_more_threads(monkeypatch):
+    """How many threads the system refuses to start."""
+    refused, start = [0], threading.Thread.start
+
+    def started(thread):
+        if refused[0]:
+            refused[0] -= 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+    monkeypatch.setattr(threading.Thread, "start", started)
+    return refused
+
+
+def test_a_thread_that_cannot_be_started_is_started_the_next_time(tmp_path, no_more_threads):
+    path = str(tmp_path / "s")
+    with Engine() as engine:
+        for refused in (1, 0):
+            no_more_threads[0] = refused
+            with pytest.raises(RuntimeError) if refused else nullcontext():
+                engine.create_store("s", "ring", path=path)         # its lock is free again after that
+        engine.create_store("p", "ring", path=str(tmp_path / "p"), durability="process")
+        for store in "sp":
+            engine.create_queue(store, store=store)
+            engine.publish(store)
+        for refused in (1, 0):
+            no_more_threads[0] = refused
+            with pytest.raises(RuntimeError) if refused else nullcontext():
+                engine.sync(timeout=60)
+        no_more_threads[0] = 1
+        with engine.not_waiting(), pytest.raises(RuntimeError):
+            engine.publish("p")
+    with Engine() as engine:        # it was closed in order
+        for store in "sp":
+            engine.create_store(store, "ring", path=str(tmp_path / store))
+        assert (engine.queues["s"].ready, engine.queues["p"].ready) == (1, 2)

@@ -67,6 +67,7 @@ def test_records_come_back(path):
     ({"group_ms": "2"}, TypeError, "group_ms"),
     ({"group_ms": -1}, ValueError, "group_ms=-1"),
     ({"group_ms": float("nan")}, ValueError, "group_ms=nan"),
+    ({"group_ms": 60_001}, ValueError, "group_ms=60001; allowed are 0 to 60000"),
     ({"min_bytes": 1.5}, TypeError, "min_bytes must be an int, got 1.5"),
     ({"min_bytes": None}, TypeError, "min_bytes must be an int, got None"),
     ({"min_bytes": -1}, ValueError, "min_bytes=-1: at least 0"),

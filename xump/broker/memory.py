@@ -86,8 +86,10 @@ class Memory:
         self.uncommitted -= count
 
     def keep(self, now: float) -> None:
-        """From now on keep memory that messages have left, for a while."""
+        """From now on keep memory that messages have left, for a while. The broker begins, perhaps not for the first time."""
         self._swept = now
+        self.is_high = False        # whoever was to look again was in the loop that ended
+        self.waiting.clear()
         keep_memory(int(min(KEPT_SHARE * self.bytes_max, KEPT_BYTES_MAX)))
 
     def look_for_gone(self) -> None:

@@ -169,6 +169,8 @@ def _user(name: str, about: Any, vhosts: list[str]) -> User:
     if not isinstance(password, str) or (password and not password.startswith("scrypt$")):
         raise BadUsers(f"user {name!r}: `password` must be a text that `xump users` made, not the password itself")
     places = {}
+    if not isinstance(about.get("vhosts", {}), dict):
+        raise BadUsers(f"user {name!r}: `vhosts` must be a table of virtual hosts")
     for vhost, patterns in about.get("vhosts", {}).items():
         if vhost not in vhosts:
             raise BadUsers(f"user {name!r}: there is no virtual host {vhost!r}; there are {', '.join(map(repr, vhosts))}")

@@ -201,7 +201,8 @@ class Vhost:
             self._writable_at = self.graph.generation
             self._writable.clear()
         found, writable = self._writable.get(user.name, (None, {}))
-        if found is not user:
+        if found is not user:       # another one of that name, perhaps: the file of users was read anew
+            writable = {}
             delaying = any(exchange.delays for exchange in self.exchanges.values())
             for name, exchange in self.exchanges.items():
                 queue = self.graph.queue_of(name)

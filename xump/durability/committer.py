@@ -122,8 +122,9 @@ class Committer:
         """Start the thread. With `sync` and `process` there is one only if somebody waits, or does not."""
         with self._asking:
             if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(target=self._run, name=f"xump store {self.name}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"xump store {self.name}", daemon=True)
+                thread.start()      # may raise, where the system gives no more threads
+                self._thread = thread
 
     def _hasten(self) -> None:
         """Have the thread look at once for what there is to do."""
@@ -271,7 +272,10 @@ class Committer:
             self._asked.append(done)
             first = len(self._asked) == 1
         if first:       # else a thread waits for the turn already, and will answer this call too
-            threading.Thread(target=self._sync_for_all, name=f"xump sync {self.name}", daemon=True).start()
+            try:
+                threading.Thread(target=self._sync_for_all, name=f"xump sync {self.name}", daemon=True).start()
+            except RuntimeError as refused:     # the system gives no more threads
+                self._answer(refused)
         try:
             error = done.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
         except queue.Empty:
@@ -294,6 +298,13 @@ class Committer:
         for done in asked:
             done.put(error)
 
+    def _answer(self, error: BaseException) -> None:
+        """Tell all calls that have asked for a sync that there is none."""
+        with self._asking:
+            asked, self._asked = self._asked, []
+        for done in asked:
+            done.put(error)
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """A context manager that has the turn.
@@ -303,7 +314,7 @@ class Committer:
         """
         changed: set[Committer] = set()
         try:
-            with self._turn, uninterrupted():
+            with uninterrupted(), self._turn:       # in this order: a handler of a signal that waited may write, too
                 _here.changed = changed
                 try:
                     yield

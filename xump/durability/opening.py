@@ -62,6 +62,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
         free_names(engine, recovery.names(), store.name)
         journal.open_at(backend.end, backend.room())
         engine._recover(recovery)
+        committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
     except BaseException:
         try:
             engine._drop_store(journal, queues)
@@ -69,7 +70,7 @@ def open_store(engine: Graph, store: Store, told: Callable[[int], None] | None =
             backend.close()
         raise
     store.journal = journal
-    store.committer = Committer(store.name, backend, StorePort(engine, journal), engine._committers, engine._patience)
+    store.committer = committer
     return [queue for queue in queues if not queue.staged]
 
 

@@ -260,6 +260,7 @@ def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
     """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers`: `write_headers.pyx`."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
+    cdef list held              # leaving the engine may fail after a store has written: others may have deleted queues by then
     cdef Py_ssize_t i
     try:
         batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
@@ -267,7 +268,10 @@ def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
         try:
             fill_batch(core, batch, n, destination, map_headers)
         finally:
-            core.unlock()
+            try:
+                held = handles_of(batch) if core.e.stores != NULL else None
+            finally:
+                core.unlock()
         ended = True
     finally:
         if not ended:
@@ -372,6 +376,16 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
 
 
 # ---- rows that a call took before it raised
+
+cdef list handles_of(DeliveryBatch batch):
+    """The handles of the rows' queues and selectors, held by the list."""
+    cdef list held = []
+    cdef Py_ssize_t i
+    for i in range(batch.rows):
+        held.append(<object> batch.taken[i].handle)
+        held.append(<object> batch.taken[i].selector)
+    return held
+
 
 cdef int keep_rows(Core core, DeliveryBatch batch) except -1:
     """Makes deliveries of the rows, since the caller does not get the batch. They are handed out before all others."""

@@ -253,7 +253,7 @@ cdef class EngineLock:
                 engine.until = until
             moment = schedule_next(&engine.schedule)
             try:
-                while moment <= until:
+                while moment <= until and moment != NEVER:      # a clock may say the last moment there is
                     engine.now = engine.time = max(moment, engine.time)
                     run(engine)
                     if self.publishers:

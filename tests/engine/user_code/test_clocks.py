@@ -122,3 +122,16 @@ def test_a_clock_may_go_back_and_the_times_in_a_queue_do_not():
             queue.publish()
         assert [message.timestamp for message in queue.browse()] == [1, 50, 50, 60, 60]
         engine.check()
+
+
+def test_a_clock_that_says_the_last_moment_there_is():
+    now = [0]
+    with Engine(clock=lambda: now[0]) as engine:
+        engine.create_queue("q")
+        engine.create_selector("q", when=always, do=deliver("d"), credit=1, ack_timeout=10)
+        engine.publish("q")
+        assert len(engine.take(1)) == 1
+        now[0] = 2**63 - 1
+        engine.tick()
+        assert engine.stats()["queues"]["q"]["offered"] == 1        # it was nacked, and nothing else is due
+        engine.check()
