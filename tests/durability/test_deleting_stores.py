@@ -160,7 +160,7 @@ from xump import register_store
 register_store("stuck", Stuck)
 engines = [Engine() for _ in range(4)]
 for number, engine in enumerate(engines):
-    engine.create_store("s", "stuck", path=f"{sys.argv[1]}/{number}", min_bytes=0, group_ms=1e9)
+    engine.create_store("s", "stuck", path=f"{sys.argv[1]}/{number}", min_bytes=0, group_ms=60_000)
     engine.create_queue("q", store="s").publish(body=b"1")
 """
 

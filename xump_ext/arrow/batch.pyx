@@ -260,7 +260,7 @@ def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
     """Takes up to n deliveries: those that are there, and those that the taking releases. `map_headers`: `write_headers.pyx`."""
     cdef DeliveryBatch batch = batch_new(core)
     cdef bint ended = False
-    cdef list held              # leaving the engine may fail after a store has written: others may have deleted queues by then
+    cdef list _held             # leaving the engine may fail after a store has written: others may have deleted queues by then
     cdef Py_ssize_t i
     try:
         batch_grow(batch, min(n, <Py_ssize_t> core.e.entries + <Py_ssize_t> len(core.undelivered)))
@@ -269,7 +269,7 @@ def take_batch(Core core, Py_ssize_t n, destination, bint map_headers=False):
             fill_batch(core, batch, n, destination, map_headers)
         finally:
             try:
-                held = handles_of(batch) if core.e.stores != NULL else None
+                _held = handles_of(batch) if core.e.stores != NULL else None
             finally:
                 core.unlock()
         ended = True
