@@ -46,11 +46,11 @@ def drawn_from(seed: Any):
     forget = vars(record)["_forget_drawn"]      # numbers that are drawn already
     forget()
     with ExitStack() as stack:
+        stack.callback(forget)
         for name, draw in (("secrets.randbits", chance.getrandbits), ("secrets.token_hex", hexadecimal),
                            ("xump_ext.records.record.urandom", chance.randbytes)):
             stack.enter_context(patch(name, draw))
         yield
-    forget()
 
 
 def run_all(module: str, jobs: Iterable[Job], told: Callable[[Job, dict[str, Any]], None], at_once: int) -> None:

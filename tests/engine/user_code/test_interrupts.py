@@ -382,11 +382,12 @@ def test_a_publish_into_a_transit_queue_that_an_interrupt_left_unlooked_at(engin
     engine.create_queue("q")
     engine.create_queue("x", transit=True, dead_letter="dead")
     engine.create_selector("q", when=always, do=deliver("d"), credit=1)
-    names_of_two = [engine.publish("q", name) for name in "ab"]
+    for name in "ab":
+        engine.publish("q", name)
     with pytest.raises(KeyboardInterrupt), engine.building():
         engine.create_selector("x", when=match("topic", "nope.#"), do=copy_to("dead"))
         engine.create_selector("q", when=where(interrupted), do=deliver("e"))
     armed.clear()
-    assert names_of_two == [1, 2] and engine.publish("x", "y") in (0, 1)
+    assert engine.publish("x", "y") == 0
     assert engine.queues["dead"].ready == 1
     engine.check()
