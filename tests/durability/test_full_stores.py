@@ -4,7 +4,7 @@ an end. What random programs over tiny stores, beside the model of the engine, h
 
 import pytest
 
-from xump import INFINITE, Engine, StoreFull, always, deliver, discard, match, move_to
+from xump import INFINITE, Engine, StoreFull, always, copy_to, deliver, discard, match, move_to
 from xump.store_types import register_store, store_types
 from xump.stores.lmdb import LmdbStore
 from xump.stores.ring import RingStore
@@ -129,3 +129,26 @@ def test_dead_letters_do_not_go_round_in_a_full_store_for_ever(tmp_path, kind):
         fill(engine, "retry", 4_000 if kind == "ring" else 12_000, "nobody wants it")
         engine.create_selector("retry", when=always, do=move_to("work"), credit=1)
         engine.check()
+
+
+@pytest.mark.parametrize("way", ["direct", "transit", "ram"])
+@pytest.mark.parametrize("type", ["ring", "lmdb"])
+def test_dead_letters_of_a_full_store_find_room_there(tmp_path, type, way):
+    """Each takes the room of the message that ends for it, also where it goes by way of a queue that keeps nothing."""
+    options = {"segment_bytes": 1 << 16, "min_bytes": 1 << 22} if type == "ring" else {}
+    with Engine() as engine:
+        engine.create_store("s", type, path=tmp_path / "s", max_bytes=1 << 22, durability="sync", **options)
+        dead = engine.create_queue("dead", store="s")
+        if way != "direct":
+            engine.create_queue("x", transit=way == "transit")
+            engine.create_selector("x", when=always, do=copy_to("dead") if way == "transit" else move_to("dead"), credit=INFINITE)
+        engine.create_queue("jobs", store="s", dead_letter="dead" if way == "direct" else "x")
+        count = 0
+        with pytest.raises(StoreFull):
+            while True:
+                engine.publish("jobs", "a", bytes(5000))
+                count += 1
+        for delivery in [engine.get("jobs") for _ in range(count)]:
+            delivery.reject()
+        engine.check()
+        assert (dead.ready, engine.queues["jobs"].outstanding) == (count, 0)

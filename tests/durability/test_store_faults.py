@@ -1,6 +1,6 @@
 """Durable stores that fail, are full, deleted or damaged beside others that are well: a test for each thing that went wrong once.
 
-The stores are logs in memory (`log_in_memory.py`); `Worse` ones refuse to be written or read while a test says so.
+The stores are logs in memory (`log_in_memory.py`); those of `worse_shelf.py` refuse to be written while a test says so.
 """
 
 import threading
@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.durability.log_in_memory import LOGS, Shelf
+from tests.durability.worse_shelf import Worse, emptied, opened
 from xump import (
     INFINITE, Closed, Engine, OutcomeFlag, QueueFull, StoreCorrupt, StoreFailed, always, copy_to, deliver, field, match, move_to,
     overflow,
@@ -16,20 +17,6 @@ from xump import (
 from xump.durability import opening
 from xump.store_types import register_store
 from xump_ext.records import describe
-
-
-class Worse(Shelf):
-    unwritable, unreadable, waiting = set(), set(), None
-
-    def write(self, group):
-        if self.name in self.unwritable:
-            raise OSError("the disk says no")
-        super().write(group)
-
-    def fetch(self, queue, id, position):
-        if self.name in self.unreadable:
-            raise OSError("the disk says no")
-        return super().fetch(queue, id, position)
 
 
 class Cleaned(Shelf):
@@ -47,29 +34,13 @@ class Cleaned(Shelf):
         """Nothing is asked for its first part any more: a crash finds what was carried behind it."""
 
 
-register_store("worse shelf", Worse)
 register_store("cleaned shelf", Cleaned)
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    LOGS.clear()
-    yield
-    Worse.unwritable.clear()
-    Worse.unreadable.clear()
+    yield from emptied()
     Cleaned.on = False
-
-
-def opened(*queues, type="worse shelf", clock=None, **options):
-    """With stores `l` and `r`; queues as "name store"."""
-    engine = Engine() if clock is None else Engine(clock=clock)
-    for name in "lr":
-        engine.create_store(name, type, path=name, **options)
-    with engine.building():
-        for queue in queues:
-            name, _, store = queue.partition(" ")
-            engine.create_queue(name, store=store or "ram")
-    return engine
 
 
 def crash(engine, written=()):
@@ -205,99 +176,6 @@ def test_contents_are_not_found_under_the_address_of_a_deleted_queue(monkeypatch
         engine.delete_queue("q-l")
         engine.create_store("r", "log shelf", path="r")
         assert engine.queues["q-r"].fetch(1).body == b"RGHT"
-
-
-def test_a_message_that_cannot_be_matched_anew_holds_its_queue(monkeypatch, caplog):
-    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
-    with opened("a l") as engine:
-        engine.create_selector("a", when=match("eq", "x"), do=deliver("d"), credit=0)
-        engine.publish("a", "x")
-    engine = opened("ram")
-    Worse.unreadable.add("l")
-    with engine.building():
-        engine.create_selector("a", when=match("eq", "x"), do=deliver("d"), credit=1)
-        engine.create_selector("ram", when=always, do=deliver("ram"), credit=10)
-    assert engine.queues["a"].held and "queue 'a' is held from now on" in caplog.text
-    assert engine.publish("ram") == 1 and len(engine.take(5, "ram")) == 1
-    engine.check()
-    Worse.unreadable.clear()
-    engine.queues["a"].release()
-    assert len(engine.take(5, "d")) == 1
-    engine.close()
-
-
-@pytest.mark.parametrize("end", ["nack", "retry", "delete_selector"])
-def test_a_message_that_expired_in_the_hands_and_cannot_be_read_stays_there(monkeypatch, clock, end):
-    """It is dead-lettered when it comes back, and that reads it: before anything has changed."""
-    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
-    with opened("dead", clock=clock) as engine:
-        engine.create_queue("q", store="l", ttl=60, dead_letter="dead")
-        for number in range(30):
-            engine.publish("q", "x", b"%d" % number * 1000)
-    engine = opened(clock=clock)
-    with engine.building():
-        engine.create_queue("dead")
-        selector = engine.create_selector("q", when=always, do=deliver("d"), credit=100)
-    deliveries = engine.take(30)
-    engine.queues["q"].fetch(30)
-    clock.tick(61)
-    Worse.unreadable.add("l")
-    calls = {"nack": deliveries[0].nack, "retry": lambda: deliveries[0].nack(delay=1), "delete_selector": selector.delete}
-    with pytest.raises(OSError, match="the disk says no"):
-        calls[end]()
-    engine.check()
-    Worse.unreadable.clear()
-    assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
-    deliveries[0].nack()
-    assert engine.queues["dead"].ready == 1
-    engine.check()
-    engine.close()
-
-
-def test_a_message_that_cannot_be_bounced_stays_in_the_hands(monkeypatch):
-    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
-    with opened("dead") as engine:
-        engine.create_queue("q", store="l", dead_letter="dead", delivery_limit=1)
-        engine.create_selector("q", when=always, do=deliver("d"), credit=100)
-        for number in range(30):
-            engine.publish("q", "x", b"%d" % number * 1000)
-        engine.sync()
-        deliveries = engine.take(30)
-        engine.queues["q"].fetch(30)        # what was read last is far from the first
-        Worse.unreadable.add("l")
-        with pytest.raises(OSError, match="the disk says no"):
-            deliveries[0].reject()
-        with pytest.raises(OSError, match="the disk says no"):
-            deliveries[1].nack()
-        Worse.unreadable.clear()
-        engine.check()
-        deliveries[0].reject()
-        deliveries[1].nack()
-        assert engine.queues["dead"].ready == 2 and engine.queues["q"].outstanding == 28
-        engine.check()
-
-
-def test_a_batch_that_cannot_be_bounced_stays_in_the_hands(monkeypatch):
-    monkeypatch.setattr(opening, "RESIDENT_BYTES_MAX", 0)
-    with opened("dead") as engine:
-        for name, limit in (("free", None), ("q", 1)):
-            engine.create_queue(name, store="l", dead_letter="dead", delivery_limit=limit)
-            engine.create_selector(name, when=always, do=deliver(name), credit=100)
-            for number in range(30):
-                engine.publish(name, "x", b"%d" % number * 1000)
-        engine.sync()
-        free, batch = engine.take_batch(30, "free"), engine.take_batch(30, "q")
-        engine.queues["q"].fetch(30)
-        Worse.unreadable.add("l")
-        with pytest.raises(OSError, match="the disk says no"):
-            batch.nack([("q", 30), ("q", 1)])
-        free.nack([("free", 1)])            # nobody looks at it
-        Worse.unreadable.clear()
-        assert engine.queues["q"].outstanding == 30 and engine.queues["dead"].ready == 0
-        engine.check()
-        batch.nack()
-        assert engine.queues["dead"].ready == 30
-        engine.check()
 
 
 def test_overflow_dead_letters_and_replays_ask_for_room_in_stores():

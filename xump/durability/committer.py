@@ -399,7 +399,7 @@ class Committer:
         except BaseException as error:
             self._fail(error)
             self._told = True
-            if isinstance(error, (OSError, StoreFailed)):
+            if isinstance(error, (OSError, MemoryError, StoreFailed)):
                 self.check()
             raise
 

@@ -8,7 +8,7 @@ entry. If `take_batch` raises, the rows that it took become deliveries, which th
 from operator import index
 
 from libc.stdint cimport INT32_MAX, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from xump_ext.arrow.read cimport BatchReader
@@ -25,17 +25,17 @@ from xump_ext.message.content cimport content_release, content_share
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport Message, message_new
 from xump_ext.route.admission cimport Admissions
+from xump_ext.route.answers cimport ANSWER_NACK, answer_done, answer_forget, answer_read, answer_t
 from xump_ext.route.arrivals cimport due_at
 from xump_ext.route.ledger cimport enter, enter_waiting
 from xump_ext.route.offering cimport PAID, accept, in_hands, pay
 from xump_ext.route.settling cimport hops_of
-from xump_ext.route.requeue cimport is_over_limit, nack_entry
 from xump_ext.engine.enqueue cimport check_takes_rows
 from xump_ext.route.routing cimport go_on, run
-from xump_ext.state.constants cimport DELIVERIES_MAX, NEVER
+from xump_ext.state.constants cimport BROKEN, DELIVERIES_MAX, NEVER
 from xump_ext.state.limits cimport is_limited
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t, queue_t, selector_t
-from xump_ext.state.lazy_content cimport content_at, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t
+from xump_ext.state.lazy_content cimport can_be_read, content_at, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t
 
 cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
 
@@ -94,6 +94,10 @@ cdef object enter_all(Core core, BatchReader reader, queue_t* queue):
         else:
             for _ in range(reader.rows):
                 enter(&core.e, queue, lazy_content(source), 0, 0, 0, NULL, NULL)
+    except MemoryError:
+        if queue.next_id != first:      # the rows before are in, and cannot be taken back
+            core.e.at_rest = BROKEN
+        raise
     finally:
         source.left = queue.next_id - first
         if source.left == 0:
@@ -212,7 +216,6 @@ cdef class DeliveryBatch:
         return rows
 
     cdef int answer(self, list rows, bint paid) except -1:
-        cdef entry_t* entry
         cdef Py_ssize_t row
         if self.core is None:       # the collector cleared it, or found it inside `batch_new`
             raise StaleDelivery("the batch belongs to no engine any more")
@@ -225,19 +228,33 @@ cdef class DeliveryBatch:
                                         "before, or the engine has taken the message back")
             if len(set(rows)) < len(rows):
                 raise StaleDelivery("an id was given twice")
-            for row in rows if not paid else ():
-                if is_over_limit(self.entries[row]):
-                    content_at(self.entries[row])       # for the bounce: a failed read changes nothing yet
-            for row in rows:
-                entry = self.entries[row]
-                self.answered[row] = ANSWERED
-                if paid:
-                    pay(&self.core.e, entry)
-                else:
-                    nack_entry(&self.core.e, entry, NEVER, True)
+            if paid:
+                for row in rows:
+                    self.answered[row] = ANSWERED
+                    pay(&self.core.e, self.entries[row])
+            else:
+                self.nack_rows(rows)
             go_on(&self.core.e)
         finally:
             self.core.unlock()
+        return 0
+
+    cdef int nack_rows(self, list rows) except -1:
+        cdef Py_ssize_t i, count = len(rows)
+        cdef answer_t* answers = <answer_t*> calloc(count + 1, sizeof(answer_t))
+        if answers == NULL:
+            raise MemoryError()
+        try:
+            for i in range(count):
+                answers[i].entry, answers[i].kind, answers[i].delay_ns = self.entries[<Py_ssize_t> rows[i]], ANSWER_NACK, NEVER
+                answer_read(&self.core.e, &answers[i])
+            for i in range(count):
+                self.answered[<Py_ssize_t> rows[i]] = ANSWERED
+                answer_done(&self.core.e, &answers[i], None)
+        finally:
+            for i in range(count):
+                answer_forget(&answers[i])
+            free(answers)
         return 0
 
 
@@ -347,8 +364,8 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     cdef entry_t* entry
     cdef selector_t* selector
     cdef taken_t* taken
-    if offer == NULL:
-        return False
+    if offer == NULL or (batch.rows and not can_be_read(offer.entry)):
+        return False        # hand out the rows before one that cannot be read; the next call raises for that
     if batch.rows == batch.room:
         batch_grow(batch, 2 * batch.room + 1)
     taken = &batch.taken[batch.rows]

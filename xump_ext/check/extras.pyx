@@ -59,6 +59,8 @@ cdef int check_moment(Books books, entry_t* entry) except -1:
         if extra.due != NEVER:
             raise broken("Quiet", of_entry(entry), "it is scheduled, though its queue waits for its release")
         return 0
+    if extra.due == NEVER and entry.queue.held and entry.queue.has_awaiting:
+        return 0                # it may have been unreadable when it fell due, and waits for the release, too
     if entry.state == DELAYED:
         if extra.due == NEVER or extra.due > extra.expires:
             raise broken("Links", of_entry(entry), "it is delayed, and nothing ends that")

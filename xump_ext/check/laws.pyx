@@ -39,6 +39,7 @@ from xump_ext.state.envelope cimport target_of
 from xump_ext.state.graph cimport PUTS_INTO, PUTS_UNDER, entry_t, queue_t, selector_t, waitset_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t, index_get
 from xump_ext.state.lazy_content cimport content_at, is_lazy, is_loaded, lazy_source_of, lazy_source_t
+from xump_ext.state.window cimport window_check, window_t
 
 cdef enum:
     STATES = 8
@@ -67,6 +68,8 @@ cdef int check_books(Books books) except -1:
         check_counts(queue.queue)
         check_staged(books, queue.queue)
         check_adoptions(books, queue.queue)
+        if queue.queue.window != NULL:
+            window_check(<const window_t*> queue.queue.window)
     check_lazy_sources(books)
     check_holders(books)
     check_windows(books)

@@ -44,6 +44,7 @@ cdef int check_routes(Plan plan) except -1:
     cdef route_t* route
     cdef uint32_t i, known = 0
     where = of_queue(plan.queue)
+    check_indexes(plan)
     for i in range(plan.route_mask + 1):
         route = plan.routes[i]
         while route != NULL:
@@ -63,6 +64,16 @@ cdef int check_routes(Plan plan) except -1:
                 raise broken("Links", where, f"the candidates of address {<object> plan.known[i].address!r} are not there")
     if plan.known_count != known:
         raise broken("Recount", where, f"{plan.known_count} addresses are remembered, found {known}")
+    return 0
+
+
+cdef int check_indexes(Plan plan) except -1:
+    """The indexes that find the clauses of a message are whole."""
+    try:
+        for index in plan.indexes():
+            index.check()
+    except AssertionError as error:
+        raise broken("Links", of_queue(plan.queue), f"an index of its conditions is damaged: {error}") from None
     return 0
 
 

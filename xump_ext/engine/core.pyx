@@ -43,22 +43,22 @@ from xump_ext.message.times cimport NEVER
 from xump_ext.message.message cimport Message, content_alone, content_new
 from xump_ext.route.admission cimport Admissions
 from xump_ext.route.copies cimport make_copy
-from xump_ext.route.due cimport release_due
+from xump_ext.route.due cimport due_again, release_due
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.offering cimport pay
 from xump_ext.route.settling cimport hops_of
-from xump_ext.state.queue_lists cimport mark_dirty
+from xump_ext.state.queue_lists cimport queue_list
 from xump_ext.route.oldest cimport first_free
 from xump_ext.route.replies cimport Request
 from xump_ext.route.requeue cimport mark_returned
 from xump_ext.route.holding cimport hold, wake_everything
 from xump_ext.route.routing cimport go_on, keep_unmatched, run
 from xump_ext.select.credit cimport can_take, selector_idle, selector_wake
-from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, UNLIMITED, UNROUTED, WAITING
+from xump_ext.state.constants cimport BOUND, BROKEN, CLOSED, DELAYED, FORKED, IDLE, NEW, OVERFULL, UNLIMITED, UNROUTED, WAITING
 from xump_ext.state.envelope cimport DestinationRef, target_of
 from xump_ext.state.graph cimport destination_t, entry_t, offer_t, queue_t, selector_t, visited_t
 from xump_ext.state.index cimport index_from, index_get
-from xump_ext.state.lazy_content cimport content_at, is_loaded
+from xump_ext.state.lazy_content cimport can_be_read, content_at, is_loaded
 from xump_ext.state.offers cimport destination_left, offers_free
 from xump_ext.state.run_queue cimport end_visited
 from xump_ext.state.schedule cimport schedule_free
@@ -426,9 +426,11 @@ cdef class Core(EngineReading):
                 return
             if not held:
                 self.end_hold(queue)
+                time_of(&self.e)
                 if queue.awaits_release:
-                    time_of(&self.e)
                     release_due(&self.e, [handle])
+                elif queue.has_awaiting:
+                    due_again(&self.e, queue)
             elif not queue.held:
                 hold(&self.e, queue)
             run(&self.e)        # also if there is nothing to route: the delays that ended now belong to a run
@@ -441,7 +443,8 @@ cdef class Core(EngineReading):
             queue.held = False
             if queue.returning != NULL and queue.returning.count:
                 mark_returned(&self.e, queue)
-            mark_dirty(&self.e, queue)
+            if queue.drops_oldest:          # one that could not be read may have been in the way
+                queue_list(&self.e, queue, OVERFULL)
             wake_everything(&self.e, queue)
         return 0
 
@@ -643,12 +646,3 @@ cdef class Core(EngineReading):
         self.sources_to_drop.clear()
         self.tellings.clear()
         return 0
-
-
-cdef bint can_be_read(entry_t* entry) except -1:
-    """Whether the content can be read from its store."""
-    try:
-        content_at(entry)
-    except (OSError, KeyError):
-        return False
-    return True

@@ -22,14 +22,14 @@ from xump_ext.message.content cimport checked_text, no_parts, parts_t
 from xump_ext.message.headers cimport content_t, correlation_of
 from xump_ext.message.message cimport Message, content_new, message_new
 from xump_ext.message.times cimport NEVER, seconds_ns
-from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.answers cimport reject_entry
 from xump_ext.route.offering cimport PAID, accept, in_hands, pay, take_by_hand
 from xump_ext.route.ready cimport deadline_set
 from xump_ext.route.settling cimport hops_of, nacked
-from xump_ext.route.requeue cimport nack_entry, recall
+from xump_ext.route.requeue cimport nack_entry
 from xump_ext.route.routing cimport go_on, run
 from xump_ext.select.groups cimport group_key
-from xump_ext.state.constants cimport DELIVERIES_MAX, REASON_REJECTED
+from xump_ext.state.constants cimport DELIVERIES_MAX
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.index cimport prefetch_page
 from xump_ext.state.graph cimport selector_t
@@ -280,15 +280,11 @@ cdef class Delivery:
             entry = self.entry
             if not in_hands(entry):
                 raise stale(self)
-            if not requeue:
-                content_at(entry)       # the bounce needs it; if it cannot be read, this raises before anything has changed
             if requeue:
                 nack_entry(&core.e, entry, delay, True)
-                self.answered = True
             else:
-                self.answered = True
-                recall(&core.e, entry)
-                dead_letter(&core.e, entry, REASON_REJECTED, detail, NULL)
+                reject_entry(&core.e, entry, detail)
+            self.answered = True
             go_on(&core.e)
         finally:
             core.unlock()

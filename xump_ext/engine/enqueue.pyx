@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 
 from xump_ext.engine.handles cimport QueueHandle
 from xump_ext.errors import Conflict, QueueFull, no_queue
+from xump_ext.log.append cimport log_reserve_all
 from xump_ext.log.journal cimport Journal
 from xump_ext.log.room cimport COMES_IN, kept_bytes, no_room, store_has_room
 from xump_ext.log.writer cimport touch
@@ -235,6 +236,8 @@ cdef class EngineEnqueue(EngineStores):
             for i in range(batch.count):
                 batch.items[i].queue = queue
             batch.check()
+        if queue != NULL and queue.durable:
+            log_reserve_all(queue.store, batch.total)
         try:
             if queue != NULL and queue.transit:
                 self.admit_through(batch, queue)

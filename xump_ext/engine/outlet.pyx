@@ -14,14 +14,14 @@ from libc.stdint cimport uint32_t
 from xump_ext.engine.delivery cimport hand_over, keep_undelivered, next_undelivered
 from xump_ext.errors import no_pickle
 from xump_ext.memory.document cimport document
-from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.answers cimport reject_entry
 from xump_ext.route.offering cimport PAID, accept, pay
-from xump_ext.route.requeue cimport nack_entry, recall
+from xump_ext.route.requeue cimport nack_entry
 from xump_ext.route.routing cimport go_on
-from xump_ext.state.constants cimport NEVER, REASON_REJECTED
+from xump_ext.state.constants cimport NEVER
 from xump_ext.state.envelope cimport DestinationRef
 from xump_ext.state.graph cimport destination_t, entry_t
-from xump_ext.state.lazy_content cimport content_at
+from xump_ext.state.lazy_content cimport can_be_read
 from xump_ext.state.offers cimport destination_named, destination_left, outlet_first, outlet_join, outlet_part, outlet_turned
 
 cdef enum:
@@ -160,7 +160,7 @@ cdef class Outlet:
                 taken.append(delivery)
             while len(taken) < n:
                 entry = self.next()
-                if entry == NULL or (taken and not is_readable(entry)):
+                if entry == NULL or (taken and not can_be_read(entry)):
                     break               # hand out the ones before one that cannot be read; the next call raises for that
                 taken.append(hand_over(self.core, entry.below.offer))
             ended = True
@@ -227,15 +227,6 @@ cdef class Outlet:
         return destination_left(&self.core.e, &reference.destination)
 
 
-cdef bint is_readable(entry_t* entry) except -1:
-    """Whether the content can be read from its store."""
-    try:
-        content_at(entry)
-    except (OSError, KeyError):
-        return False
-    return True
-
-
 # ---- slots
 
 cdef int pay_slot(EngineLock core, entry_t** slot) except -1:
@@ -250,10 +241,7 @@ cdef int give_back_slot(EngineLock core, entry_t** slot) except -1:
 
 cdef int refuse_slot(EngineLock core, entry_t** slot) except -1:
     """The message in the slot is dead-lettered, else dropped, as by a reject."""
-    cdef entry_t* entry = slot[0]
-    content_at(entry)           # the dead letter needs it; this may fail, so it comes before any change
-    recall(&core.e, entry)
-    return dead_letter(&core.e, entry, REASON_REJECTED, None, NULL)
+    return reject_entry(&core.e, slot[0], None)
 
 
 cdef void forget_slot(entry_t** slot) noexcept:

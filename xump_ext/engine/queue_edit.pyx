@@ -22,7 +22,7 @@ from xump_ext.message.rewriter cimport Rewriter, rewriter_named
 from xump_ext.records.record cimport incarnation_new
 from xump_ext.route.offering cimport room_left, unbind
 from xump_ext.route.ready cimport leave_ready
-from xump_ext.route.requeue cimport read_to_return, recall, requeue_entry
+from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.route.settling cimport DELETED, settle
 from xump_ext.select.credit cimport lane_wake, waiter_leave, waiters_wake, wake_where_room_varies
 from xump_ext.select.groups cimport groups_free
@@ -31,7 +31,7 @@ from xump_ext.select.plan cimport Clause, Plan
 from xump_ext.select.runnable cimport runnable_remove
 from xump_ext.select.unrouted cimport apart_free, kept_try
 from xump_ext.state.constants cimport (
-    BOUND, DEDUP_LIMIT_DEFAULT, FIELD_NONE, HISTORY, MOVED, NEVER, OFFERED, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES,
+    BOUND, BROKEN, DEDUP_LIMIT_DEFAULT, FIELD_NONE, HISTORY, MOVED, NEVER, OFFERED, OWNED, QUEUED, QUEUE_LISTS, ROOM_VARIES,
     SPECIAL_ENTERED, SPECIAL_NOT, SPECIAL_PUBLISHED, SUSPENDED, TAKEN, TIME_UNREAD, UNLIMITED, WAITERS,
 )
 from xump_ext.state.drop_order cimport drop_order_free
@@ -230,15 +230,19 @@ cdef list queue_delete(engine_t* engine, queue_t* queue, dict selectors, list sp
     """Delete the queue, its selectors, and every queue that deletes itself for it; return the names of the queues."""
     cdef list doomed = [<object> queue.handle], names = []
     queue.dying = True
-    while doomed:
-        queue = (<QueueRef> doomed.pop()).queue
-        queue_unlink(engine, queue, selectors, doomed)
-        if queue.adopter != NULL:
-            adopted_gone(queue)
-        if queue.adoptions != NULL:
-            doomed += adoptions_end(queue)
-        names.append((<object> queue.handle).name)
-        queue_free(engine, queue, spare_slots)
+    try:
+        while doomed:
+            queue = (<QueueRef> doomed.pop()).queue
+            queue_unlink(engine, queue, selectors, doomed)
+            if queue.adopter != NULL:
+                adopted_gone(queue)
+            if queue.adoptions != NULL:
+                doomed += adoptions_end(queue)
+            names.append((<object> queue.handle).name)
+            queue_free(engine, queue, spare_slots)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
     return names
 
 
@@ -256,7 +260,6 @@ cdef int queue_unlink(engine_t* engine, queue_t* queue, dict selectors, list doo
         parent = entry.parent
         next = index_from(&queue.index, entry.id + 1)
         if parent != NULL:
-            read_to_return(engine, parent)
             recall(engine, parent)
             requeue_entry(engine, parent)
         entry = next
@@ -359,7 +362,11 @@ cdef list selector_delete(engine_t* engine, selector_t* selector, dict selectors
     what your program has taken returns."""
     cdef list doomed = [], names = []
     cdef QueueHandle handle
-    selector_end(engine, selector, selectors, doomed, recalls)
+    try:
+        selector_end(engine, selector, selectors, doomed, recalls)
+    except MemoryError:
+        engine.at_rest = BROKEN
+        raise
     for handle in doomed:
         names += queue_delete(engine, handle.queue, selectors, spare_slots)
     return names

@@ -14,7 +14,7 @@ from xump_ext.infinite import INFINITE
 from xump_ext.memory.slab cimport cell_put, cell_zeroed
 from xump_ext.message.headers cimport expires_of
 from xump_ext.route.offering cimport unbind, window_left
-from xump_ext.route.requeue cimport read_to_return, recall, requeue_entry
+from xump_ext.route.requeue cimport recall, requeue_entry
 from xump_ext.select.credit cimport (
     overflow_changed, selector_idle, selector_wake, turn_of, waiter_leave, waiters_wake, wake_where_room_varies,
 )
@@ -223,7 +223,6 @@ cdef bint is_held(const entry_t* entry, const selector_t* selector) noexcept:
 
 
 cdef int selector_gives_back(engine_t* engine, entry_t* entry) except -1:
-    read_to_return(engine, entry)
     if entry.state == BOUND:
         unbind(engine, entry)
         count_ready(entry, -1)

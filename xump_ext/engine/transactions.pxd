@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from xump_ext.engine.maps cimport MapChanges
 from xump_ext.engine.publishers cimport EnginePublishers
 from xump_ext.message.headers cimport content_t
-from xump_ext.route.admission cimport Admissions, admission_t
+from xump_ext.route.admission cimport Admissions
 from xump_ext.state.graph cimport queue_t
 
 cdef class Planned:
@@ -25,5 +25,5 @@ cdef class EngineTransactions(EnginePublishers):
     cdef int make_room_for(self, Planned planned) except -1
     cdef int carry_out(self, Planned planned) except -1
     cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0
-    cdef int answer(self, admission_t* item, object detail) except -1
+    cdef list operations_done(self, Admissions batch)
     cdef Admissions transaction_batch(self, list operations, Admissions contents)

@@ -17,13 +17,12 @@ from xump_ext.errors import TransactionError
 from xump_ext.log.journal cimport Journal
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.message cimport content_of
-from xump_ext.route.admission cimport ANSWER_ACK, ANSWER_BYTES, ANSWER_NACK, Admissions, admission_t, sends_away
-from xump_ext.route.ledger cimport dead_letter, enter
+from xump_ext.route.admission cimport ANSWER_BYTES, Admissions, sends_away
+from xump_ext.route.answers cimport answer_done
+from xump_ext.route.ledger cimport enter
 from xump_ext.route.letters cimport dead_letter_of
-from xump_ext.route.offering cimport pay
-from xump_ext.route.requeue cimport nack_entry, recall
 from xump_ext.route.routing cimport go_on
-from xump_ext.state.constants cimport REASON_REJECTED
+from xump_ext.state.constants cimport BROKEN
 from xump_ext.state.graph cimport entry_t, queue_t, store_t
 
 
@@ -132,32 +131,41 @@ cdef class EngineTransactions(EnginePublishers):
         """Carry it out, or raise and change nothing. The run is still to come."""
         cdef MapChanges maps = planned.maps
         cdef Admissions batch = self.transaction_batch(planned.operations, planned.contents)
-        cdef content_t* content
-        cdef Py_ssize_t i
         cdef tuple operation
-        cdef list ids = []
         one_store(batch, maps)
         if maps is not None:
             maps.check()
             if maps.journal is not None:
                 batch.store, batch.charge = &maps.journal.store, maps.bytes
         batch.check()
+        batch.prepare()
         if maps is not None:
             maps.carry_out()
         if batch.answers:
             for operation in planned.operations:
                 if operation[0] != "publish":
                     (<Delivery> operation[1]).answered = True
+        try:
+            planned.transaction.ids = self.operations_done(batch)
+        except MemoryError:         # some of the operations are carried out, and cannot be taken back
+            self.e.at_rest = BROKEN
+            raise
+        planned.transaction._state = "committed"        # before the run, which may be interrupted
+        return 0
+
+    cdef list operations_done(self, Admissions batch):
+        """Carry out the answers and publishes, in order; return the ids of the messages."""
+        cdef content_t* content
+        cdef Py_ssize_t i
+        cdef list ids = []
         for i in range(batch.count):
-            if batch.items[i].paid != NULL:
-                self.answer(&batch.items[i], batch.detail_at(i))
+            if batch.items[i].answer.entry != NULL:
+                answer_done(&self.e, &batch.items[i].answer, batch.detail_at(i))
             elif batch.items[i].content != NULL:
                 content = batch.items[i].content
                 batch.items[i].content = NULL
                 ids.append(self.admit_in_turn(batch.items[i].queue, batch.name_at(i), content, batch.items[i].due))
-        planned.transaction.ids = ids
-        planned.transaction._state = "committed"        # before the run, which may be interrupted
-        return 0
+        return ids
 
     cdef uint64_t admit_in_turn(self, queue_t* queue, object name, content_t* content, int64_t due) except? 0:
         """`admit`, where what a transit queue makes of it must not take room that others of the same call were promised."""
@@ -165,15 +173,6 @@ cdef class EngineTransactions(EnginePublishers):
             return self.admit(queue, name, content, due, ROOM_IS_PROMISED)
         enter(&self.e, queue, content, 0, 0, 0, NULL, NULL)
         return 0
-
-    cdef int answer(self, admission_t* item, object detail) except -1:
-        """Answer a delivery, as it would be by itself."""
-        if item.answer == ANSWER_ACK:
-            return pay(&self.e, item.paid)
-        if item.answer == ANSWER_NACK:
-            return nack_entry(&self.e, item.paid, item.due, True)
-        recall(&self.e, item.paid)
-        return dead_letter(&self.e, item.paid, REASON_REJECTED, detail, NULL)
 
     cdef Admissions transaction_batch(self, list operations, Admissions contents):
         """Contents and payments, in order. Raises if a delivery is stale or given twice."""
@@ -219,10 +218,10 @@ cdef int one_store(Admissions batch, MapChanges maps) except -1:
                                            f"in {journal.name!r}, others are in {(<Journal> store.handle).name!r}")
                 store = &journal.store
     for i in range(batch.count):
-        entry = batch.items[i].paid
+        entry = batch.items[i].answer.entry
         if batch.items[i].queue != NULL:
             store = same_store(store, batch.items[i].queue)
-        letters = dead_letter_of(batch.engine, entry, &namer) if entry != NULL and sends_away(&batch.items[i]) else NULL
+        letters = dead_letter_of(batch.engine, entry, &namer) if entry != NULL and sends_away(&batch.items[i].answer) else NULL
         if letters != NULL:
             store = same_store(store, letters)
         while entry != NULL:

@@ -24,7 +24,7 @@ from xump_ext.log.live_sizes cimport live_add, live_remove
 from xump_ext.log.meta cimport map_leave
 from xump_ext.log.seen cimport seen_leave
 from xump_ext.log.writer cimport (
-    charge_of, enter_bytes, entry_charge, flags_made, gone_record, grow, has_texts, is_timed, made_bytes, mark_record,
+    charge_of, enter_bytes, buffer_reserve, entry_charge, flags_made, gone_record, has_texts, is_timed, made_bytes, mark_record,
     record_again, record_new, settle_record, store_queue, text_size, touch,
 )
 from xump_ext.memory.canaries cimport DELAY, strikes
@@ -54,10 +54,13 @@ cdef uint64_t SLACK = 4096          # reserved beside the ENTER itself, for a fe
 
 
 cdef int log_reserve(queue_t* queue, content_t* content) except -1:
-    cdef store_t* store = queue.store
-    cdef uint64_t bytes = enter_bytes(content, RECORD_RARE | RECORD_TIMED) + SLACK
-    if not store.failed and store.size + bytes > store.capacity:
-        grow(store, bytes)
+    return log_reserve_all(queue.store, <int64_t> enter_bytes(content, RECORD_RARE | RECORD_TIMED))
+
+
+cdef int log_reserve_all(store_t* store, int64_t bytes) except -1:
+    bytes += SLACK
+    if not store.failed and store.size + <uint64_t> bytes > store.capacity and not buffer_reserve(store, <uint64_t> bytes):
+        raise MemoryError(f"no memory for {bytes} bytes of records of store {(<object> store.handle).name!r}")
     return 0
 
 

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memmove
 
+from xump_ext.log.writer cimport records_lost
 from xump_ext.records.crc cimport crc32c
 from xump_ext.records.kinds cimport ENTER, GROUP, MAGIC, SETTLE, enter_record_t, group_record_t, head_t, settle_record_t
 from xump_ext.records.record cimport head_bytes, head_crc
@@ -77,7 +78,7 @@ cdef int merge_ends(store_t* store) except -1:
     cdef head_t* head
     cdef uint64_t at = sizeof(group_record_t), end = at, count = 0, length, i
     if ends == NULL:
-        store.failed = store.engine.store_failed = True     # as where the buffer cannot grow
+        records_lost(store)
         return 0
     while at < store.size:
         head = <head_t*> (store.data + at)

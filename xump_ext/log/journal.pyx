@@ -176,6 +176,8 @@ cdef class Journal:
         cdef queue_t* queue
         cdef char* data
         cdef uint32_t number = 0
+        if store.is_incomplete:
+            raise StoreFailed("out of memory")
         self.signalled = False
         self.crowded_at = self.group_bytes
         fences_pass(&self.store)
@@ -193,8 +195,8 @@ cdef class Journal:
             return None
         if store.ends > FEW_ENDS or store.ends_astray:
             merge_ends(store)
-            if store.failed:
-                return None
+            if store.is_incomplete:
+                raise StoreFailed("out of memory")
         data = self.spare if self.spare != NULL else <char*> malloc(BUFFER_BYTES)
         if data == NULL:
             raise MemoryError()

@@ -26,6 +26,8 @@ cdef Owner owner_of(const entry_t* entry)
 cdef int owner_claim(engine_t* engine, entry_t* entry, queue_t* target) except -1
 # New entries have the durable message of `entry` as their origin, until `engine.gone_store` is NULL again.
 cdef int gone_note(engine_t* engine, entry_t* entry) except -1
+# The store that holds the durable message behind an entry: the entry itself, one upstream, or its owner; NULL: none does.
+cdef store_t* store_behind(const entry_t* entry) except? NULL
 cdef int claim_take(engine_t* engine, entry_t* entry) except -1
 # Whether a durable queue holds the message of this entry.
 cdef bint has_owner(const entry_t* entry) noexcept

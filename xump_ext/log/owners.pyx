@@ -88,6 +88,18 @@ cdef int gone_note(engine_t* engine, entry_t* entry) except -1:
     return 0
 
 
+cdef store_t* store_behind(const entry_t* entry) except? NULL:
+    cdef Owner owner
+    while entry != NULL and not entry.queue.durable and not entry.flags & OWNED:
+        entry = entry.parent
+    if entry == NULL:
+        return NULL
+    if entry.queue.durable:
+        return entry.queue.store
+    owner = owner_of(entry)
+    return owner.store
+
+
 cdef int claim_take(engine_t* engine, entry_t* entry) except -1:
     """The entry takes the claim that `owner_claim` left: from here on it is owned."""
     (<dict> engine.owners)[<uintptr_t> entry] = <object> engine.claim

@@ -23,4 +23,4 @@ cdef bint store_takes_beside(queue_t* queue, content_t* content, int steps, int6
 cdef bint store_takes_bytes(store_t* store, int64_t bytes) noexcept
 cdef int64_t message_bytes(const content_t* content, bint linked) noexcept
 cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexcept
-cdef int steps_down(const store_t* store, const entry_t* entry) noexcept
+cdef int steps_down(const store_t* store, const entry_t* entry) except -1

@@ -13,9 +13,11 @@ cleans its log by copying live records forward needs room for that, too: twice t
 
 from xump_ext.errors import StoreFailed, StoreFull
 from xump_ext.log.live_sizes cimport largest_with
+from xump_ext.log.owners cimport store_behind
 from xump_ext.log.writer cimport charge_of, enter_bytes, store_changed
 from xump_ext.memory.canaries cimport ROOM, strikes
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED, settle_record_t
+from xump_ext.state.constants cimport OWNED
 
 
 cdef bint store_has_room(queue_t* queue, content_t* content) noexcept:
@@ -48,13 +50,14 @@ cdef int64_t kept_bytes(const store_t* store, int64_t largest, int steps) noexce
     return (store.kept + largest >> 2 * steps) + (largest if store.copies_forward else 0)
 
 
-cdef int steps_down(const store_t* store, const entry_t* entry) noexcept:
-    """How often the message was moved within the store, this time included; COMES_IN: it comes from outside the store."""
+cdef int steps_down(const store_t* store, const entry_t* entry) except -1:
+    """How often the message was moved within the store, or out of it into RAM and back, this time included; COMES_IN: it comes
+    from outside the store."""
     cdef int steps = 0
-    if entry.queue.store != store:
+    if store_behind(entry) != store:
         return COMES_IN
     while entry != NULL and steps < ENDS:
-        steps += entry.queue.store == store
+        steps += entry.queue.store == store or entry.flags & OWNED != 0
         entry = entry.parent
     return steps
 

@@ -12,8 +12,12 @@ from xump_ext.state.lazy_content cimport is_loaded
 cdef enum:
     LENGTH_BITS = 12        # of the length class of a record: 5 of exponent, 7 of mantissa
 
-# Grows the buffer by so many bytes. Without memory the store fails: False.
+# Grows the buffer so that so many bytes more fit. False: there is no memory, and nothing has changed.
+cdef bint buffer_reserve(store_t* store, uint64_t bytes) noexcept
+# The same for a record that must be written now. Without memory the store fails: False.
 cdef bint grow(store_t* store, uint64_t bytes) noexcept
+# There was no memory for records of the open group: the store fails.
+cdef void records_lost(store_t* store) noexcept
 # Puts the store on the engine's list of changed stores.
 cdef void store_changed(store_t* store) noexcept
 

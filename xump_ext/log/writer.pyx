@@ -1,7 +1,7 @@
 """Writes records into the buffer of a store's open group, one behind the other.
 
-`log/fences.pyx` decides whether a record may be logged yet. A store without memory for its buffer is treated as one whose disk
-failed: it writes nothing more, and the engine goes on.
+`log/fences.pyx` decides whether a record may be logged yet. A store without memory for a record is treated as one whose disk
+failed: it writes nothing more, its committer says so (`Journal.seal` raises), and the engine goes on.
 """
 
 from libc.stdlib cimport realloc
@@ -10,19 +10,30 @@ from libc.string cimport memcpy
 from xump_ext.records.kinds cimport GONE, MARK, SETTLE, mark_record_t
 
 
-cdef bint grow(store_t* store, uint64_t bytes) noexcept:
-    """Grow the buffer so that so many bytes more fit. Without memory the store fails: False."""
+cdef bint buffer_reserve(store_t* store, uint64_t bytes) noexcept:
     cdef uint64_t capacity = store.capacity
     cdef char* data
     while capacity < store.size + bytes:
         capacity *= 2
     data = <char*> realloc(store.data, capacity)
     if data == NULL:
-        store.failed = store.engine.store_failed = True
         return False
     store.data = data
     store.capacity = capacity
     return True
+
+
+cdef bint grow(store_t* store, uint64_t bytes) noexcept:
+    if buffer_reserve(store, bytes):
+        return True
+    records_lost(store)
+    return False
+
+
+cdef void records_lost(store_t* store) noexcept:
+    store.failed = store.is_incomplete = store.engine.store_failed = True
+    if not store.is_changed:
+        store_changed(store)        # so that its committer hears of it
 
 
 cdef void store_changed(store_t* store) noexcept:

@@ -4,20 +4,15 @@ from libc.stdint cimport int64_t, uint64_t
 
 from xump_ext.message.headers cimport content_t
 from xump_ext.message.times cimport NEVER
+from xump_ext.route.answers cimport answer_t
 from xump_ext.route.letters cimport letters_t
 from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t, store_t
-
-cdef enum:
-    ANSWER_ACK = 0
-    ANSWER_NACK = 1
-    ANSWER_REJECT = 2
 
 cdef struct admission_t:
     queue_t* queue              # NULL: no such queue
     content_t* content          # owned until it has entered
-    entry_t* paid               # of an answer among them: the entry of the delivery; NULL: this is a message
-    int answer                  # ANSWER_ACK ..
-    int64_t due                 # until then it is delayed; NEVER: not at all. Of a nack: the delay in ns; NEVER: none was given
+    answer_t answer             # to a delivery, instead of a message; its entry is NULL: this is a message
+    int64_t due                 # until then it is delayed; NEVER: not at all
 
 cdef enum:
     ANSWER_BYTES = 128      # of records: the end of a message and of one that leaves its history, or how often it was delivered
@@ -47,7 +42,6 @@ cdef class Admissions:
         cdef admission_t* item = self.next_item()
         item.queue = NULL
         item.content = content
-        item.paid = NULL
         item.due = NEVER
         return 0
 
@@ -55,15 +49,18 @@ cdef class Admissions:
         if self.count == self.capacity:
             self.enlarge()
         self.count += 1
+        self.items[self.count - 1].answer.entry = NULL
+        self.items[self.count - 1].answer.content = NULL
         return &self.items[self.count - 1]
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1
     cdef void delay_last(self, int64_t due) noexcept
     cdef int add_answer(self, entry_t* entry, str verb, object argument) except -1
-    cdef int check_answer(self, admission_t* item) except -1
+    cdef int prepare(self) except -1
+    cdef int check_answer(self, const answer_t* answer) except -1
     cdef int charge_answer(self, const entry_t* entry) except -1
     cdef int charge_store(self, store_t* store) except -1
-    cdef int check_return(self, admission_t* item) except -1
+    cdef int check_return(self, const answer_t* answer) except -1
     cdef int check(self) except -1
     cdef object name_at(self, Py_ssize_t i)
     cdef object detail_at(self, Py_ssize_t i)
@@ -83,11 +80,11 @@ cdef class Admissions:
     cdef bint letter_fits(self, const letters_t* letters, content_t* content, object origin, int reason) except -1
     cdef bint below_limits(self, queue_t* queue) except -1
     cdef bint drops_for(self, queue_t* queue) except -1
-    cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1
+    cdef int count_in(self, queue_t* queue, uint64_t body_bytes, int64_t due) except -1
     cdef int spend(self, selector_t* selector, int credits) except -1
 
 # Whether the answer sends the message to a dead letter queue.
-cdef bint sends_away(const admission_t* item) noexcept
+cdef bint sends_away(const answer_t* answer) noexcept
 cdef str fullness(const queue_t* queue)
 # ValueError for a message that is delayed until `due` in a queue that keeps nothing.
 cdef int check_undelayed(const queue_t* queue, int64_t due) except -1

@@ -4,20 +4,22 @@ The dry run keeps what each queue, store and overflow selector would have after 
 the engine: it only writes differences into dictionaries.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
+from xump_ext.log.append cimport log_reserve_all
 from xump_ext.log.room cimport COMES_IN, USUAL_BYTES, kept_bytes, no_room
 from xump_ext.log.writer cimport charge_of, enter_bytes
 from xump_ext.message.content cimport checked_text, content_release
 from xump_ext.message.headers cimport expires_of
 from xump_ext.records.kinds cimport RECORD_RARE, RECORD_TIMED
+from xump_ext.route.answers cimport ANSWER_ACK, ANSWER_NACK, ANSWER_REJECT, answer_forget, answer_read
 from xump_ext.route.duplicates cimport duplicate_of, remember
 from xump_ext.route.ledger cimport can_enter, enter
 from xump_ext.route.letters cimport dead_letter_of, is_barred, letter_bars, letter_made, letter_trip, own_dead_letter
 from xump_ext.route.settling cimport is_fresh
-from xump_ext.route.requeue cimport is_over_limit, retry_delay_of
+from xump_ext.route.requeue cimport is_over_limit, returns_as
 from xump_ext.select.credit cimport has_credit, overflow_would
 from xump_ext.state.constants cimport (
     DEAD_IN_RUN, DEAD_ENTRY, DELIVER, DISCARD, OWNED, REASON_EXPIRED, REASON_NO_QUEUE, REASON_OVERFLOW, REASON_REJECTED,
@@ -42,6 +44,7 @@ cdef class Admissions:
         for i in range(self.count):
             if self.items[i].content != NULL:
                 content_release(self.items[i].content)
+            answer_forget(&self.items[i].answer)
         free(self.items)
 
     cdef int enlarge(self) except -1:
@@ -61,7 +64,6 @@ cdef class Admissions:
         cdef admission_t* item = self.next_item()
         item.queue = queue
         item.content = content
-        item.paid = NULL
         item.due = NEVER
         if name is not None and queue == NULL:
             if self.names is None:
@@ -83,9 +85,10 @@ cdef class Admissions:
         cdef admission_t* item = self.next_item()
         item.queue = NULL
         item.content = NULL
-        item.paid = entry
-        item.answer = ANSWER_ACK if verb == "ack" else ANSWER_NACK if verb == "nack" else ANSWER_REJECT
-        item.due = argument if verb == "nack" else NEVER
+        item.due = NEVER
+        item.answer.entry = entry
+        item.answer.kind = ANSWER_ACK if verb == "ack" else ANSWER_NACK if verb == "nack" else ANSWER_REJECT
+        item.answer.delay_ns = argument if verb == "nack" else NEVER
         if verb == "reject" and argument is not None:
             if self.details is None:
                 self.details = {}
@@ -111,6 +114,20 @@ cdef class Admissions:
                 self.total += bytes
                 self.largest = max(self.largest, bytes)
 
+    cdef int prepare(self) except -1:
+        """Does what may fail, before anything changes: reserves memory for the records of all messages, which are in one store;
+        and reads what the answers need, which is kept until they are carried out."""
+        cdef store_t* store = NULL
+        cdef int64_t bytes = 0
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.items[i].answer.entry != NULL:
+                answer_read(self.engine, &self.items[i].answer)
+            elif self.items[i].queue != NULL and self.items[i].queue.durable:
+                store = self.items[i].queue.store
+                bytes += <int64_t> admission_bytes(self.items[i].content)
+        return 0 if store == NULL else log_reserve_all(store, bytes)
+
     # ---- the dry run
 
     cdef int check(self) except -1:
@@ -133,24 +150,22 @@ cdef class Admissions:
 
     cdef int check_all(self) except -1:
         cdef Py_ssize_t i
-        cdef entry_t* entry
         for i in range(self.count):
-            entry = self.items[i].paid
-            if entry == NULL and not self.is_duplicate(&self.items[i]):
+            if self.items[i].answer.entry != NULL:
+                self.check_answer(&self.items[i].answer)
+            elif not self.is_duplicate(&self.items[i]):
                 self.check_one(i)
-            if entry != NULL:
-                self.check_answer(&self.items[i])
         return 0
 
-    cdef int check_answer(self, admission_t* item) except -1:
+    cdef int check_answer(self, const answer_t* answer) except -1:
         """An answer gives back credit, and room, or none, if the message returns or is sent away. Its records take some of
         the stores' room."""
-        cdef entry_t* entry = item.paid
+        cdef entry_t* entry = answer.entry
         cdef letters_t to
         self.charge_answer(entry)
-        if item.answer == ANSWER_NACK and not is_over_limit(entry):
-            return self.check_return(item)
-        if item.answer != ANSWER_ACK:
+        if answer.kind == ANSWER_NACK and not is_over_limit(entry):
+            return self.check_return(answer)
+        if answer.kind != ANSWER_ACK:
             to.queue = dead_letter_of(self.engine, entry, &to.namer)
             if to.queue != NULL and not is_fresh(self.engine, entry):
                 self.letter_fits(&to, content_at(entry), (<object> entry.queue.handle).name, REASON_REJECTED)
@@ -176,26 +191,19 @@ cdef class Admissions:
             entry = entry.parent
         return 0
 
-    cdef int check_return(self, admission_t* item) except -1:
+    cdef int check_return(self, const answer_t* answer) except -1:
         """A nack: the message returns to its queue, or to the one upstream that says how long it is delayed."""
-        cdef entry_t* entry = item.paid
-        cdef entry_t* holder = entry
-        cdef content_t* content = content_at(entry)
-        cdef uint32_t delivery_count = entry.delivery_count
-        cdef int64_t delay_ns = item.due
-        while item.due == NEVER and holder != NULL and holder.queue.retry_delays == NULL:
-            holder = holder.parent
-        if item.due == NEVER:
-            delay_ns = 0 if holder == NULL else retry_delay_of(holder.queue, delivery_count)
-        if holder == NULL:
-            holder = entry
+        cdef int64_t delay_ns = answer.delay_ns
+        cdef entry_t* entry = answer.entry
+        cdef entry_t* holder = returns_as(entry, &delay_ns)
+        cdef uint64_t body_bytes = content_at(holder).body_bytes if holder.queue.limit_bytes != UNLIMITED else 0
         while True:
             if entry.holder != NULL:
                 self.spend(<selector_t*> entry.holder, -1)
             if entry == holder:
                 break
             entry = entry.parent
-        return self.count_in(holder.queue, content, delay_ns if delay_ns else NEVER)
+        return self.count_in(holder.queue, body_bytes, delay_ns if delay_ns else NEVER)
 
     cdef bint is_duplicate(self, admission_t* item) except -1:
         """Whether the message is a duplicate of an earlier one, or of one of this call. If not, the queue's window knows it as
@@ -236,7 +244,7 @@ cdef class Admissions:
         """How many of the items before `end` are messages; the others are payments."""
         cdef Py_ssize_t i, count = 0
         for i in range(end):
-            count += self.items[i].paid == NULL
+            count += self.items[i].answer.entry == NULL
         return count
 
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:
@@ -279,13 +287,13 @@ cdef class Admissions:
         return queue.drops_oldest and droppable_room(
             queue, queue.delayed + <uint64_t> delayed, queue.delayed_bytes + <uint64_t> bytes)
 
-    cdef int count_in(self, queue_t* queue, const content_t* content, int64_t due) except -1:
+    cdef int count_in(self, queue_t* queue, uint64_t body_bytes, int64_t due) except -1:
         """Counts one more message in the queue, ready or delayed, in the dry run."""
         messages, bytes, delayed, delayed_bytes = self.entered.get(<uintptr_t> queue, NOTHING)
-        bytes += content.body_bytes
+        bytes += body_bytes
         if due != NEVER:
             delayed += 1
-            delayed_bytes += content.body_bytes
+            delayed_bytes += body_bytes
         self.entered[<uintptr_t> queue] = messages + 1, bytes, delayed, delayed_bytes
         return 0
 
@@ -305,12 +313,12 @@ cdef class Admissions:
         if not is_limited(queue):
             return True
         if self.below_limits(queue):
-            self.count_in(queue, content, due)
+            self.count_in(queue, content.body_bytes, due)
             return True
         if due == NEVER and self.overflow_fits(queue, content):
             return True
         if self.drops_for(queue):
-            self.count_in(queue, content, due)
+            self.count_in(queue, content.body_bytes, due)
             return True
         return False
 
@@ -336,15 +344,15 @@ cdef class Admissions:
         if target != NULL:
             if not self.below_limits(target) or (target.durable and not self.store_fits(target, content, USUAL_BYTES)):
                 return False
-            self.count_in(target, content, NEVER)
+            self.count_in(target, content.body_bytes, NEVER)
         elif overflow.verb == DELIVER and overflow.infinite:
-            self.count_in(queue, content, NEVER)       # bound: it counts as ready until your program takes it
+            self.count_in(queue, content.body_bytes, NEVER)       # bound: it counts as ready until your program takes it
         self.spend(overflow, 1)
         return True
 
 
-cdef bint sends_away(const admission_t* item) noexcept:
-    return item.answer == ANSWER_REJECT or (item.answer == ANSWER_NACK and is_over_limit(item.paid))
+cdef bint sends_away(const answer_t* answer) noexcept:
+    return answer.kind == ANSWER_REJECT or (answer.kind == ANSWER_NACK and is_over_limit(answer.entry))
 
 
 # ---- entering

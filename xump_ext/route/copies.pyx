@@ -72,7 +72,7 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         visited_add(visited, target.slot)
         to.queue = dead_letter_of(engine, entry, &to.namer)
         return drop_copy(engine, selector, entry, &to, entry.queue, REASON_HOPS, visited)
-    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), NULL):
+    if (target.ready >= target.limit or target.durable) and not can_enter(target, content_at(entry), ending_of(entry)):
         visited_add(visited, target.slot)
         to.queue = own_dead_letter(target)
         to.namer = target
@@ -85,6 +85,11 @@ cdef int make_copy(engine_t* engine, selector_t* selector, entry_t* entry, visit
         enter(engine, target, content, hops, 0, DEAD_IN_RUN if fresh else 0, NULL, visited)
         return 0
     return enter_copy(engine, entry, target, content, hops, DEAD_IN_RUN if fresh else 0, visited)
+
+
+cdef inline const entry_t* ending_of(const entry_t* entry) noexcept:
+    """The message that ends when its copies are made; NULL: it stays."""
+    return entry if entry.queue.transit else NULL
 
 
 cdef inline content_t* copied_content(engine_t* engine, entry_t* entry) except NULL:
@@ -135,7 +140,7 @@ cdef int drop_copy(
         barred = letter_bars(letters)
         content = letter_made(
             engine, letters, copied_content(engine, entry), (<object> origin.handle).name, reason, None, NULL, barred)
-        if not is_barred(letters, barred) and can_enter(letters.queue, content, NULL):
+        if not is_barred(letters, barred) and can_enter(letters.queue, content, ending_of(entry)):
             origin.dead_lettered[reason] += 1
             if origin.durable:
                 touch(origin)

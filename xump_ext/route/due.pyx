@@ -14,21 +14,20 @@ from libc.stdint cimport uint8_t, uintptr_t
 
 from xump_ext.log.fences cimport log_mark
 from xump_ext.memory.canaries cimport EXPIRY, strikes
-from xump_ext.route.holding cimport hold
-from xump_ext.route.letters cimport dead_letter_of
-from xump_ext.route.ready cimport leave_ready
+from xump_ext.route.holding cimport hold_for
+from xump_ext.route.ready cimport expiry_set, leave_ready
 from xump_ext.state.queue_lists cimport mark_dirty, queue_list
-from xump_ext.route.requeue cimport forget_nack, nack_entry, read_to_return, requeue_entry, send_away
+from xump_ext.route.requeue cimport forget_nack, nack_entry, requeue_entry, send_away
 from xump_ext.select.credit cimport wake_where_room_varies
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart
 from xump_ext.state.constants cimport (
-    DELAYED, DIRTY, HISTORY, MOVED, NEVER, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY, TIMER_RETRY,
-    UNLIMITED, UNROUTED, WAITING,
+    BOUND, DELAYED, DIRTY, HISTORY, MOVED, NEVER, OFFERED, OVERFULL, REASON_EXPIRED, TAKEN, TIMER_ACK, TIMER_DELAY, TIMER_EXPIRY,
+    TIMER_MISSED, TIMER_RETRY, UNLIMITED, UNROUTED, WAITING,
 )
 from xump_ext.state.envelope cimport QueueRef
 from xump_ext.state.extra cimport extra_free, is_first_delay
-from xump_ext.state.graph cimport entry_t, extra_t, queue_t
+from xump_ext.state.graph cimport entry_t, extra_t
 from xump_ext.state.index cimport cursor_start, cursor_step, cursor_t
 from xump_ext.state.lazy_content cimport content_at
 from xump_ext.state.limits cimport count_delayed, count_ready, limit_changed
@@ -156,8 +155,31 @@ cdef tuple awaited(entry_t* entry):
     return NEVER, TIMER_EXPIRY
 
 
+cdef int due_again(engine_t* engine, queue_t* queue) except -1:
+    cdef cursor_t at = cursor_start(queue)
+    cdef entry_t* entry = cursor_step(&at)
+    queue.has_awaiting = False
+    while entry != NULL:
+        if entry.extra != NULL and entry.extra.due == NEVER:
+            schedule_reserve(&engine.schedule, 1)
+            if entry.state == DELAYED and entry.extra.timer != TIMER_EXPIRY:
+                schedule_add(&engine.schedule, entry.extra, engine.time, entry.extra.timer)
+            elif entry.state == TAKEN and entry.extra.timer == TIMER_MISSED:
+                schedule_add(&engine.schedule, entry.extra, engine.time, TIMER_ACK)
+            elif is_still(entry, TIMER_EXPIRY) and not is_in_outlet(entry):
+                expiry_set(engine, entry)
+        entry = cursor_step(&at)
+    return 0
+
+
+cdef bint is_in_outlet(const entry_t* entry) noexcept:
+    """Whether it is offered to a consumer that is called for it: it does not expire there."""
+    return (entry.state == OFFERED or entry.state == BOUND) and entry.below.offer.destination.outlet != NULL
+
+
 cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
-    """A message that cannot be read from its store stays where it is; its queue is held."""
+    """A message that cannot be read from its store stays where it is; its queue is held. It falls due again when the queue is
+    released (`due_again`)."""
     try:
         schedule_reserve(&engine.schedule, 2)
         run_queue_reserve(engine)
@@ -170,17 +192,15 @@ cdef int fall_due(engine_t* engine, entry_t* entry, int timer) except -1:
         else:
             end_retry(engine, entry)
     except (OSError, KeyError) as error:        # a store raises these
-        hold(engine, entry.queue)
-        (<list> engine.user_errors).append(((<object> entry.queue.handle).name, error))
+        if timer == TIMER_ACK:
+            entry.extra.timer = TIMER_MISSED        # else it looks like one that has no deadline
+        hold_for(engine, entry.queue, error)
     return 0
 
 
 cdef int expire(engine_t* engine, entry_t* entry) except -1:
-    cdef queue_t* namer
     if strikes(EXPIRY, entry.sequence):
         return 0
-    if dead_letter_of(engine, entry, &namer) != NULL:
-        content_at(entry)       # may fail, so it comes before any change
     return send_away(engine, entry, REASON_EXPIRED)
 
 
@@ -222,7 +242,6 @@ cdef bint comes_last(const engine_t* engine, const entry_t* entry) noexcept:
 
 cdef int end_retry(engine_t* engine, entry_t* entry) except -1:
     """The message is back. An iterator of deliveries yields it again: it came back by time, not by a nack."""
-    read_to_return(engine, entry)
     leave_ready(engine, entry)
     forget_nack(engine, entry)
     return requeue_entry(engine, entry)

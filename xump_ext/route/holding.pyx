@@ -6,12 +6,20 @@ from xump_ext.select.clause cimport Clause
 from xump_ext.select.credit cimport lane_wake, waiters_wake, wake_where_room_varies
 from xump_ext.select.plan cimport Plan
 from xump_ext.state.graph cimport lane_t, waiter_t
+from xump_ext.state.queue_lists cimport mark_dirty
 
 
 cdef int hold(engine_t* engine, queue_t* queue) except -1:
     """Nothing leaves the queue from here on. Where its selectors stand in line for room, those behind them may go on."""
     queue.held = True
     return wake_where_room_varies(engine)
+
+
+cdef int hold_for(engine_t* engine, queue_t* queue, object error) except -1:
+    if not queue.held or not queue.has_awaiting:        # else that was said of an earlier one
+        (<list> engine.user_errors).append(((<object> queue.handle).name, error))
+    queue.has_awaiting = True
+    return hold(engine, queue)
 
 
 cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
@@ -21,6 +29,7 @@ cdef int wake_everything(engine_t* engine, queue_t* queue) except -1:
     cdef lane_t* lane
     cdef waiter_t* waiter
     cdef uint32_t i
+    mark_dirty(engine, queue)       # that is where the next run looks for what was woken
     for clause in list(plan.clauses.values()):
         plan.wake_clause(clause, 0)
         lane = clause.c.lanes

@@ -16,7 +16,7 @@ cdef uint64_t enter_special(
     engine_t* engine, queue_t* queue, content_t* content, uint32_t hops, uint32_t delivery_count, int flags,
     entry_t* parent, visited_t* visited, int64_t due
 ) except 0
-cdef bint can_enter(queue_t* queue, content_t* content, entry_t* entry) except -1
+cdef bint can_enter(queue_t* queue, content_t* content, const entry_t* ending) except -1
 cdef int take_away(engine_t* engine, selector_t* selector, entry_t* entry, visited_t* visited) except -1
 cdef int dead_letter(engine_t* engine, entry_t* entry, int reason, object detail, visited_t* visited) except -1
 cdef bint letters_would_take(engine_t* engine, entry_t* entry) except -1

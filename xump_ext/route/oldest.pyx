@@ -7,6 +7,7 @@ each bound message, if they are not in order.
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from xump_ext.route.holding cimport hold_for
 from xump_ext.route.requeue cimport send_away
 from xump_ext.select.unrouted cimport in_index
 from xump_ext.state.constants cimport BEHIND, BOUND, DELAYED, OVERFULL, REASON_OVERFLOW, UNLIMITED, UNROUTED, WAITING
@@ -209,5 +210,9 @@ cdef int drop_oldest(engine_t* engine) except -1:
         entry = NULL if newest != NULL and has_room_for(queue, newest) else least(queue, newest)
         if entry == NULL:
             break
-        send_away(engine, entry, REASON_OVERFLOW)
+        try:
+            send_away(engine, entry, REASON_OVERFLOW)
+        except (OSError, KeyError) as error:        # its store cannot read it, so it has no dead letter: it stays
+            hold_for(engine, queue, error)
+            break
     return 0

@@ -40,6 +40,7 @@ cdef int deadline_set(engine_t* engine, entry_t* entry, int64_t timeout) except 
     extra_of(entry)
     if timeout == NEVER:
         schedule_cancel(&engine.schedule, entry.extra)
+        entry.extra.timer = TIMER_ACK       # nor has it missed one
     else:
         schedule_add(&engine.schedule, entry.extra, later(time_of(engine), timeout), TIMER_ACK)
     return 0

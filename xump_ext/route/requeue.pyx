@@ -11,6 +11,7 @@ from xump_ext.log.fences cimport log_mark
 from xump_ext.message.times cimport later
 from xump_ext.route.clock cimport time_of
 from xump_ext.route.ledger cimport dead_letter
+from xump_ext.route.letters cimport dead_letter_of
 from xump_ext.route.offering cimport forget_delivery, room_left, unbind, window_left
 from xump_ext.route.ready cimport delay, expiry_set, leave_ready
 from xump_ext.route.settling cimport DELETED, copy_nack, end, nacked
@@ -19,13 +20,13 @@ from xump_ext.select.credit cimport selector_wake, waiting_add
 from xump_ext.select.groups cimport group_enter
 from xump_ext.select.unrouted cimport apart_add, goes_apart, kept_add, kept_try
 from xump_ext.state.constants cimport (
-    BOUND, FOREIGN, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
+    BOUND, BROKEN, FOREIGN, HOME_KEPT, HOME_PARKED, HOME_WAITING, MOVED, NACKED, NEVER, OFFERED, OVERFULL, REASON_DELIVERY_LIMIT,
     REASON_EXPIRED, REDELIVERED, RETURNED, TAKEN, TIMER_RETRY, UNLIMITED, UNROUTED,
 )
 from xump_ext.state.extra cimport extra_of
 from xump_ext.state.graph cimport PUTS_UNDER, queue_t, selector_t, visited_t, waitset_t
 from xump_ext.state.index cimport list_remove
-from xump_ext.state.lazy_content cimport content_at, is_readable
+from xump_ext.state.lazy_content cimport can_be_read, content_at, is_in_reach
 from xump_ext.state.limits cimport count_ready
 from xump_ext.state.offers cimport offer_remove
 from xump_ext.state.run_queue cimport suspended_visited
@@ -90,8 +91,13 @@ cdef int recall(engine_t* engine, entry_t* entry) except -1:
 
 
 cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1:
-    """Dead-letters or drops an entry that your program does not have: it is ready, bound, delayed or offered."""
-    cdef visited_t* visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
+    """Dead-letters or drops an entry that your program does not have: it is ready, bound, delayed or offered. If it cannot be
+    read for its dead letter, this raises, and nothing has changed."""
+    cdef queue_t* namer
+    cdef visited_t* visited
+    if dead_letter_of(engine, entry, &namer) != NULL:
+        content_at(entry)
+    visited = visited_share(suspended_visited(engine, entry))       # it may have entered in this run
     try:
         if entry.state == OFFERED:
             recall(engine, entry)
@@ -107,10 +113,10 @@ cdef int send_away(engine_t* engine, entry_t* entry, int reason) except -1:
 
 cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
     """Lets an entry that was released wait again at its old place. If its time was over meanwhile, it expires now."""
-    if not is_readable(entry):      # its store was closed, and its queue is about to end
+    if not is_in_reach(entry):      # its store was closed, and its queue is about to end
         count_ready(entry, 1)
         return returning_add(entry)
-    if entry.extra != NULL and entry.extra.expires <= time_of(engine):
+    if expires_now(engine, entry):
         return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:
         log_mark(entry)
@@ -125,6 +131,15 @@ cdef int requeue_entry(engine_t* engine, entry_t* entry) except -1:
         return go_home(engine, entry)
     returning_add(entry)
     return mark_returned(engine, entry.queue)
+
+
+cdef bint expires_now(engine_t* engine, entry_t* entry) except -1:
+    """Whether the time of an entry that was released is over, so that it expires. One that cannot be read for its dead letter
+    waits again: it falls due at once, and its queue is held for it (`due.pyx`)."""
+    cdef queue_t* namer
+    if entry.extra == NULL or entry.extra.expires > time_of(engine):
+        return False
+    return dead_letter_of(engine, entry, &namer) == NULL or can_be_read(entry)
 
 
 cdef int go_home(engine_t* engine, entry_t* entry) except -1:
@@ -155,14 +170,14 @@ cdef inline int over_limit_look(engine_t* engine, queue_t* queue) except -1:
 
 cdef int retry_later(engine_t* engine, entry_t* entry, int64_t delay_ns) except -1:
     """Lets an entry that was released wait, delayed, before it is ready again. If its time was over meanwhile, it expires now."""
-    if entry.extra != NULL and entry.extra.expires <= time_of(engine):
+    if expires_now(engine, entry):
         return dead_letter(engine, entry, REASON_EXPIRED, None, NULL)
     if entry.queue.durable:
         log_mark(entry)
     schedule_reserve(&engine.schedule, 1)
     extra_of(entry)
     if entry.queue.limit_bytes != UNLIMITED and entry.extra.body_bytes == 0:
-        entry.extra.body_bytes = content_at(entry).body_bytes
+        entry.extra.body_bytes = content_at(entry).body_bytes       # `return_reads` had it read
     if entry.queue.groups != NULL:
         group_enter(engine, entry)
     if entry.queue.awaits_release:
@@ -214,31 +229,49 @@ cdef int nack_entry(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_
     same iteration does not get it again.
     """
     cdef bint over_limit = is_over_limit(entry)
-    cdef entry_t* holder = entry
-    if over_limit:
-        content_at(entry)           # the bounce needs it, and it may be unreadable
-    elif delay_ns == NEVER:
-        while holder != NULL and holder.queue.retry_delays == NULL:
-            holder = holder.parent
-        delay_ns = 0 if holder == NULL else retry_delay_of(holder.queue, entry.delivery_count)
-        holder = entry if holder == NULL else holder
-    read_to_return(engine, holder)
-    recall(engine, holder)
-    if over_limit:
-        return dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
-    if by_hand:
-        note_nack(engine, holder)
-    else:
-        forget_nack(engine, holder)
-    return requeue_entry(engine, holder) if delay_ns == 0 else retry_later(engine, holder, delay_ns)
-
-
-cdef int read_to_return(engine_t* engine, entry_t* entry) except -1:
-    if entry.extra != NULL and is_readable(entry) and (
-            entry.extra.expires <= time_of(engine)                                              # it is dead-lettered
-            or (entry.queue.limit_bytes != UNLIMITED and entry.extra.body_bytes == 0)):         # its size counts
-        content_at(entry)
+    cdef entry_t* holder = entry if over_limit else returns_as(entry, &delay_ns)
+    cdef bint ended = False
+    if return_reads(engine, holder, over_limit):
+        content_at(holder)          # it may be unreadable, so this comes before any change
+    try:
+        recall(engine, holder)
+        if over_limit:
+            dead_letter(engine, entry, REASON_DELIVERY_LIMIT, None, NULL)
+        else:
+            come_back(engine, holder, delay_ns, by_hand)
+        ended = True
+    finally:
+        if not ended:               # memory ended, and the entry may be in no list
+            engine.at_rest = BROKEN
     return 0
+
+
+cdef inline int come_back(engine_t* engine, entry_t* entry, int64_t delay_ns, bint by_hand) except -1:
+    """The entry, which was released by a nack, waits again."""
+    if by_hand:
+        note_nack(engine, entry)
+    else:
+        forget_nack(engine, entry)
+    return requeue_entry(engine, entry) if delay_ns == 0 else retry_later(engine, entry, delay_ns)
+
+
+cdef entry_t* returns_as(entry_t* entry, int64_t* delay_ns) noexcept:
+    cdef entry_t* holder = entry
+    if delay_ns[0] != NEVER:
+        return entry
+    while holder != NULL and holder.queue.retry_delays == NULL:
+        holder = holder.parent
+    delay_ns[0] = 0 if holder == NULL else retry_delay_of(holder.queue, entry.delivery_count)
+    return entry if holder == NULL else holder
+
+
+cdef bint return_reads(engine_t* engine, entry_t* entry, bint refused) except -1:
+    cdef queue_t* namer
+    if not is_in_reach(entry):
+        return False
+    if refused or (entry.extra != NULL and entry.extra.expires <= time_of(engine)):
+        return dead_letter_of(engine, entry, &namer) != NULL
+    return entry.queue.limit_bytes != UNLIMITED and (entry.extra == NULL or entry.extra.body_bytes == 0)    # its size counts
 
 
 cdef int64_t retry_delay_of(const queue_t* queue, uint32_t delivery_count) noexcept:

@@ -70,6 +70,7 @@ cdef class Plan(Waiting):
     cdef known_t* learn_address(self, object address, uint32_t hash) except NULL
     cdef uint32_t known_free(self, uint32_t hash) noexcept
     cdef int known_resize(self, uint32_t size) except -1
+    cdef list indexes(self)
     cdef int drain(self, MatchIndex index) except -1
     cdef route_t* route_for(self, uint32_t* slots, uint32_t count) except NULL
     cdef route_t* route_new(self, uint32_t* slots, uint32_t count, uint64_t hash) except NULL

@@ -356,6 +356,10 @@ cdef class Plan(Waiting):
             cell_put(old, count * sizeof(known_t))
         return 0
 
+    cdef list indexes(self):
+        """All indexes that find the clauses of a message."""
+        return [self.addresses, self.equality, *[(<FieldIndex> field).index for field in self.fields.values()]]
+
     cdef int drain(self, MatchIndex index) except -1:
         """Reports what registered operators raised in the index to the clauses that use the pattern."""
         cdef Clause clause

@@ -447,7 +447,7 @@ cdef struct queue_t:        # 1,024 bytes at most: larger cells are not of a sla
     uint8_t has_warned       # that it dropped what no selector matches
     uint8_t has_missed       # that it dropped what was for a dead letter queue that does not exist
     uint8_t awaits_release   # its store was opened again: what falls due here waits until the queue is released …
-    uint8_t has_awaiting     # … and there is such a thing
+    uint8_t has_awaiting     # … and there is such a thing; or something could not be read when it fell due, and waits for that
     uint8_t hands_unsaid     # your program took messages by hand that are not routed, and the log does not say so
     list_t by_hand           # entries that your program took without a selector
     int64_t ttl              # ns; NEVER: none
@@ -542,6 +542,7 @@ cdef struct store_t:        # a durable store, whose log is gathered here
     uint64_t ends           # records in the open group that end messages
     bint ends_astray        # one of them may stand before a message that it ends
     bint failed             # nothing more is written to it
+    bint is_incomplete      # it has failed since there was no memory for a record
     bint leaving_engine     # it is being deleted: nothing more enters it
     uint32_t refused        # a message upstream waits for room in it: 1 + `size_top`, the highest when one was refused; 0: none
 

@@ -26,13 +26,17 @@ cdef inline bint is_loaded(const entry_t* entry) noexcept:
 cdef inline bint is_lazy(const entry_t* entry) noexcept:
     return entry.content.bits & 1
 
-cdef inline bint is_readable(const entry_t* entry) noexcept:
-    """Whether the content can be had: its store, which may have it, is not closed."""
+cdef inline bint is_in_reach(const entry_t* entry) noexcept:
+    """Whether the content is in memory, or in a store that is open."""
     return not entry.content.bits & 2 or entry.queue.store != NULL
 
 # The content of an entry in a durable queue, read from the store: valid until FETCHED_SLOTS others were fetched.
 cdef content_t* content_fetched(entry_t* entry) except NULL
+# The next call of `content_fetched` for this entry finds this content, which was read before: not before FETCHED_SLOTS others.
+cdef void fetched_put(entry_t* entry, content_t* content) noexcept
 cdef void fetched_forget(engine_t* engine) noexcept
+# Whether the content can be read, now; if so, it stays in its slot.
+cdef bint can_be_read(entry_t* entry) except -1
 
 cdef inline content_t* content_at(entry_t* entry) except NULL:
     """The content of an entry that was routed, in memory or in a store; a borrowed reference."""

@@ -55,13 +55,20 @@ cdef content_t* content_fetched(entry_t* entry) except NULL:
     """Reads the content unless one of the slots has it; it stays in its slot until FETCHED_SLOTS others were read."""
     cdef engine_t* engine = entry.queue.engine
     cdef fetched_t* slot
+    cdef content_t* content
     cdef uint32_t i
     for i in range(FETCHED_SLOTS):
         slot = &engine.fetched[i]
         if slot.content != NULL and slot.place == entry.content.bits and slot.queue == entry.queue and slot.id == entry.id:
             return slot.content
     content = entry.queue.store.fetch(entry)
-    slot = &engine.fetched[engine.fetched_next]
+    slot_fill(engine, entry, content)
+    return content
+
+
+cdef void slot_fill(engine_t* engine, const entry_t* entry, content_t* content) noexcept:
+    """The content gets the slot whose turn it is, and its reference goes with it."""
+    cdef fetched_t* slot = &engine.fetched[engine.fetched_next]
     engine.fetched_next = (engine.fetched_next + 1) % FETCHED_SLOTS
     if slot.content != NULL:
         content_release(slot.content)
@@ -69,7 +76,19 @@ cdef content_t* content_fetched(entry_t* entry) except NULL:
     slot.place = entry.content.bits
     slot.queue = entry.queue
     slot.id = entry.id
-    return content
+
+
+cdef void fetched_put(entry_t* entry, content_t* content) noexcept:
+    if not is_loaded(entry):
+        slot_fill(entry.queue.engine, entry, content_share(content))
+
+
+cdef bint can_be_read(entry_t* entry) except -1:
+    try:
+        content_at(entry)
+    except (OSError, KeyError):         # a store raises these
+        return False
+    return True
 
 
 cdef void fetched_forget(engine_t* engine) noexcept:
