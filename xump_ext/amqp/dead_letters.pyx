@@ -172,17 +172,17 @@ cdef object correlation_text(content_t *content):
 
 # ---- deaths
 
-cdef class Headers:
+cdef class HeaderTable:
     """The table of headers, taken apart."""
 
     cdef list others            # encoded fields
     cdef bytes copies           # the encoded field CC, or None
     cdef list keys              # what CC and BCC say
-    cdef list deaths            # of Death, the last one first
+    cdef list deaths            # of DeathRow, the last one first
     cdef bint has_first
 
 
-cdef class Death:
+cdef class DeathRow:
     cdef bytes fields           # encoded
     cdef bytes rest             # the same without `count`
     cdef bytes queue
@@ -194,8 +194,8 @@ cdef inline bint is_named(const Field *field, const char *name, int size) noexce
     return field.name_bytes == size and memcmp(field.name, name, size) == 0
 
 
-cdef Headers headers_of(bytes fields):
-    cdef Headers headers = Headers.__new__(Headers)
+cdef HeaderTable headers_of(bytes fields):
+    cdef HeaderTable headers = HeaderTable.__new__(HeaderTable)
     cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(fields)
     cdef const unsigned char *end = at + PyBytes_GET_SIZE(fields)
     cdef const unsigned char *next
@@ -241,8 +241,8 @@ cdef list deaths_of(const Field *array):
     return deaths
 
 
-cdef Death death_of(const Field *table):
-    cdef Death death = Death.__new__(Death)
+cdef DeathRow death_of(const Field *table):
+    cdef DeathRow death = DeathRow.__new__(DeathRow)
     cdef const unsigned char *at = table.value
     cdef const unsigned char *end = at + table.value_bytes
     cdef const unsigned char *next
@@ -266,8 +266,8 @@ cdef Death death_of(const Field *table):
     return death
 
 
-cdef Death new_death(bytes queue, bytes reason, Before before, list keys, int64_t seconds):
-    cdef Death death = Death.__new__(Death)
+cdef DeathRow new_death(bytes queue, bytes reason, Before before, list keys, int64_t seconds):
+    cdef DeathRow death = DeathRow.__new__(DeathRow)
     cdef list fields = [
         named(b"reason", text_value(reason)), named(b"queue", text_value(queue)), named(b"time", b"T" + long_octets(seconds)),
         named(b"exchange", text_value(before.exchange)),
@@ -279,9 +279,9 @@ cdef Death new_death(bytes queue, bytes reason, Before before, list keys, int64_
     return death
 
 
-cdef int record(list deaths, Death death) except -1:
+cdef int record(list deaths, DeathRow death) except -1:
     """Put a death in front of the others: the one of that queue and reason, if it is there."""
-    cdef Death other
+    cdef DeathRow other
     for other in deaths:
         if other.queue == death.queue and other.reason == death.reason:
             deaths.remove(other)
@@ -294,7 +294,7 @@ cdef int record(list deaths, Death death) except -1:
 
 
 cdef bytes encoded_deaths(list deaths):
-    cdef Death death
+    cdef DeathRow death
     return b"A" + sized(b"".join([b"F" + sized(death.fields) for death in deaths]))
 
 
@@ -302,7 +302,7 @@ cdef bytes encoded_deaths(list deaths):
 
 cdef content_t *rewrite(content_t *content, death_t *death, list barred) except NULL:
     cdef Before before = before_of(content)
-    cdef Headers headers = headers_of(before.headers)
+    cdef HeaderTable headers = headers_of(before.headers)
     cdef str name = <str> death.reason, queue = <str> death.queue, argument = <str> death.argument
     cdef bytes reason = REASONS.get(name) or name.encode()
     cdef bytes died_in = queue.encode()
@@ -334,7 +334,7 @@ cdef content_t *rewrite(content_t *content, death_t *death, list barred) except 
 
 cdef int bar(list deaths, list barred) except -1:
     """The queues where it died since it was last rejected."""
-    cdef Death death
+    cdef DeathRow death
     for death in deaths:
         if death.reason == b"rejected":
             break

@@ -11,7 +11,7 @@ A text is an octet of length and the bytes. A table is four octets of length and
 and the value. Tables and arrays nest; 100 levels are allowed, since each level is one call on the stack of C.
 """
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport int16_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memset
 
 from xump_ext.amqp.wire cimport read_u16, read_u32
@@ -113,10 +113,42 @@ cdef bint table_holds(const unsigned char *at, const unsigned char *end, int lev
     return True
 
 
+cdef inline const unsigned char *after_headers(
+    const unsigned char *at, const unsigned char *end, Properties *found
+) noexcept nogil:
+    """Where the table of headers ends, which is noted; NULL if it is none."""
+    cdef uint32_t size
+    if at == NULL or end - at < 4:
+        return NULL
+    size = read_u32(at)
+    at += 4
+    if <size_t> (end - at) < size or not table_holds(at, at + size, 0, found):
+        return NULL
+    found.headers, found.headers_bytes = at, size
+    return at + size
+
+
+cdef inline const unsigned char *after_octet(const unsigned char *at, const unsigned char *end, int16_t *value) noexcept nogil:
+    """Where the octet at `at` ends, which is noted; NULL if there is none."""
+    if at == NULL or at == end:
+        return NULL
+    value[0] = at[0]
+    return at + 1
+
+
+cdef inline const unsigned char *after_noted(
+    const unsigned char *at, const unsigned char *end, const unsigned char **text, uint8_t *size
+) noexcept nogil:
+    """Where the text at `at` ends, which is noted; NULL as for `after_text`."""
+    cdef const unsigned char *after = after_text(at, end)
+    if after != NULL:
+        text[0], size[0] = at + 1, at[0]
+    return after
+
+
 cdef bint scan_properties(const unsigned char *at, const unsigned char *end, Properties *found) noexcept nogil:
     """Check the flags and the list from `at` to `end`, and fill `found`. Returns whether they are right."""
     cdef uint16_t flags
-    cdef uint32_t size
     memset(found, 0, sizeof(Properties))
     found.priority = found.delivery_mode = -1
     if end - at < 2:
@@ -129,35 +161,18 @@ cdef bint scan_properties(const unsigned char *at, const unsigned char *end, Pro
         at = after_text(at, end)
     if flags & HAS_CONTENT_ENCODING:
         at = after_text(at, end)
-    if at == NULL:
-        return False
     if flags & HAS_HEADERS:
-        if end - at < 4:
-            return False
-        size = read_u32(at)
-        at += 4
-        if <size_t> (end - at) < size or not table_holds(at, at + size, 0, found):
-            return False
-        found.headers, found.headers_bytes = at, size
-        at += size
+        at = after_headers(at, end, found)
     if flags & HAS_DELIVERY_MODE:
-        if at == end:
-            return False
-        found.delivery_mode = at[0]
-        at += 1
+        at = after_octet(at, end, &found.delivery_mode)
     if flags & HAS_PRIORITY:
-        if at == end:
-            return False
-        found.priority = at[0]
-        at += 1
+        at = after_octet(at, end, &found.priority)
     if flags & HAS_CORRELATION_ID:
         at = after_text(at, end)
     if flags & HAS_REPLY_TO:
-        found.reply_to = at
-        at = after_text(at, end)
+        at = after_noted(at, end, &found.reply_to, &found.reply_to_bytes)
     if flags & HAS_EXPIRATION:
-        found.expiration = at
-        at = after_text(at, end)
+        at = after_noted(at, end, &found.expiration, &found.expiration_bytes)
     if flags & HAS_MESSAGE_ID:
         at = after_text(at, end)
     if flags & HAS_TIMESTAMP:
@@ -165,22 +180,9 @@ cdef bint scan_properties(const unsigned char *at, const unsigned char *end, Pro
     if flags & HAS_TYPE:
         at = after_text(at, end)
     if flags & HAS_USER_ID:
-        found.user_id = at
-        at = after_text(at, end)
+        at = after_noted(at, end, &found.user_id, &found.user_id_bytes)
     if flags & HAS_APP_ID:
         at = after_text(at, end)
     if flags & HAS_CLUSTER_ID:
         at = after_text(at, end)
-    if at != end:
-        return False
-    # That `at` is not NULL here says that these texts are whole.
-    if found.reply_to != NULL:
-        found.reply_to_bytes = found.reply_to[0]
-        found.reply_to += 1
-    if found.expiration != NULL:
-        found.expiration_bytes = found.expiration[0]
-        found.expiration += 1
-    if found.user_id != NULL:
-        found.user_id_bytes = found.user_id[0]
-        found.user_id += 1
-    return True
+    return at == end

@@ -35,7 +35,9 @@ from xump_ext.route.routing cimport go_on, run
 from xump_ext.state.constants cimport BROKEN, DELIVERIES_MAX, NEVER
 from xump_ext.state.limits cimport is_limited
 from xump_ext.state.graph cimport engine_t, entry_t, offer_t, queue_t, selector_t
-from xump_ext.state.lazy_content cimport can_be_read, content_at, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t
+from xump_ext.state.lazy_content cimport (
+    can_be_read, content_at, is_loaded, lazy_content, lazy_source_left, lazy_source_new, lazy_source_t,
+)
 
 cdef object CALLER = object()       # `take_batch` shows it to `DeliveryBatch.__cinit__`; Python code cannot
 
@@ -364,7 +366,7 @@ cdef bint take_row(Core core, DeliveryBatch batch, object destination) except -1
     cdef entry_t* entry
     cdef selector_t* selector
     cdef taken_t* taken
-    if offer == NULL or (batch.rows and not can_be_read(offer.entry)):
+    if offer == NULL or (batch.rows and not is_loaded(offer.entry) and not can_be_read(offer.entry)):
         return False        # hand out the rows before one that cannot be read; the next call raises for that
     if batch.rows == batch.room:
         batch_grow(batch, 2 * batch.room + 1)

@@ -159,8 +159,8 @@ cdef class EngineTransactions(EnginePublishers):
         cdef Py_ssize_t i
         cdef list ids = []
         for i in range(batch.count):
-            if batch.items[i].answer.entry != NULL:
-                answer_done(&self.e, &batch.items[i].answer, batch.detail_at(i))
+            if batch.items[i].answer != NULL:
+                answer_done(&self.e, batch.items[i].answer, batch.detail_at(i))
             elif batch.items[i].content != NULL:
                 content = batch.items[i].content
                 batch.items[i].content = NULL
@@ -218,10 +218,10 @@ cdef int one_store(Admissions batch, MapChanges maps) except -1:
                                            f"in {journal.name!r}, others are in {(<Journal> store.handle).name!r}")
                 store = &journal.store
     for i in range(batch.count):
-        entry = batch.items[i].answer.entry
+        entry = NULL if batch.items[i].answer == NULL else batch.items[i].answer.entry
         if batch.items[i].queue != NULL:
             store = same_store(store, batch.items[i].queue)
-        letters = dead_letter_of(batch.engine, entry, &namer) if entry != NULL and sends_away(&batch.items[i].answer) else NULL
+        letters = dead_letter_of(batch.engine, entry, &namer) if entry != NULL and sends_away(batch.items[i].answer) else NULL
         if letters != NULL:
             store = same_store(store, letters)
         while entry != NULL:

@@ -26,7 +26,7 @@ from xump_ext.state.index cimport index_from, index_get
 from xump_ext.store import Remains
 
 cdef enum:
-    DOUBTFUL = DEAD_ENTRY       # this flag is free here, since the entries are only counted
+    IN_DOUBT = DEAD_ENTRY       # this flag is free here, since the entries are only counted
 
 
 class _Salted:
@@ -58,7 +58,7 @@ cdef class Salvage(Recovery):
         Recovery.apply_enter(self, record)
         entry = index_get(&self.recovered(record.head.queue).index, record.head.id)
         entry.sequence = record.head.position       # of the last record about it
-        entry.flags &= ~DOUBTFUL
+        entry.flags &= ~IN_DOUBT
         return 0
 
     cdef int apply_mark(self, const mark_record_t* record) except -1:
@@ -106,7 +106,7 @@ cdef class Salvage(Recovery):
                 if entry.state == HISTORY:
                     self.vague.add(queue)
                 else:
-                    entry.flags |= DOUBTFUL
+                    entry.flags |= IN_DOUBT
             if entry.id == UNLIMITED:
                 break
             entry = index_from(&found.index, entry.id + 1)
@@ -128,7 +128,7 @@ cdef class Salvage(Recovery):
             found = self.recovered(number)
             entry = index_from(&found.index, 0)
             while entry != NULL:
-                if entry.flags & DOUBTFUL and not (entry.flags & REDELIVERED and entry.delivery_count):
+                if entry.flags & IN_DOUBT and not (entry.flags & REDELIVERED and entry.delivery_count):
                     record.head.queue = number
                     record.head.id = entry.id
                     record.head.position = position
@@ -158,7 +158,7 @@ cdef class Salvage(Recovery):
         cdef int reason
         while entry != NULL:
             history += entry.state == HISTORY
-            doubtful += entry.flags & DOUBTFUL != 0
+            doubtful += entry.flags & IN_DOUBT != 0
             issued = max(issued, entry.id)
             entry = index_from(&found.index, entry.id + 1)
         gone = found.state.settled + found.state.deleted + found.count

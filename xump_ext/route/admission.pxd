@@ -11,7 +11,7 @@ from xump_ext.state.graph cimport engine_t, entry_t, queue_t, selector_t, store_
 cdef struct admission_t:
     queue_t* queue              # NULL: no such queue
     content_t* content          # owned until it has entered
-    answer_t answer             # to a delivery, instead of a message; its entry is NULL: this is a message
+    answer_t* answer            # to a delivery, instead of a message; NULL: this is a message
     int64_t due                 # until then it is delayed; NEVER: not at all
 
 cdef enum:
@@ -49,8 +49,7 @@ cdef class Admissions:
         if self.count == self.capacity:
             self.enlarge()
         self.count += 1
-        self.items[self.count - 1].answer.entry = NULL
-        self.items[self.count - 1].answer.content = NULL
+        self.items[self.count - 1].answer = NULL
         return &self.items[self.count - 1]
 
     cdef int add(self, queue_t* queue, object name, content_t* content) except -1

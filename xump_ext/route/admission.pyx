@@ -5,7 +5,7 @@ the engine: it only writes differences into dictionaries.
 """
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 
 from xump_ext.errors import QueueFull, no_queue
 from xump_ext.log.append cimport log_reserve_all
@@ -44,7 +44,9 @@ cdef class Admissions:
         for i in range(self.count):
             if self.items[i].content != NULL:
                 content_release(self.items[i].content)
-            answer_forget(&self.items[i].answer)
+            if self.items[i].answer != NULL:
+                answer_forget(self.items[i].answer)
+                free(self.items[i].answer)
         free(self.items)
 
     cdef int enlarge(self) except -1:
@@ -86,6 +88,9 @@ cdef class Admissions:
         item.queue = NULL
         item.content = NULL
         item.due = NEVER
+        item.answer = <answer_t*> calloc(1, sizeof(answer_t))
+        if item.answer == NULL:
+            raise MemoryError()
         item.answer.entry = entry
         item.answer.kind = ANSWER_ACK if verb == "ack" else ANSWER_NACK if verb == "nack" else ANSWER_REJECT
         item.answer.delay_ns = argument if verb == "nack" else NEVER
@@ -121,8 +126,8 @@ cdef class Admissions:
         cdef int64_t bytes = 0
         cdef Py_ssize_t i
         for i in range(self.count):
-            if self.items[i].answer.entry != NULL:
-                answer_read(self.engine, &self.items[i].answer)
+            if self.items[i].answer != NULL:
+                answer_read(self.engine, self.items[i].answer)
             elif self.items[i].queue != NULL and self.items[i].queue.durable:
                 store = self.items[i].queue.store
                 bytes += <int64_t> admission_bytes(self.items[i].content)
@@ -151,8 +156,8 @@ cdef class Admissions:
     cdef int check_all(self) except -1:
         cdef Py_ssize_t i
         for i in range(self.count):
-            if self.items[i].answer.entry != NULL:
-                self.check_answer(&self.items[i].answer)
+            if self.items[i].answer != NULL:
+                self.check_answer(self.items[i].answer)
             elif not self.is_duplicate(&self.items[i]):
                 self.check_one(i)
         return 0
@@ -244,7 +249,7 @@ cdef class Admissions:
         """How many of the items before `end` are messages; the others are payments."""
         cdef Py_ssize_t i, count = 0
         for i in range(end):
-            count += self.items[i].answer.entry == NULL
+            count += self.items[i].answer == NULL
         return count
 
     cdef bint store_fits(self, queue_t* queue, content_t* content, int64_t more) except -1:

@@ -363,15 +363,15 @@ cdef class Plan(Waiting):
     cdef int drain(self, MatchIndex index) except -1:
         """Reports what registered operators raised in the index to the clauses that use the pattern."""
         cdef Clause clause
-        if index.errors:
-            errors = list(index.errors)
-            index.errors.clear()
-            for operator, pattern, error in errors:
-                for clause in list(self.clauses.values()):
-                    for kind, *term in clause.key[2]:
-                        if kind == "match" and term[0] == operator and term[1] == pattern:
-                            clause.report_error(error)
-                            break
+        cdef list errors
+        if not index.errors:
+            return 0
+        errors = list(index.errors)
+        index.errors.clear()
+        for operator, pattern, error in errors:
+            for clause in list(self.clauses.values()):
+                if any([term[:3] == ("match", operator, pattern) for term in clause.key[2]]):
+                    clause.report_error(error)
         return 0
 
     # ---- routes

@@ -15,7 +15,7 @@ cdef enum:
     FEW = 64                # so many items are never too many
 
 
-cdef inline drop_order_t* order_of(const queue_t* queue) noexcept:
+cdef inline drop_order_t* drop_order_of(const queue_t* queue) noexcept:
     return <drop_order_t*> queue.drop_order
 
 
@@ -102,7 +102,7 @@ cdef entry_t* drop_order_least(queue_t* queue, const entry_t* newest) except? NU
     cdef bint newest_met = False
     if queue.drop_order == NULL:
         order_make(queue)
-    order = order_of(queue)
+    order = drop_order_of(queue)
     while order.count:
         root = order.items[0]
         entry = bound_entry(queue, &root)
@@ -119,7 +119,7 @@ cdef entry_t* drop_order_least(queue_t* queue, const entry_t* newest) except? NU
 
 
 cdef int drop_order_add(queue_t* queue, const entry_t* entry) except -1:
-    cdef drop_order_t* order = order_of(queue)
+    cdef drop_order_t* order = drop_order_of(queue)
     if order.count > 2 * queue.ready + FEW:
         drop_order_free(queue)
         return 0
@@ -130,13 +130,13 @@ cdef int drop_order_add(queue_t* queue, const entry_t* entry) except -1:
 
 cdef void drop_order_free(queue_t* queue) noexcept:
     if queue.drop_order != NULL:
-        free(order_of(queue).items)
+        free(drop_order_of(queue).items)
         free(queue.drop_order)
     queue.drop_order = NULL
 
 
 cdef int drop_order_check(const queue_t* queue) except -1:
-    cdef const drop_order_t* order = order_of(queue)
+    cdef const drop_order_t* order = drop_order_of(queue)
     cdef const selector_t* selector = queue.own
     cdef const entry_t* entry
     cdef uint64_t at

@@ -37,7 +37,7 @@ cdef int table_resize(index_t* index, uint32_t size) except -1:
     return 0
 
 
-cdef inline uint32_t rank_of(uint64_t number) noexcept:
+cdef inline uint32_t page_rank(uint64_t number) noexcept:
     # Neighbours must get unrelated ranks. One multiplication carries the number into the high bits; the shift and a second
     # multiplication carry those down again.
     number *= 0x9E3779B97F4A7C15ULL
@@ -50,7 +50,7 @@ cdef void tree_add(index_t* index, page_t* page) noexcept:
     cdef page_t** lower = &page.lower
     cdef page_t** higher = &page.higher
     cdef page_t* other
-    page.rank = rank_of(page.number)
+    page.rank = page_rank(page.number)
     while link[0] != NULL and link[0].rank >= page.rank:
         link = &link[0].lower if page.number < link[0].number else &link[0].higher
     other = link[0]

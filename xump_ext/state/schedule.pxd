@@ -49,7 +49,7 @@ cdef inline bint is_live(const item_t* item) noexcept:
     cdef const extra_t* extra = <const extra_t*> item.owner
     return key_of(extra.due) == item.key and (extra.timer != TIMER_EXPIRY) == item.rank >> 63
 
-cdef inline uint64_t rank_of(uint8_t timer, uint64_t sequence) noexcept nogil:
+cdef inline uint64_t schedule_rank(uint8_t timer, uint64_t sequence) noexcept nogil:
     return sequence | <uint64_t> (timer != TIMER_EXPIRY) << 63
 
 cdef inline uint64_t schedule_items(const schedule_t* schedule) noexcept nogil:
@@ -77,7 +77,7 @@ cdef inline void schedule_add(schedule_t* schedule, extra_t* extra, int64_t due,
     extra.scheduled += 1
     item = &schedule.inbox[schedule.inbox_count]
     item.key = key_of(due)
-    item.rank = rank_of(timer, extra.entry.sequence)
+    item.rank = schedule_rank(timer, extra.entry.sequence)
     item.owner = extra
     schedule.inbox_count += 1
     if due < schedule.soonest:
