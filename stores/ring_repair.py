@@ -10,6 +10,7 @@ was settled, processed or handed out. So each of those messages that would be re
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ from .ring_segments import Segments
 Progress = Callable[[int, int], None] | None
 Piece = tuple[int, memoryview, list[Damage]]
 """A piece of the log: its position, its bytes (whole records, or the remains of some), and the damage in it."""
+
+# What a MARK says behind its head (`mark_record_t`): the deliveries, the closing that tries the message again, and when.
+MARK_FIELDS = struct.Struct("<IIq")
+NEVER = (1 << 63) - 1
 
 # Lengths of the records that tell how messages went on: SETTLE and MARK, GONE, STATE.
 TELLING_BYTES = tuple(kinds.FIXED_BYTES[kind] for kind in (kinds.SETTLE, kinds.MARK, kinds.GONE, kinds.STATE))
@@ -82,7 +87,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = None) -> Report:
     path, claim = claimed(path)
     try:
         log, report = Segments.load(claim.fd, path), Report()
-        kept, last = Kept({}, {}, {}), 0
+        kept, last = Kept({}, {}, {}, {}), 0
         for _, view, damage in walk(log, report, progress):
             if damage:
                 raise StoreCorrupt(f"{path} is damaged: {damage[0].what}; run: xump repair {path}")
@@ -267,11 +272,28 @@ def _left(log: Segments, names: list[bytes], marks: list[bytes]) -> Iterator[tup
         yield number, list(marks[first : first + few])
 
 
+class Mark(NamedTuple):
+    """What a MARK says of its message."""
+
+    position: int
+    flags: int
+    delivery_count: int
+    closing: int
+    due: int
+
+    def within(self, newer: Mark) -> bool:
+        """Whether a MARK behind this one says all that this one does."""
+        return (self.flags & ~newer.flags == 0 and self.delivery_count <= newer.delivery_count
+                and (self.due == NEVER or (self.closing == newer.closing and newer.due != NEVER)))
+
+
 class Kept(NamedTuple):
     """The records that a compacted log keeps."""
 
     live: dict[tuple[int, int, int], int]
-    """Where the ENTER, MARK and SEEN of each kind, queue and id is."""
+    """Where the ENTER and SEEN of each kind, queue and id is."""
+    marks: dict[tuple[int, int], list[Mark]]
+    """By queue and id: the MARKs of a message that say something which no other one says."""
     first: dict[tuple[int, int, int], bytes]
     """The QUEUE, STATE, META and ADOPT records."""
     forgotten: dict[int, int]
@@ -280,15 +302,18 @@ class Kept(NamedTuple):
 
 def _note(view: memoryview, kept: Kept) -> int:
     """Follows the log, and notes what is still needed. Returns the last group's number."""
-    live, first, forgotten = kept
+    live, marks, first, forgotten = kept
     at, number, end = 0, 0, len(view)       # the rest of a group ends with the view
-    gone: list[tuple[int, int, int]] = []
+    gone: list[tuple[int, int, bool]] = []
     while at < len(view):
         _, _, kind, flags, length, queue, position, id = kinds.HEAD.unpack_from(view, at)
         if kind == kinds.GROUP:
             number, end = id, at + kinds.U64.unpack_from(view, at + kinds.GROUP_SIZE_AT)[0]
-        elif kind in (kinds.ENTER, kinds.MARK, kinds.SEEN):
+        elif kind in (kinds.ENTER, kinds.SEEN):
             live[kind, queue, id] = position
+        elif kind == kinds.MARK:
+            said = MARK_FIELDS.unpack_from(view, at + kinds.HEAD.size)
+            _note_mark(marks.setdefault((queue, id), []), Mark(position, flags, *said))
         elif kind in (kinds.QUEUE, kinds.STATE):
             first[kind, queue, 0] = bytes(view[at : at + length])
         elif kind in (kinds.META, kinds.ADOPT):
@@ -296,11 +321,10 @@ def _note(view: memoryview, kept: Kept) -> int:
             if before is None or id >= kinds.U64.unpack_from(before, kinds.ID_AT)[0]:
                 first[kind, queue, 0] = bytes(view[at : at + length])
         elif kind == kinds.SETTLE:
-            ended = (kinds.ENTER, kinds.MARK) if flags & kinds.MARKED else (kinds.ENTER,)
-            gone += [(of, queue, one) for one in range(
-                id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0]) for of in ended]
+            gone += [(queue, one, flags & kinds.MARKED != 0) for one in range(
+                id, id + kinds.U64.unpack_from(view, at + kinds.COUNT_AT)[0])]
         elif kind == kinds.FORGET:
-            forgotten[queue] = id
+            forgotten[queue] = max(id, forgotten.get(queue, 0))
         elif kind == kinds.GONE:
             first.pop((kinds.QUEUE, queue, 0), None)
             first.pop((kinds.STATE, queue, 0), None)
@@ -309,10 +333,20 @@ def _note(view: memoryview, kept: Kept) -> int:
             forgotten[queue] = kinds.UNLIMITED
         at += length
         if at == end:       # in a group, SETTLEs take effect last
-            for key in gone:
-                live.pop(key, None)
+            for queue, id, marked in gone:
+                live.pop((kinds.ENTER, queue, id), None)
+                if marked:
+                    marks.pop((queue, id), None)
             gone.clear()
     return number
+
+
+def _note_mark(noted: list[Mark], mark: Mark) -> None:
+    """Recovery takes nothing back that any MARK of a message said: one that was copied forward stands behind newer ones. So all
+    stay that say something of their own; most often that is the last one."""
+    noted[:] = [one for one in noted if not one.within(mark)]
+    if mark.due != NEVER or not any(mark.within(one) for one in noted):
+        noted.append(mark)
 
 
 def _live(log: Segments, kept: Kept, number: int) -> Iterator[tuple[int, list[Record]]]:
@@ -323,7 +357,8 @@ def _live(log: Segments, kept: Kept, number: int) -> Iterator[tuple[int, list[Re
             _, _, kind, _, length, queue, at, id = kinds.HEAD.unpack_from(record)
             if kind == kinds.SEEN and id <= kept.forgotten.get(queue, 0):
                 continue
-            if kept.live.get((kind, queue, id)) == at:
+            if kept.live.get((kind, queue, id)) == at or (
+                    kind == kinds.MARK and any(mark.position == at for mark in kept.marks.get((queue, id), ()))):
                 group.append(bytes(record))
                 size += length
             if size > log.capacity >> 4:

@@ -1,8 +1,11 @@
 """The ring in the conformance suite; its reads and syncs, and compacting."""
 
+import shutil
+import struct
 
 import pytest
 
+import xump
 from xump_ext.records import kinds
 from xump.testing import records_by_hand as hand
 from tests.ring.ring_engine import SEGMENT, Engine, filled, records_of
@@ -106,6 +109,74 @@ def test_compacted(path):
     assert next(iter(engine.state.live))[0] == kinds.QUEUE
     engine.close()
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("first, last", [(True, True), (True, False), (False, True), (False, False)])
+def test_compaction_keeps_what_all_marks_say(path, first, last):
+    """As recovery reads them: no MARK takes back what another one said, in whatever order cleaning left them."""
+    marks = [hand.mark(1, 1, 5), hand.mark(1, 1, 3, kinds.REDELIVERED), hand.mark(1, 1, 4, due=70, closing=1),
+             hand.mark(1, 1, 2, due=50, closing=1), hand.mark(1, 1, 1, due=90, closing=2), hand.mark(1, 1, 0, kinds.ROUTED)]
+    engine = Engine(path)
+    engine.write(hand.queue(1, "jobs"), hand.state(1, 2))
+    if first:
+        engine.write(hand.enter(1, 1), hand.enter(1, 2))
+    for mark in [*marks, hand.mark(1, 2, 1), hand.mark(1, 2, 2)]:
+        engine.write(mark)
+    if not first:       # an ENTER that was copied forward stands behind its MARKs
+        engine.write(hand.enter(1, 1), hand.enter(1, 2))
+    if last:            # an old MARK that was copied forward, of each message
+        engine.write(marks[-1], hand.mark(1, 2, 1))
+    engine.close()
+    assert said_of(path, 1) == (5, kinds.REDELIVERED | kinds.ROUTED, {1: 50, 2: 90})
+    RingStore.compact(path)
+    assert said_of(path, 1) == (5, kinds.REDELIVERED | kinds.ROUTED, {1: 50, 2: 90})
+    assert marks_of(path, 2) == [(0, 2, 0, NEVER)]      # one that says no more than another is gone
+
+
+NEVER = (1 << 63) - 1
+
+
+def marks_of(path, message):
+    """The MARKs of a message, as (flags, delivery_count, closing, due)."""
+    store = RingStore("ring", path=path, min_bytes=0)
+    found = []
+    for position, view in store.scan():
+        for _, raw in records_of(view, position):
+            _, _, kind, flags, _, _, _, id = kinds.HEAD.unpack_from(raw)
+            if (kind, id) == (kinds.MARK, message):
+                found.append((flags, *struct.unpack_from("<IIq", raw, kinds.HEAD.size)))
+    store.close()
+    return found
+
+
+def said_of(path, message):
+    """What recovery concludes from the MARKs of a message: the deliveries, the flags, and the times of its retries."""
+    count, flags, dues = 0, 0, {}
+    for said, delivered, closing, due in marks_of(path, message):
+        count, flags = max(count, delivered), flags | said
+        if due != NEVER:
+            dues[closing] = due
+    return count, flags, dues
+
+
+def test_an_engine_reads_the_same_before_and_after_compacting(tmp_path):
+    """A MARK that cleaning wrote once more behind newer ones does not take the count of deliveries back."""
+    path = tmp_path / "a.ring"
+    engine = Engine(path)
+    engine.write(hand.queue(1, "jobs"), hand.state(1, 2))
+    engine.write(hand.enter(1, 1, "x"))
+    for count in (3, 5, 3):
+        engine.write(hand.mark(1, 1, count, kinds.REDELIVERED))
+    engine.close()
+    shutil.copy(path, tmp_path / "b.ring")
+    RingStore.compact(tmp_path / "b.ring")
+    for name in ("a.ring", "b.ring"):
+        with xump.Engine() as reading:
+            reading.create_store("s", "ring", path=tmp_path / name, min_bytes=0)
+            with reading.building():
+                reading.create_selector("jobs", when=xump.always, do=xump.deliver("worker"), credit=1)
+            [message] = reading.take(1, "worker")
+            assert (message.delivery_count, message.redelivered) == (6, True)
 
 
 def test_compacting_a_damaged_ring(path):
