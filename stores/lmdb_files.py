@@ -20,6 +20,7 @@ import lmdb
 from xump_ext.errors import StoreCorrupt, StoreFailed, StoreFull
 
 from . import lmdb_meta, paths
+from .belonging import belong
 from .lmdb_content import META_KEY, DamagedMeta, NotOurs, OtherVersion, StoreMeta, pack_meta
 from .lmdb_pages import BadPage, NotLmdb, Pages
 from .owner import Claim, claim
@@ -140,8 +141,10 @@ def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, byt
     file = os.path.join(path, NEW)
     discard(path, NEW)
     try:
+        like = os.stat(data_of(path)) if os.path.exists(data_of(path)) else None      # None: a new store
         # No other process reads it, and it counts only once it is synced.
-        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False, mode=FILE_MODE, **FORMAT)
+        environment = lmdb.open(file, subdir=False, map_size=MAP_BYTES_FIRST, sync=False, lock=False,
+                                mode=FILE_MODE if like is None else 0o600, **FORMAT)
         try:
             for chunk in chunks:
                 entries = list(chunk)
@@ -156,8 +159,8 @@ def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, byt
             environment.sync(True)
         finally:
             environment.close()
-        with suppress(FileNotFoundError):       # a new store has no environment yet
-            os.chmod(file, mode_of(path))
+        if like is not None:
+            _give(file, like)
     except BaseException as error:
         discard(path, NEW)
         if isinstance(error, lmdb.Error | OSError) and no_space(error):
@@ -170,9 +173,19 @@ def build(path: str, meta: StoreMeta, chunks: Iterable[Iterable[tuple[bytes, byt
     return file
 
 
-def mode_of(path: str) -> int:
-    """The permissions of the store's environment."""
-    return os.stat(data_of(path)).st_mode & 0o7777
+def status_of(path: str) -> os.stat_result:
+    """The system's word on the store's environment."""
+    return os.stat(data_of(path))
+
+
+def _give(file: str, like: os.stat_result) -> None:
+    """Gives a new file the user, group and mode of another one, durably."""
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        belong(fd, like)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def discard(path: str, name: str) -> None:

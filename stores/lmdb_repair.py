@@ -27,6 +27,7 @@ from typing import BinaryIO
 from xump_ext.store import Damage, Report
 
 from . import lmdb_files as files, lmdb_meta
+from .belonging import belong
 from .lmdb_content import named
 from .lmdb_pages import END
 from .lmdb_salvage import Stock
@@ -135,7 +136,7 @@ def _quarantine(path: str, survey: Survey) -> str | None:
         return None
     file, name = _new_file(f"{path}.quarantine-")
     with file:
-        os.fchmod(file.fileno(), files.mode_of(path))
+        belong(file.fileno(), files.status_of(path))
         file.write(QUARANTINE_MAGIC + QUARANTINE.pack(QUARANTINE_VERSION, survey.meta.salt))
         for page, key, data in survey.lost:
             queue, id, _ = named(key)
@@ -155,9 +156,23 @@ def _keep_old(path: str) -> str:
         try:
             os.link(data, name)
         except OSError:     # not on this file system
-            shutil.copy(data, name)
+            _copy(data, name)
     files.sync_directory(os.path.dirname(path))
     return name
+
+
+def _copy(file: str, name: str) -> None:
+    """Copies a file, durably; an error leaves no copy."""
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as copy, open(file, "rb") as old:
+            belong(copy.fileno(), os.fstat(old.fileno()))
+            shutil.copyfileobj(old, copy, CHUNK_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _new_file(prefix: str) -> tuple[BinaryIO, str]:

@@ -14,6 +14,7 @@ from typing import Self
 from xump_ext.errors import StoreFull
 from xump_ext.records import kinds, place_record
 
+from .belonging import belong
 from .ring_disk import sync, sync_name, write_all
 from .ring_file import REWRITTEN, SLOTS_MIN, make
 from .ring_segments import Segments
@@ -30,7 +31,7 @@ def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> Non
         with _Copy(log, temporary) as copy:
             for number, group in groups:
                 copy.group(number, group)
-            copy.finish(log.fd)
+            copy.finish()
         os.rename(temporary, log.path)
         sync_name(log.path)
     except OSError as error:
@@ -43,12 +44,17 @@ def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> Non
 
 
 class _Copy:
-    """A new ring that fills up from the beginning."""
+    """A new ring that fills up from the beginning. It has the user, group and mode of the old one before it has its messages."""
 
     def __init__(self, log: Segments, path: str) -> None:
         self.claim = make(path, log.segment_bytes, SLOTS_MIN, log.salt)
         self.fd = self.claim.fd
-        self.segments = Segments.load(self.fd, path)
+        try:
+            belong(self.fd, os.fstat(log.fd))
+            self.segments = Segments.load(self.fd, path)
+        except BaseException:
+            self.claim.release(remove=True)
+            raise
         self.end = 0
 
     def __enter__(self) -> Self:
@@ -76,10 +82,9 @@ class _Copy:
         if not self.segments.free:
             self.segments.grow(1)
 
-    def finish(self, like: int) -> None:
-        """Makes the file durable, with the owner and mode of another open file."""
+    def finish(self) -> None:
+        """Makes the file durable."""
         sync(self.fd, size_too=True)
-        belong(self.fd, os.fstat(like))
         for _ in range(2):
             self.segments.write_superblock(self.end)
         sync(self.fd, size_too=True)
@@ -103,11 +108,3 @@ def quarantine(path: str, lost: list[bytes]) -> str:
         os.close(fd)
     sync_name(path)
     return name
-
-
-def belong(fd: int, like: os.stat_result) -> None:
-    """Gives a file the mode, user and group of another one."""
-    os.fchmod(fd, like.st_mode & 0o7777)
-    made = os.fstat(fd)
-    if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
-        os.fchown(fd, like.st_uid, like.st_gid)
