@@ -71,7 +71,8 @@ class LmdbStore(LmdbSpace):
                 else:
                     self._make(max_readers)
             except BaseException:
-                self._shut()
+                with suppress(OSError):
+                    self._shut()
                 with suppress(OSError):
                     claim.release(remove=claim.made)
                 with suppress(OSError):
@@ -89,7 +90,8 @@ class LmdbStore(LmdbSpace):
                 raise StoreFull(f"no room on the disk of {self.path}: a new store takes {least} bytes; make room there, and open "
                                 "it again")
         except BaseException:
-            self._shut()
+            with suppress(OSError):
+                self._shut()
             with suppress(OSError):     # what stays is an empty store, or one in the making
                 files.discard(self.path, files.LOCK)
                 files.sync_directory(self.path)
@@ -110,16 +112,12 @@ class LmdbStore(LmdbSpace):
         self._environment = environment = lmdb.open(
             self.path, map_size=os.path.getsize(data), sync=synced, metasync=False, max_readers=max_readers, mode=files.FILE_MODE,
             create=False)
+        self._fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         environment.reader_check()
         # A killed process may have left bytes and names to the system: durable before the store says anything of them.
         environment.sync(True)
         files.sync_directory(os.path.dirname(os.path.realpath(self.path)))
         self._measure_file()
-
-    def _shut(self) -> None:
-        environment, self._environment = self._environment, None
-        if environment is not None:
-            environment.close()
 
     def scan(self) -> Iterator[tuple[int | None, memoryview]]:
         """See `Backend.scan`. Reads the file itself, not the map, and verifies every CRC, those of contents, too: so damage is

@@ -220,24 +220,16 @@ def reserve_lock(path: str, readers: int) -> None:
         os.close(fd)
 
 
-def fill_holes(file: str, size: int) -> None:
+def fill_holes(fd: int, size: int) -> None:
     """Gives a file that length, and blocks everywhere, if the disk has them: a copy of a store may lack some."""
-    fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        status = os.fstat(fd)
-        if status.st_size < size or status.st_blocks * 512 < size:
-            _allocate(fd, 0, size)
-    finally:
-        os.close(fd)
+    status = os.fstat(fd)
+    if status.st_size < size or status.st_blocks * 512 < size:
+        _allocate(fd, 0, size)
 
 
-def extend(path: str, begin: int, end: int) -> bool:
+def extend(fd: int, begin: int, end: int) -> bool:
     """Gives blocks to a part of the environment's file that LMDB does not know yet; returns whether the disk had them."""
-    fd = os.open(data_of(path), os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return _allocate(fd, begin, end - begin)
-    finally:
-        os.close(fd)
+    return _allocate(fd, begin, end - begin)
 
 
 def _allocate(fd: int, at: int, size: int) -> bool:

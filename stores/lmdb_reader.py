@@ -86,12 +86,18 @@ class LmdbReader(Backend):
         """See `Backend.close`. Does nothing the second time, or in a forked child: the open environment is the parent's."""
         if self._environment is None or not self._of_this_process:
             return
-        with self._gate.exclusive():
-            environment, self._environment = self._environment, None
-            environment.close()
         open_stores.discard(self)
         with files.explaining(self.path, paths.CLOSING):
-            self._claim.release()
+            try:
+                with self._gate.exclusive():
+                    self._shut()
+            finally:
+                self._claim.release()
+
+    def _shut(self) -> None:
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            environment.close()
 
     # ---- tools, for a store that no process has open
 

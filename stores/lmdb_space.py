@@ -26,7 +26,7 @@ from contextlib import contextmanager
 
 import lmdb
 
-from xump_ext.errors import StoreFailed
+from xump_ext.errors import Closed, StoreFailed
 
 from . import lmdb_files as files
 from .lmdb_reader import LmdbReader
@@ -57,6 +57,20 @@ class LmdbSpace(LmdbReader):
         super().__init__(name, path, claim, durability, group_ms, max_readers)
         self.max_bytes = max_bytes
         self._failed: str | None = None
+        self._fd: int | None = None
+
+    def _shut(self) -> None:
+        super()._shut()
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _data(self) -> int:
+        """A descriptor of the environment's file, which may have another name by now: LMDB gives none. Raises Closed."""
+        self._usable()
+        if (fd := self._fd) is None:
+            raise Closed(f"store {self.name!r} is closed")
+        return fd
 
     def _measure_file(self) -> None:
         """Finds the sizes of pages and file, and how far the file may grow. Once, at opening."""
@@ -86,7 +100,7 @@ class LmdbSpace(LmdbReader):
 
     def room(self) -> int:
         """See `Backend.room`: half of the bytes left, by `max_bytes` and on the disk. O(1)."""
-        disk = os.statvfs(self.path)
+        disk = os.statvfs(self._data())
         more = min(disk.f_bavail * disk.f_frsize // 2, self._file_bytes_max - self._file_bytes)
         return max(0, min(self._allowed(), more - self._lacking(0)) // 2)
 
@@ -103,7 +117,7 @@ class LmdbSpace(LmdbReader):
     def _keep_room(self) -> None:
         """Sees to the space kept ahead. Call it only for a file that was found whole: a damaged one stays as it is."""
         with self._poisoned_by_errors():
-            files.fill_holes(files.data_of(self.path), self._file_bytes)
+            files.fill_holes(self._data(), self._file_bytes)
             self._grow_ahead(0)
 
     def _grow(self, size: int, error: lmdb.MapFullError) -> None:
@@ -127,12 +141,12 @@ class LmdbSpace(LmdbReader):
 
     def _extend(self, lacking: int) -> None:
         """Makes the file longer by so many bytes or more, or by as much as the disk has; and the map with it."""
-        disk = os.statvfs(self.path)
+        disk = os.statvfs(self._data())
         least, most = GROWTH_BYTES
         left = disk.f_bavail * disk.f_frsize - DISK_BYTES_LEFT
         more = min(max(lacking, least, min(self._file_bytes >> 3, most)), left, self._file_bytes_max - self._file_bytes)
         size = (self._file_bytes + more) // GROWTH_UNIT * GROWTH_UNIT
-        if size <= self._file_bytes or not files.extend(self.path, self._file_bytes, size):
+        if size <= self._file_bytes or not files.extend(self._data(), self._file_bytes, size):
             return
         with self._gate.exclusive():
             self._usable().set_mapsize(size)

@@ -123,8 +123,8 @@ class RingSpace(RingReader):
         return count if self._slots_max is None else max(0, min(count, self._slots_max - segments.slots))
 
     def _disk_bytes(self) -> int:
-        """Bytes that the disk has free for this program."""
-        disk = os.statvfs(self.path)
+        """Bytes that the disk has free for this program. The file may have another name by now."""
+        disk = os.statvfs(self._fd)
         return disk.f_bavail * disk.f_frsize
 
     def _grow(self, count: int) -> bool:

@@ -1,6 +1,8 @@
 """Stores that are full, or nearly: what is in them goes on to its end, whatever its way, and makes room again."""
 
+import errno
 import shutil
+import threading
 
 import pyarrow
 import pytest
@@ -303,3 +305,60 @@ def test_room_kept_for_a_large_message_ends_with_it(tmp_path, kind, options):
         engine.queues["jobs"].purge()
         again = filled(engine, "jobs", 2000)
         assert least < usual - 300 and again > usual * 0.9
+
+
+# ---- how much room there is
+
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_a_disk_that_does_not_say_its_room_fails_no_publish(tmp_path, monkeypatch, caplog, kind):
+    """Much has come in, so the store is asked on behalf of a publish whose message is in: that says so, and the message stays."""
+    here = threading.get_ident()
+    with Engine() as engine:
+        engine.create_store("s", kind, path=str(tmp_path / "s"), durability="group", group_ms=60_000)
+        engine.create_queue("q", store="s")
+        engine.sync()
+        backend = engine._stores["s"].backend
+        room = backend.room
+
+        def refused():
+            if threading.get_ident() == here:
+                raise OSError(errno.EIO, "the disk does not answer")
+            return room()
+
+        monkeypatch.setattr(backend, "room", refused)
+        assert [engine.publish("q", "x", bytes(1000)) for _ in range(1500)] == list(range(1, 1501))
+        monkeypatch.undo()
+        engine.sync()
+    assert "the disk does not answer" in caplog.text
+    with Engine() as engine:
+        engine.create_store("s", kind, path=str(tmp_path / "s"))
+        assert engine.queues["q"].ready == 1500
+
+
+@pytest.mark.parametrize("durability", ["sync", "group", "process", "none"])
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("kind", ["ring", "lmdb"])
+def test_a_store_that_gets_another_name_while_it_is_open(tmp_path, kind, taken, durability):
+    """It goes on, grows and closes by its descriptors, and another store under the old name is left alone."""
+    options = RING if kind == "ring" else {}
+    path, moved = tmp_path / "s", tmp_path / "moved"
+    with Engine() as engine, Engine() as other:
+        engine.create_store("s", kind, path=str(path), durability=durability, **options)
+        engine.create_queue("q", store="s")
+        engine.publish("q", "first")
+        engine.sync()
+        path.rename(moved)
+        if taken:
+            other.create_store("s", kind, path=str(path), **options)
+        before = size_of(kind, path) if taken else 0, size_of(kind, moved)
+        for _ in range(15):
+            engine.publish_many("q", [("x", bytes(10_000))] * 50)
+        engine.sync()
+        assert (size_of(kind, path) if taken else 0) == before[0] and size_of(kind, moved) > before[1]
+    with Engine() as engine:
+        engine.create_store("s", kind, path=str(moved))
+        assert engine.queues["q"].ready == 751
+
+
+def size_of(kind, path):
+    return (path if kind == "ring" else path / "data.mdb").stat().st_size

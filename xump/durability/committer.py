@@ -353,7 +353,7 @@ class Committer:
         disk had when the last group was written, so the store is asked for its room again.
         """
         if self.error is None and self._patience.waits:
-            self._port.has_room(self._backend.room() - self._on_its_way)
+            self._ask_for_room()
         changed: set[Committer] | None = getattr(_here, "changed", None)
         if changed is None and not self._patience.waits:
             self._leave_to_thread()
@@ -361,6 +361,16 @@ class Committer:
             self.make_room(0)
         else:
             self._hurry.set()
+
+    def _ask_for_room(self) -> None:
+        """Outside a turn, on behalf of a call whose message is in. So the call does not fail if the disk does not answer: the
+        room that was known counts on, and whoever writes the next group asks again, and finds the store to have failed."""
+        try:
+            room = self._backend.room()
+        except OSError as error:
+            logger.warning("store %r: the room on its disk is not known: %s", self.name, error)
+        else:
+            self._port.has_room(room - self._on_its_way)
 
     def make_room(self, wanted: int) -> None:
         """Called when a call lacks room for so many bytes: writes what was gathered, and cleans the log. For a call that does not
