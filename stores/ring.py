@@ -62,8 +62,9 @@ class RingStore(RingSpace):
         with paths.explaining(place):
             claim = _open(place, segment_bytes, min_bytes, max_bytes)
             try:
-                remove_remains(place)
-                sync_name(os.path.realpath(place))      # a crash may have come between the file's name and this
+                real = os.path.realpath(place)
+                remove_remains(real)
+                sync_name(real)      # a crash may have come between the file's name and this
                 segments = Segments.load(claim.fd, place)
                 if segment_bytes is not None and segment_bytes != segments.segment_bytes:
                     raise Conflict(f"segment_bytes={segment_bytes}: {place} was made with {segments.segment_bytes}")
@@ -217,7 +218,7 @@ def _open(path: str, segment_bytes: int | None, min_bytes: int, max_bytes: int |
 def _make(path: str, segment_bytes: int, min_bytes: int, max_bytes: int | None) -> Claim | None:
     """Makes the ring under another name first, so that a crash leaves no half store. None: another process made one meanwhile.
 
-    That process owns the store now, and may have removed what was made here (`remove_remains`)."""
+    That process owns the store now."""
     slots, _ = _slots(min_bytes, max_bytes, segment_bytes)
     _check_disk(path, slots, segment_bytes)
     temporary = f"{path}{IN_THE_MAKING}{secrets.token_hex(4)}"

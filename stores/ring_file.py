@@ -46,7 +46,7 @@ SLOTS_AT = 8192
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 IN_THE_MAKING = ".new-"         # PATH.new-xxxxxxxx is a ring that has no name yet, or was left so by a crash
-REWRITTEN = ".repair"           # PATH.repair is a ring that takes the place of PATH, or was left by a crash
+REWRITTEN = ".repair-"          # PATH.repair- and 16 digits is a ring that takes the place of PATH, or was left by a crash
 SLOTS_MIN = 4       # two stay free, one fills up, one is due for cleaning; `ring_space.py` has the arithmetic
 
 _HEAD = struct.Struct("<8sIII4xQQQ12xI")
@@ -165,22 +165,33 @@ def remove_remains(path: str) -> None:
     process repairs it, and any that makes one there comes too late.
 
     One of these names may lead to the store itself, which keeps its own. A copy that somebody gave such a name stays: a date has
-    eight digits, too."""
+    eight digits, too. So does all that a process has open."""
+    folder, name = os.path.split(path)
+    ours = re.compile(f"{re.escape(name)}(?:{re.escape(IN_THE_MAKING)}[0-9a-f]{{8}}|({re.escape(REWRITTEN)}[0-9a-f]{{16}}))")
     with suppress(OSError):     # nothing depends on it: the next opening tries again
-        folder, name = os.path.split(path)
         for entry in os.listdir(folder):
-            other = os.path.join(folder, entry)
-            made = re.fullmatch(re.escape(name) + re.escape(IN_THE_MAKING) + "[0-9a-f]{8}", entry)
-            if entry == name + REWRITTEN or (made and (os.path.samefile(other, path) or is_blank(other))):
-                os.unlink(other)
+            if (found := ours.fullmatch(entry)) is not None:
+                with suppress(OSError):
+                    _remove(os.path.join(folder, entry), path, rewritten=found[1] is not None)
 
 
-def is_blank(path: str) -> bool:
+def _remove(other: str, path: str, *, rewritten: bool) -> None:
+    if os.path.samefile(other, path):
+        os.unlink(other)
+        return
+    left = claim_file(other)
+    remove = False
+    try:
+        remove = rewritten or is_blank(left.fd)
+    finally:
+        left.release(remove=remove)
+
+
+def is_blank(fd: int) -> bool:
     """Whether a ring, whole or half made, was never written to."""
-    with reading(path) as fd:
-        heads = [Head.read(data, SUPERBLOCK) for data in superblocks(fd) if data.strip(b"\0")]
-        untouched = all(head is not None and head.number <= 1 and head.begin == head.synced == 0 for head in heads)
-        return untouched and not os.pread(fd, HEAD_BYTES, SLOTS_AT).strip(b"\0")
+    heads = [Head.read(data, SUPERBLOCK) for data in superblocks(fd) if data.strip(b"\0")]
+    untouched = all(head is not None and head.number <= 1 and head.begin == head.synced == 0 for head in heads)
+    return untouched and not os.pread(fd, HEAD_BYTES, SLOTS_AT).strip(b"\0")
 
 
 def remove_file(path: str, status: os.stat_result) -> None:

@@ -1,13 +1,14 @@
 """Writes the file of a ring anew, and puts damaged bytes aside.
 
-The new file stands beside the old one as PATH.repair, with its groups behind each other from position 0 on, and then takes the
-place of PATH. Bytes that must not be in it go into PATH.quarantine-N. A crash leaves the old file or the new one.
+The new file stands beside the old one as PATH.repair- and 16 digits, with its groups behind each other from position 0 on, and then
+takes the place of PATH. Bytes that must not be in it go into PATH.quarantine-N. A crash leaves the old file or the new one.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Iterable
 from typing import Self
 
@@ -16,7 +17,7 @@ from xump_ext.records import kinds, place_record
 
 from .belonging import belong
 from .ring_disk import sync, sync_name, write_all
-from .ring_file import REWRITTEN, SLOTS_MIN, make
+from .ring_file import REWRITTEN, SLOTS_MIN, make, remove_remains
 from .ring_segments import Segments
 
 Record = memoryview | bytes
@@ -24,9 +25,8 @@ Record = memoryview | bytes
 
 def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> None:
     """Replaces the log's file with one that has these groups, as (number, records)."""
-    temporary = f"{log.path}{REWRITTEN}"
-    if os.path.lexists(temporary):
-        os.unlink(temporary)        # left by a repair that crashed: this process owns the log, so no other one makes it
+    remove_remains(log.path)        # a repair that crashed may have left a file as large as this one will be
+    temporary = f"{log.path}{REWRITTEN}{secrets.token_hex(8)}"
     try:
         with _Copy(log, temporary) as copy:
             for number, group in groups:
@@ -34,10 +34,10 @@ def write_anew(log: Segments, groups: Iterable[tuple[int, list[Record]]]) -> Non
             copy.finish()
         os.rename(temporary, log.path)
         sync_name(log.path)
-    except OSError as error:
+    except BaseException as error:
         if os.path.lexists(temporary):
             os.unlink(temporary)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise StoreFull(error.errno, f"{log.path} is written anew beside itself, for which the disk has no space; nothing was "
                         "changed") from error

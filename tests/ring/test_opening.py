@@ -123,12 +123,13 @@ def test_what_a_crash_left_is_removed(path):
     content = engine.state.content()
     engine.close()
     others = [path.with_name(name) for name in (
-        "a.ring.new-report", "a.ring.new-0123abcde", "xa.ring.new-0123abcd", "a.ring.quarantine-1", "a-ring.new-0123abcd")]
+        "a.ring.new-report", "a.ring.new-0123abcde", "xa.ring.new-0123abcd", "a.ring.quarantine-1", "a-ring.new-0123abcd",
+        "a.ring.repair", "a.ring.repair-20261122")]
     for other in others:
         other.write_bytes(b"mine")
     path.with_name("a.ring.new-0123abcd").hardlink_to(path)
     path.with_name("a.ring.new-ffffffff").write_bytes(bytes(10_000))      # half made
-    path.with_name("a.ring.repair").write_bytes(b"half")
+    path.with_name("a.ring.repair-0123456789abcdef").write_bytes(b"half")
     assert content_of(path) == (content, 0)
     assert sorted(path.parent.iterdir()) == sorted([path, *others]) and path.stat().st_nlink == 1
 
@@ -362,7 +363,7 @@ def test_a_child_owns_nothing(path):
 @pytest.mark.parametrize("left", ["half made", "blank", "second name", "an unfinished copy"])
 def test_what_a_killed_process_left_is_removed(tmp_path, left):
     path = tmp_path / "store"
-    name = tmp_path / ("store.repair" if left == "an unfinished copy" else "store.new-0123abcd")
+    name = tmp_path / ("store.repair-0123456789abcdef" if left == "an unfinished copy" else "store.new-0123abcd")
     blank = RingStore("ring", path=path, min_bytes=0)
     if left == "half made":
         name.write_bytes(bytes(5000))
@@ -383,6 +384,29 @@ def test_a_copy_under_such_a_name_stays(tmp_path):
     shutil.copy(tmp_path / "store", tmp_path / "store.new-20261122")
     Engine(tmp_path / "store").close()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["store.new-0123abcd", "store.repair-0123456789abcdef", "store.repair"])
+def test_a_store_that_is_open_stays_under_any_name(tmp_path, name):
+    """Blank or not: somebody writes to it, as its lock says."""
+    engine = Engine(tmp_path / name)
+    for use in (lambda: RingStore("ring", path=tmp_path / "store", min_bytes=0).close(),
+                lambda: RingStore.compact(tmp_path / "store"), lambda: filled(engine, 1, 3)):
+        use()
+        assert {file.name for file in tmp_path.iterdir()} == {"store", name}
+    content = engine.state.content()
+    engine.close()
+    assert content_of(tmp_path / name) == (content, 0)
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest(tmp_path):
+    RingStore("ring", path=tmp_path / "store", min_bytes=0).close()
+    for digit in "0123456789abcdef":
+        (tmp_path / f"store.new-{digit}1234567").write_bytes(bytes(5000))
+    stays = tmp_path / "store.new-00000000"
+    stays.mkdir()
+    RingStore("ring", path=tmp_path / "store", min_bytes=0).close()
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "store", stays]
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
