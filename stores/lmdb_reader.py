@@ -147,16 +147,18 @@ class Gate:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._replacing)
-            self._replacing = True
-            self._changed.wait_for(lambda: self._readers == 0)
+        ours = False
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._replacing)
+                self._replacing = ours = True
+                self._changed.wait_for(lambda: self._readers == 0)      # a signal may end this wait
             yield
         finally:
-            with self._changed:
-                self._replacing = False
-                self._changed.notify_all()
+            if ours:
+                with self._changed:
+                    self._replacing = False
+                    self._changed.notify_all()
 
 
 open_stores: WeakSet[LmdbReader] = WeakSet()

@@ -117,7 +117,7 @@ def _owned(path: str, shared: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        claim.release(remove=claim.made)
+        claim.release(remove=claim.made and not shared)
 
 
 def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -45,7 +45,8 @@ class Claim:
         _owned[self._key] = self
 
     def release(self, *, remove: bool = False) -> None:
-        """Closes the descriptor, and the lock goes with it. `remove`: deletes the file, too; so does a reader that made it.
+        """Closes the descriptor, and the lock goes with it. `remove`: deletes the file, too. So does a reader that made it, but not
+        while others read by it: a writer would find no file, make another one, and keep nobody away.
 
         Does nothing the second time, or in a forked child."""
         with _guard:
@@ -53,7 +54,7 @@ class Claim:
                 return
             del _owned[self._key]
             try:
-                if remove or (self._shared and self.made):
+                if remove or (self._shared and self.made and _is_alone(self.fd)):
                     os.unlink(self.file)
             finally:
                 for fd in (self.fd, *self._more):
@@ -133,6 +134,17 @@ def _is_at(file: str, fd: int) -> bool:
         return os.path.samestat(os.stat(file), os.fstat(fd))
     except FileNotFoundError:
         return False
+
+
+def _is_alone(fd: int) -> bool:
+    """Makes a shared lock one that keeps all others away; returns whether nobody else has one."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return False
+    return True
 
 
 def _key(status: os.stat_result) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Writes the file of a ring anew, and puts damaged bytes aside.
 
-The new file stands beside the old one as PATH.repair- and 16 digits, with its groups behind each other from position 0 on, and then
-takes the place of PATH. Bytes that must not be in it go into PATH.quarantine-N. A crash leaves the old file or the new one.
+The new file stands beside the old one as PATH.repair- and 16 digits, with its groups behind each other from position 0 on, and
+then takes the place of PATH. Bytes that must not be in it go into PATH.quarantine-N. A crash leaves the old file or the new one.
 """
 
 from __future__ import annotations

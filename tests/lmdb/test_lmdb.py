@@ -16,6 +16,7 @@ from tests.lmdb.small_store import a_store, data_of, everything, run_child
 from xump.errors import StoreCorrupt, StoreFailed
 from xump.stores import lmdb_files as files
 from xump.stores.lmdb import LmdbStore
+from xump.stores.lmdb_reader import Gate
 from xump.stores.lmdb_content import META_KEY
 from xump.testing import StoreConformance
 from xump.testing.driver import Driver
@@ -200,6 +201,7 @@ def test_killed_while_writing(tmp_path):
         import sys
         from xump.testing import records_by_hand as hand
         from xump.stores.lmdb import LmdbStore
+from xump.stores.lmdb_reader import Gate
         from xump.testing.driver import Driver
         store = LmdbStore("mine", path=sys.argv[1], durability=sys.argv[2])
         driver = Driver(store)
@@ -242,6 +244,7 @@ def test_a_process_that_has_ended_leaves_no_lock(tmp_path):
     run_child("""
         import os, sys
         from xump.stores.lmdb import LmdbStore
+from xump.stores.lmdb_reader import Gate
         LmdbStore("mine", path=sys.argv[1])
         os._exit(0)
     """, tmp_path / "store")
@@ -254,6 +257,7 @@ def test_a_child_that_ends_in_order_takes_nothing_along(tmp_path):
         import os, sys
         from xump.testing import records_by_hand as hand
         from xump.stores.lmdb import LmdbStore
+from xump.stores.lmdb_reader import Gate
         from xump.testing.driver import Driver
         store = LmdbStore("mine", path=sys.argv[1])
         driver = Driver(store)
@@ -272,3 +276,24 @@ def test_a_child_that_ends_in_order_takes_nothing_along(tmp_path):
     store = LmdbStore("mine", path=tmp_path / "store")
     assert sorted(Driver(store).model.entries) == [(1, 1), (1, 2)]
     store.close()
+
+
+# ---- the map is replaced
+
+def test_a_wait_for_readers_that_a_signal_ends(monkeypatch):
+    """Readers and writers go on afterwards: nobody replaces the map."""
+    gate = Gate(2)
+
+    def interrupted(condition):
+        if gate._replacing:
+            raise KeyboardInterrupt
+        assert condition()
+
+    with gate.shared():
+        with monkeypatch.context() as patched:
+            patched.setattr(gate._changed, "wait_for", interrupted)
+            with pytest.raises(KeyboardInterrupt), gate.exclusive():
+                pass
+        assert not gate._replacing
+    with gate.exclusive():
+        pass

@@ -81,6 +81,29 @@ def test_a_missing_file(tmp_path):
     assert not os.path.exists(file)
 
 
+def test_a_reader_that_made_the_file_leaves_it_to_another_one(tmp_path):
+    """Without the file a writer would make another one, and keep no reader away."""
+    file = str(tmp_path / "file")
+    first = claim(file, shared=True, create=True)
+    (ready, says_ready), (go_on, says_go_on) = os.pipe(), os.pipe()
+    if not (child := os.fork()):
+        os.close(says_go_on)
+        second = claim(file, shared=True, create=True)
+        os.write(says_ready, b"x")
+        os.read(go_on, 1)
+        second.release()
+        os._exit(0)
+    assert os.read(ready, 1) == b"x"
+    first.release()
+    with pytest.raises(StoreLocked, match=f"process {child}"):
+        claim(file, create=True)
+    os.close(says_go_on)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    claim(file, create=True).release()
+    for fd in (ready, says_ready, go_on):
+        os.close(fd)
+
+
 def test_a_file_that_is_replaced_meanwhile(file, tmp_path, monkeypatch):
     """The claim is on the file that has the name, not on one that a repair has just put away."""
     lock = owner._lock
