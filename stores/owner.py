@@ -45,7 +45,7 @@ class Claim:
         _owned[self._key] = self
 
     def release(self, *, remove: bool = False) -> None:
-        """Closes the descriptor, and the lock goes with it. `remove`: deletes the file, too. So does a reader that made it, but not
+        """Closes the descriptor, and the lock goes with it. `remove`: deletes the file, too. So does a reader that made it, not
         while others read by it: a writer would find no file, make another one, and keep nobody away.
 
         Does nothing the second time, or in a forked child."""
